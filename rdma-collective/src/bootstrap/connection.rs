@@ -1,4 +1,7 @@
-//! One connection of the store's server: bytes in, frames out, and the time until which it may go on.
+//! A connection of the store's server: bytes in, frames out, and the time at which the connection expires.
+//!
+//! Before a connection has joined, it may send little and for a short time only. The meaning of frames is `serve`'s
+//! task.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -11,7 +14,7 @@ use super::frame::{Frame, FrameReader, HEADER_BYTES};
 use super::message::{HELLO_BYTES, REQUEST_BYTES_MAX};
 use crate::bootstrap::FrameError;
 
-/// What a refused connection may still send before it is dropped.
+/// Bytes that a refused connection may still send before it is dropped.
 const DISCARDED_BYTES_MAX: usize = 4096;
 
 /// A connection that the server accepted.
@@ -20,29 +23,31 @@ pub(super) struct Connection {
     pub(super) stream: TcpStream,
     pub(super) from: SocketAddr,
     pub(super) state: State,
-    /// When it is dropped, unless it gets on before.
+    /// The time at which the connection is dropped, unless it makes progress before.
     pub(super) expires: Option<Instant>,
     reader: FrameReader,
     sending: Option<Sending>,
 }
 
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing is known of it, and little is accepted.
+    /// The peer has not shown the token yet; little is accepted.
     Stranger,
-    /// It has joined.
+    /// The peer has joined as a rank.
     Member,
-    /// It was refused, and is dropped when it has read why.
+    /// The peer was refused. The connection is dropped once the peer has read the reason.
     Refused { discarded: usize },
 }
 
+/// A frame that is being sent.
 #[derive(Debug)]
 struct Sending {
     frame: Frame,
     sent: usize,
 }
 
-/// Why a connection is dropped.
+/// The reason why a connection is dropped.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Dropped {
     #[error("closed by the peer")]
@@ -69,7 +74,7 @@ impl Connection {
         })
     }
 
-    /// From now on requests are accepted, and a peer that vanishes without a word is noticed.
+    /// Accepts requests from now on. Keepalive is set, so that a peer that vanishes without a word is noticed.
     pub(super) fn admit(&mut self) {
         self.state = State::Member;
         self.expires = None;
@@ -77,7 +82,8 @@ impl Connection {
         notice_vanishing(&self.stream);
     }
 
-    /// What to wait for; a request is read only when the one before it is answered.
+    /// The events to poll for. A request is read only after the one before it was answered, so a peer that sends
+    /// without reading fills its own socket, not this process's memory.
     pub(super) fn interest(&self, waiting: bool) -> PollFlags {
         let mut flags = PollFlags::RDHUP;
         flags.set(PollFlags::OUT, self.sending.is_some());
@@ -85,7 +91,7 @@ impl Connection {
         flags
     }
 
-    /// Reads on until a frame is there or there is nothing to read; never beyond the frame.
+    /// Reads until a frame is complete or no bytes are left. Never reads beyond the frame.
     pub(super) fn receive(&mut self, until: Option<Instant>) -> Result<Option<Frame>, Dropped> {
         let mut buffer = [0; 8192];
         loop {
@@ -109,7 +115,8 @@ impl Connection {
         }
     }
 
-    /// Reads what a refused peer still sends: a socket closed over unread bytes takes its answer back.
+    /// Reads and drops the bytes that a refused peer still sends. If a socket is closed over unread bytes, the kernel
+    /// resets the connection, and the peer may lose the answer that says why.
     pub(super) fn discard(&mut self) -> Result<(), Dropped> {
         let mut buffer = [0; 256];
         let State::Refused { discarded } = &mut self.state else { return Ok(()) };
@@ -127,7 +134,7 @@ impl Connection {
         }
     }
 
-    /// Sends a frame, now as far as possible and the rest by [`Connection::flush`].
+    /// Begins to send a frame; [`Connection::flush`] sends the part that does not fit now.
     pub(super) fn send(&mut self, frame: Frame, until: Option<Instant>) -> Result<(), Dropped> {
         debug_assert!(self.sending.is_none(), "one request at a time has one answer at a time");
         self.sending = Some(Sending { frame, sent: 0 });
@@ -137,6 +144,7 @@ impl Connection {
         self.flush()
     }
 
+    /// Goes on sending the current frame, if there is one.
     pub(super) fn flush(&mut self) -> Result<(), Dropped> {
         while let Some(Sending { frame, sent }) = &mut self.sending {
             let header = frame.header();
@@ -165,13 +173,13 @@ impl Connection {
     }
 }
 
-/// A machine at the other end that is gone without a word ends the connection, within 10 s.
+/// Sets keepalive and user timeout, so that the connection ends within 10 s if the machine at the other end is gone.
 pub(super) fn notice_vanishing(stream: &TcpStream) {
     let socket = SockRef::from(stream);
     let keepalive =
         TcpKeepalive::new().with_time(Duration::from_secs(4)).with_interval(Duration::from_secs(2));
-    // Without it deadlines tell, later: not worth refusing a peer.
+    // A failure is ignored: without keepalive a lost machine is noticed by deadlines, only later.
     let _ = socket.set_tcp_keepalive(&keepalive.with_retries(3));
-    // Of what was sent and is not acknowledged.
+    // Keepalive covers an idle connection; this covers bytes that were sent and not acknowledged.
     let _ = socket.set_tcp_user_timeout(Some(Duration::from_secs(10)));
 }

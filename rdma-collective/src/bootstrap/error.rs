@@ -1,4 +1,4 @@
-//! Errors of meeting: tokens, frames, and the store's refusals.
+//! Errors of the bootstrap: tokens, frames, the search for the store, and the store's refusals.
 
 use std::fmt;
 use std::io;
@@ -7,32 +7,33 @@ use std::time::Duration;
 
 use crate::env::Setting;
 
-/// Why a process did not meet the others, or could not serve them.
+/// The reason why a process did not meet the others, or could not serve the store.
 ///
-/// After an error that names the connection as lost the client is of no more use; all others leave it usable.
+/// After [`Lost`](Self::Lost), [`NotAStore`](Self::NotAStore) and [`OtherVersion`](Self::OtherVersion) the client is of
+/// no more use. The other errors leave it usable.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {
-    /// The system has no random numbers.
+    /// The system gives no random numbers, which a token and a join need.
     #[error("the system gives no random numbers ({reason}); see whether getrandom is allowed here")]
     Random {
-        /// What the system says.
+        /// The system's reason.
         reason: String,
     },
-    /// Text that is no token.
+    /// The text is no job token.
     #[error(
         "a job token is 32 hexadecimal digits, not {len} characters; hand on what JobToken::to_hex gives"
     )]
     NotAToken {
-        /// Its length; the text itself may be a secret.
+        /// The length of the text, in bytes. The text itself is not kept, because it may be a secret.
         len: usize,
     },
-    /// The number of ranks is not one that a store serves.
+    /// The number of ranks is out of the range that a store serves.
     #[error("a job of {world} ranks cannot meet here; use 1 to {world_max}")]
     WorldSize {
-        /// The number asked for.
+        /// The number that was asked for.
         world: u32,
-        /// The largest.
+        /// The largest number allowed.
         world_max: u32,
     },
     /// The store cannot listen at the address.
@@ -48,35 +49,35 @@ pub enum BootstrapError {
     /// Every port at which the store may be looked for is taken.
     #[error("the ports {ports:?} of {host} are all taken; set MASTER_PORT to another one, on all ranks")]
     NoFreePort {
-        /// Where they were tried.
+        /// The address at which the ports were tried.
         host: IpAddr,
-        /// Which were tried.
+        /// The ports that were tried.
         ports: Vec<u16>,
     },
-    /// Whoever listens at the places where the store may be is not this job's.
+    /// None of the ports at which the store may listen is the store of this job.
     #[error(
         "no store of this job at {host}, ports {ports:?}, within {waited:.1?}; see whether rank 0 runs there{}. The \
          last that answered: {source}",
         told(by.as_ref())
     )]
     NotFound {
-        /// Where was looked.
+        /// The host that was searched.
         host: IpAddr,
-        /// At which ports.
+        /// The ports that were searched.
         ports: Vec<u16>,
-        /// How long was looked.
+        /// Time that the search took.
         waited: Duration,
-        /// What was found instead.
+        /// The most telling answer of another server.
         source: Box<BootstrapError>,
-        /// The variable that says so, when one does.
+        /// The variable that names the host, if one does.
         by: Option<Setting>,
     },
-    /// A host has no address.
+    /// The name of a host could not be resolved.
     #[error("the host {host:?} has no address: {reason}; see MASTER_ADDR, and whether its pod has started")]
     UnknownHost {
         /// The host.
         host: String,
-        /// What the system says.
+        /// The system's reason.
         reason: String,
     },
     /// Another process holds the job's name on this host.
@@ -90,7 +91,7 @@ pub enum BootstrapError {
         /// The system's reason.
         source: io::Error,
     },
-    /// No rank 0 of the job on this host.
+    /// No process of this host serves the job's name.
     #[error(
         "no rank 0 of {name} on this host within {waited:.1?}; see whether it runs, and when it runs on another host \
          or in another container set MASTER_ADDR and MASTER_PORT on all ranks"
@@ -98,7 +99,7 @@ pub enum BootstrapError {
     NobodyByName {
         /// The name.
         name: String,
-        /// How long was waited.
+        /// Time that this process waited.
         waited: Duration,
     },
     /// Another user holds the job's name on this host.
@@ -108,9 +109,9 @@ pub enum BootstrapError {
     Impostor {
         /// The name.
         name: String,
-        /// Who holds it.
+        /// The user id of the holder.
         uid: u32,
-        /// Who we are.
+        /// The user id of this process.
         own: u32,
     },
     /// The store cannot start to serve, or had to stop.
@@ -118,18 +119,18 @@ pub enum BootstrapError {
         "the store cannot {what}: {source}; see the limits on descriptors, threads and memory (ulimit -a)"
     )]
     Serve {
-        /// What failed.
+        /// The action that failed.
         what: &'static str,
         /// The system's reason.
         source: io::Error,
     },
-    /// Ranks were still connected when the time to close was over.
+    /// Some ranks were still connected at the deadline of the close.
     #[error("{ranks} had not left the store when it closed; let every rank leave before, or allow more time")]
     StillJoined {
-        /// Those ranks.
+        /// The ranks that were connected.
         ranks: RankList,
     },
-    /// Nobody answers at the store's address.
+    /// No process accepted a connection at the store's address.
     #[error(
         "no store at {address} within {waited:.1?}: {source}; see whether the first rank runs and \
          whether a firewall is between"
@@ -137,17 +138,17 @@ pub enum BootstrapError {
     Unreachable {
         /// The address.
         address: SocketAddr,
-        /// How long was tried.
+        /// Time for which it was tried.
         waited: Duration,
         /// Why the last try failed.
         source: io::Error,
     },
-    /// What answers is no store, or damaged.
+    /// The answer is not that of a store, or is damaged.
     #[error("what answers at {address} is not this library's store: {source}; check address and port")]
     NotAStore {
         /// The address.
         address: SocketAddr,
-        /// What is wrong with the answer.
+        /// The defect of the answer.
         source: FrameError,
     },
     /// The store did not answer before the deadline.
@@ -157,7 +158,7 @@ pub enum BootstrapError {
     NoAnswer {
         /// The store's address.
         address: SocketAddr,
-        /// How long was waited.
+        /// Time that this process waited.
         waited: Duration,
     },
     /// The connection to the store is lost; the client is of no more use.
@@ -173,7 +174,7 @@ pub enum BootstrapError {
     OtherVersion {
         /// The store's version.
         store: u16,
-        /// Ours.
+        /// The version of this process.
         client: u16,
     },
     /// The store is another job's.
@@ -182,9 +183,9 @@ pub enum BootstrapError {
          start all ranks with one token, and each job with its own port"
     )]
     OtherToken {
-        /// Fingerprint of the store's token.
+        /// The fingerprint of the store's token.
         store: u32,
-        /// Fingerprint of ours.
+        /// The fingerprint of this process's token.
         client: u32,
     },
     /// The store expects another number of ranks.
@@ -192,15 +193,15 @@ pub enum BootstrapError {
         "the store expects {store} ranks, this process was started as one of {client}; start all with one number"
     )]
     OtherWorld {
-        /// What the store expects.
+        /// The number of ranks that the store expects.
         store: u32,
-        /// What we were told.
+        /// The number of ranks that this process was started with.
         client: u32,
     },
     /// The rank is beyond the number of ranks.
     #[error("rank {rank} is not one of {world}; ranks count from 0")]
     NoSuchRank {
-        /// Our rank.
+        /// The rank of this process.
         rank: u32,
         /// The number of ranks.
         world: u32,
@@ -212,9 +213,9 @@ pub enum BootstrapError {
     JoinedTwice {
         /// The rank.
         rank: u32,
-        /// Where the first process came from.
+        /// The address of the process that joined first.
         first: String,
-        /// Where this one comes from.
+        /// The address of this process.
         second: SocketAddr,
     },
     /// A key, value or gathering is beyond its bound.
@@ -222,27 +223,27 @@ pub enum BootstrapError {
         "{what} of {bytes} bytes is longer than {bytes_max}; exchange an address and send data over links"
     )]
     TooLarge {
-        /// What is too long.
+        /// The item that is too long.
         what: &'static str,
-        /// Its length.
+        /// The length of the item, in bytes.
         bytes: u64,
-        /// The bound.
+        /// The longest allowed, in bytes.
         bytes_max: u64,
     },
-    /// The store has no room.
+    /// The store has no room for the value.
     #[error("the store holds its {bytes_max} bytes; set fewer or shorter values")]
     Full {
-        /// The bound.
+        /// The size of the store, in bytes.
         bytes_max: u64,
     },
-    /// Nobody set the key in time.
+    /// No rank set the key in time.
     #[error("key {key:?} was not set within {waited:.1?}; {}", hint(absent))]
     KeyMissing {
         /// The key.
         key: String,
-        /// How long was waited.
+        /// Time that this process waited.
         waited: Duration,
-        /// Ranks that have not joined.
+        /// The ranks that have not joined.
         absent: RankList,
     },
     /// Some ranks did not come to a gathering in time.
@@ -251,33 +252,35 @@ pub enum BootstrapError {
         elsewhere.as_ref().map(|elsewhere| format!(": {elsewhere}")).unwrap_or_default()
     )]
     RanksMissing {
-        /// The gathering.
+        /// The name of the gathering.
         name: String,
-        /// How long was waited.
+        /// Time that this process waited.
         waited: Duration,
-        /// The ranks.
+        /// The ranks that did not come.
         missing: RankList,
-        /// Why they may look for rank 0 where it is not, at rank 0.
+        /// The reason why they may look for rank 0 in the wrong place; known at rank 0 only.
         elsewhere: Option<Box<Elsewhere>>,
     },
-    /// A rank left, so that no gathering can be complete.
+    /// A rank has left, so no gathering can become complete any more.
     #[error("rank {rank} has left the store, and {name:?} needs all ranks; see why its process ended")]
     RankLeft {
         /// The rank that left.
         rank: u32,
-        /// The gathering.
+        /// The name of the gathering.
         name: String,
     },
 }
 
-/// Rank 0 is not where the others are told to look for it, unless that leads to it.
+/// A mismatch of addresses: the one that the ranks were given for rank 0 is none of rank 0's host.
+///
+/// This may be in order, if a service or an address translation leads from there to rank 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// The variable that says where rank 0 is.
+    /// The variable that gives the address of rank 0.
     pub by: Setting,
-    /// The address that its value stands for, which is none of this host's.
+    /// The address that the variable stands for, which is none of this host's.
     pub ip: IpAddr,
-    /// Where rank 0 listens instead.
+    /// The address at which rank 0 listens instead.
     pub listens: SocketAddr,
 }
 
@@ -307,7 +310,7 @@ fn hint(absent: &RankList) -> String {
     }
 }
 
-/// Some ranks: how many they are, and the first of them.
+/// A set of ranks for an error: their number, and the first of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankList {
     count: u32,
@@ -319,13 +322,13 @@ impl RankList {
         Self { count, first }
     }
 
-    /// How many ranks they are.
+    /// The number of ranks.
     #[must_use]
     pub fn count(&self) -> u32 {
         self.count
     }
 
-    /// The lowest of them, at most 16.
+    /// The lowest ranks of the set, at most 16.
     #[must_use]
     pub fn first(&self) -> &[u32] {
         &self.first
@@ -345,37 +348,37 @@ impl fmt::Display for RankList {
     }
 }
 
-/// What is wrong with bytes that should be a frame.
+/// The reason why bytes are no frame of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
-    /// They do not begin like a frame.
+    /// The bytes do not begin like a frame.
     #[error("the first bytes are not a frame's")]
     NotAStore,
-    /// They are of another version.
+    /// The frame has another version.
     #[error("the frame is of version {theirs}")]
     OtherVersion {
-        /// The version they say.
+        /// The version of the frame.
         theirs: u16,
     },
     /// The frame is longer than allowed at this point.
     #[error("the frame announces {bytes} bytes where {bytes_max} are allowed")]
     TooLarge {
-        /// The length it announces.
+        /// The length that the frame announces, in bytes.
         bytes: u32,
-        /// The bound.
+        /// The longest allowed at this point, in bytes.
         bytes_max: u32,
     },
-    /// There is no such message.
+    /// The frame's kind is none of this protocol.
     #[error("there is no message of kind {kind}")]
     UnknownKind {
-        /// The kind it says.
+        /// The kind of the frame.
         kind: u8,
     },
-    /// Something in the message does not add up.
+    /// A field of the message is wrong.
     #[error("the message has a wrong {what}")]
     Malformed {
-        /// What is wrong.
+        /// The field that is wrong.
         what: &'static str,
     },
 }

@@ -1,4 +1,6 @@
-//! Frames: a header that says what follows and how much, read piece by piece. What is in them is `message`'s.
+//! Frames: a header with version, kind, identifier and length, and a payload; and the reader that assembles them.
+//!
+//! The meaning of kinds and payloads is in `message`.
 
 use std::sync::Arc;
 
@@ -8,21 +10,22 @@ use crate::bootstrap::FrameError;
 pub(crate) const VERSION: u16 = 1;
 /// The bytes before the payload.
 pub(crate) const HEADER_BYTES: usize = 16;
-/// Tells a store's connections from all others.
+/// The first bytes of every frame, which tell a store's connection from any other.
 const MAGIC: [u8; 4] = *b"rcst";
 
-/// One frame, as it is between header and message.
+/// A frame of either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Frame {
     pub(crate) kind: u8,
-    /// Chosen by the client; the reply repeats it.
+    /// The identifier of the request, chosen by the client; the reply repeats it.
     pub(crate) id: u32,
-    /// Shared, since one gathering answers many clients with the same bytes.
+    /// The payload. Shared, because one gathering answers many clients with the same bytes.
     pub(crate) payload: Arc<[u8]>,
 }
 
 impl Frame {
-    /// What goes over the wire before the payload; that is bounded by whoever made it.
+    /// The bytes on the wire in front of the payload. The length fits, because every maker of frames bounds its
+    /// payload.
     pub(crate) fn header(&self) -> [u8; HEADER_BYTES] {
         let [v0, v1] = VERSION.to_le_bytes();
         let [i0, i1, i2, i3] = self.id.to_le_bytes();
@@ -31,13 +34,13 @@ impl Frame {
         [m0, m1, m2, m3, v0, v1, self.kind, 0, i0, i1, i2, i3, l0, l1, l2, l3]
     }
 
-    /// The frame as it goes over the wire.
+    /// The bytes of the whole frame on the wire.
     pub(crate) fn encode(&self) -> Vec<u8> {
         [&self.header(), &self.payload[..]].concat()
     }
 }
 
-/// Puts frames together from whatever pieces arrive, one at a time, and never holds more than one.
+/// A reader that assembles frames from arriving pieces. It never holds more than one frame.
 #[derive(Debug)]
 pub(crate) struct FrameReader {
     payload_bytes_max: usize,
@@ -51,25 +54,26 @@ impl FrameReader {
         Self { payload_bytes_max, bytes: Vec::new(), header: None }
     }
 
-    /// Allows longer frames from the next one on.
+    /// Sets the longest payload, from the next frame on.
     pub(crate) fn allow(&mut self, payload_bytes_max: usize) {
         self.payload_bytes_max = payload_bytes_max;
     }
 
-    /// How many bytes are missing until the header, or the whole frame, is there. Never 0: whoever reads no more
-    /// than this leaves what follows the frame where it is.
+    /// The number of bytes that are missing for the header, or for the whole frame; never 0. A caller that reads no
+    /// more than this leaves the next frame in the socket.
     pub(crate) fn wanted(&self) -> usize {
         self.header.map_or(HEADER_BYTES, |(_, _, len)| HEADER_BYTES + len) - self.bytes.len()
     }
 
-    /// Whether a frame has begun and not ended.
+    /// Whether part of a frame has been read.
     pub(crate) fn is_partial(&self) -> bool {
         !self.bytes.is_empty()
     }
 
-    /// Takes bytes, no more than [`FrameReader::wanted`]; gives the frame that they complete.
+    /// Takes bytes, at most [`FrameReader::wanted`], and returns the frame if they complete it.
     ///
-    /// After an error the connection is of no more use.
+    /// The header is checked before any payload is read, so that a stranger cannot announce a long frame. After an
+    /// error the connection is of no more use.
     pub(crate) fn push(&mut self, bytes: &[u8]) -> Result<Option<Frame>, FrameError> {
         debug_assert!(bytes.len() <= self.wanted());
         self.bytes.extend_from_slice(bytes);
@@ -88,6 +92,7 @@ impl FrameReader {
         }
     }
 
+    /// Checks a header, and returns kind, identifier and payload length.
     fn check(&self, header: &[u8; HEADER_BYTES]) -> Result<(u8, u32, usize), FrameError> {
         let [m0, m1, m2, m3, v0, v1, kind, reserved, i0, i1, i2, i3, l0, l1, l2, l3] = *header;
         if [m0, m1, m2, m3] != MAGIC {

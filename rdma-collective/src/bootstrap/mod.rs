@@ -1,14 +1,17 @@
-//! How the processes of a job meet: a small key-value store over TCP.
+//! The bootstrap: a small key-value store over TCP, in which the processes of a job meet.
 //!
-//! One process serves ([`StoreServer`]), every rank joins ([`StoreClient`]) with the job's [`JobToken`], and
-//! exchanges addresses by keys or by gathering one value of each rank. It is for meeting only: payload goes over
-//! links. The store's decisions are `store`, without I/O; bytes are `frame` and `message`.
+//! One process serves the store ([`StoreServer`]). Every rank joins it ([`StoreClient`]) with the job's [`JobToken`],
+//! and exchanges addresses by keys, or by gathering one value of each rank. The store is for meeting only; payload goes
+//! over links. [`LocalRanks`] starts the ranks of one host without a launcher; for launchers see [`env`](crate::env).
 //!
-//! The token keeps jobs apart and strangers out on a network that is otherwise trusted: it is sent in the clear,
-//! and so is everything after it.
+//! Inside, `store` makes the decisions and does no I/O, `frame` and `message` are the bytes, `serve` is the loop of the
+//! server, and `by_name` is the meeting of ranks on one host by the job's name.
+//!
+//! The token keeps jobs apart and strangers out, on a network that is otherwise trusted: it is sent in the clear, and
+//! so is everything after it.
 
+mod by_name;
 mod connection;
-mod door;
 mod error;
 mod frame;
 #[cfg(any(fuzzing, test))]

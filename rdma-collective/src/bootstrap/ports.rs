@@ -1,13 +1,16 @@
-//! Which ports ranks meet at when the one they were told may be taken by somebody else.
+//! The ports at which ranks meet, because another program may have taken the port that a launcher gives.
 
-/// How far from the port that was given the others begin: jobs count theirs up by one.
+/// The distance of the other ports from the given one. Large, because jobs on one host often count their ports up by
+/// one.
 const DISTANCE: u16 = 512;
-/// How many they are.
+/// The number of other ports.
 const COUNT: u16 = 16;
 
-/// The ports where the store of a job may listen that was told `port`, in the order in which rank 0 tries them: `port`
-/// itself, unless it is `taken` for good as under torchrun, and the 16 from 512 above it; where there is no room for
-/// those, the 16 that end 512 below it.
+/// The ports at which the store of a job may listen, in the order in which rank 0 tries them.
+///
+/// They are the given `port` itself, unless it is `taken` for good (under torchrun, whose own store listens there), and
+/// 16 ports from 512 above it. If those would lie beyond 65535, they are the 16 that end 512 below it. All ranks
+/// compute the same list, so the others find rank 0 at whichever port was free.
 ///
 /// ```
 /// use rdma_collective::bootstrap::meeting_ports;

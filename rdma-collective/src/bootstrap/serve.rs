@@ -1,4 +1,7 @@
-//! The loop of the store's server: one thread, one poll, bounded connections. What it answers is `store`'s.
+//! The loop of the store's server: one thread, one poll, a bounded number of connections.
+//!
+//! The loop moves bytes and enforces time limits; the answers are decided in `store`. Connections that have not joined
+//! (strangers) make room for newer ones, so that nobody can keep the ranks out by connecting and staying silent.
 
 use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
@@ -17,22 +20,21 @@ use super::store::{ConnectionId, Effect, Store};
 use super::store_server::StoreOptions;
 use crate::bootstrap::FrameError;
 
-/// Connections accepted before those that are there get their turn.
+/// Connections accepted in a row, before the existing ones are served again.
 const ACCEPTED_AT_ONCE_MAX: usize = 64;
-/// How long nothing is accepted when the system has no descriptor left and no stranger to drop.
+/// The pause in accepting when the system has no descriptor left, and no stranger can be dropped.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
-/// How the server is to go on, as its handle says.
+/// The task of the server's thread, set by its handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mode {
+    /// Serve.
     Serve,
-    /// End as soon as every rank has left, and not later than this.
-    End {
-        by: Instant,
-    },
+    /// End as soon as every rank has left, and at that time at the latest.
+    End { by: Instant },
 }
 
-/// Everything that the server's thread owns.
+/// The state of the server's thread.
 #[derive(Debug)]
 pub(super) struct Service {
     listener: TcpListener,
@@ -40,7 +42,7 @@ pub(super) struct Service {
     mode: Arc<Mutex<Mode>>,
     options: StoreOptions,
     store: Store,
-    /// By age: identifiers only grow.
+    /// The connections by age, since identifiers only grow.
     connections: BTreeMap<ConnectionId, Connection>,
     next_id: ConnectionId,
     accept_after: Option<Instant>,
@@ -66,7 +68,7 @@ impl Service {
         }
     }
 
-    /// Serves until told otherwise; gives the ranks that had not left.
+    /// Serves until the mode says otherwise, and returns the ranks that had not left.
     pub(super) fn run(mut self) -> io::Result<Ranks> {
         loop {
             let mode = *self.mode.lock().unwrap_or_else(PoisonError::into_inner);
@@ -87,7 +89,7 @@ impl Service {
         }
     }
 
-    /// Waits until something is to be done; accepts, and gives the connections that are ready.
+    /// Waits for events and deadlines, accepts new connections, and returns the connections that are ready.
     fn wait(&mut self, mode: Mode) -> io::Result<Vec<(ConnectionId, PollFlags)>> {
         let now = Instant::now();
         self.accept_after = self.accept_after.filter(|after| *after > now);
@@ -110,7 +112,7 @@ impl Service {
         let ready = ready.collect();
         let (woken, incoming) = (!polled[0].revents().is_empty(), !polled[1].revents().is_empty());
         if woken {
-            // Only its being readable matters; what it counts does not.
+            // The count is of no interest: the read only makes the descriptor unreadable again.
             let _ = rustix::io::read(&*self.wake, &mut [0; 8]);
         }
         if incoming && accept {
@@ -132,7 +134,7 @@ impl Service {
                     }
                     continue;
                 }
-                // A connection that ended before it was accepted.
+                // The connection ended before it was accepted.
                 Err(_) => continue,
             };
             if self.connections.len() >= self.options.connections_max && !self.drop_oldest_stranger() {
@@ -147,7 +149,8 @@ impl Service {
         }
     }
 
-    /// Strangers make room for who comes after them, so that silence keeps nobody out.
+    /// Drops the oldest connection that has not joined, so that silent strangers keep nobody out; `false` if there is
+    /// none.
     fn drop_oldest_stranger(&mut self) -> bool {
         let oldest = self.connections.iter().find(|(_, connection)| connection.state != State::Member);
         let Some((&id, connection)) = oldest else { return false };
@@ -155,14 +158,14 @@ impl Service {
         self.connections.remove(&id).is_some()
     }
 
-    /// Lets a connection do what it is ready for.
+    /// Handles the events of one connection.
     fn turn(&mut self, id: ConnectionId, flags: PollFlags) {
         let until = Instant::now().checked_add(self.options.transfer_timeout);
         let Some(connection) = self.connections.get_mut(&id) else { return };
         let done = if flags.contains(PollFlags::OUT) {
             connection.flush().map(|()| None)
         } else if !flags.contains(PollFlags::IN) {
-            // Neither readable nor writable and yet ready: it has ended.
+            // Ready, but neither readable nor writable: the connection has ended.
             Err(Dropped::Closed)
         } else if let State::Refused { .. } = connection.state {
             connection.discard().map(|()| None)
@@ -219,6 +222,7 @@ impl Service {
         }
     }
 
+    /// Carries out the effects that the store has decided.
     fn carry_out(&mut self) {
         while let Some(effect) = self.store.poll_effect() {
             match effect {
@@ -248,14 +252,14 @@ impl Service {
     }
 }
 
-/// Whether accepting failed for want of descriptors or memory, which those that are there may give back.
+/// Whether accepting failed for want of descriptors or memory, which closing a connection may give back.
 fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))
 }
 
-/// Rounded up to the millisecond, so that a wait is over when it ends.
+/// A timeout for `poll`, rounded up to the millisecond: a shorter sleep would end before the deadline, and poll again.
 fn timespec(duration: Duration) -> Timespec {
     let millis = duration.as_micros().div_ceil(1000).min(3_600_000) as i64;
     Timespec { tv_sec: millis / 1000, tv_nsec: (millis % 1000) * 1_000_000 }

@@ -1,6 +1,6 @@
-//! Ranks as processes of this host: started by one that serves their store, ended with it.
+//! The ranks of a job as processes of this host, started by a parent that serves their store and ended with it.
 //!
-//! For programs that run alone, and for tests; several hosts need a launcher. What the ranks do is theirs.
+//! This is for programs that run on one host, and for tests; several hosts need a launcher.
 
 use std::env;
 use std::marker::PhantomData;
@@ -17,18 +17,19 @@ use crate::env::Variables;
 
 /// The variable that makes a process one of [`LocalRanks`].
 const TOKEN: &str = "RDMA_JOB_TOKEN";
-/// The process that started it.
+/// The variable with the pid of the process that started the ranks.
 const PARENT: &str = "RDMA_PARENT_PID";
-/// How long the others may take to end by themselves once a rank has failed: they have an error to print.
+/// The time that the other ranks have to end by themselves once one has failed: they have errors to print.
 const GRACE: Duration = Duration::from_secs(15);
-/// How long a killed process may take to be gone.
+/// The time that killed processes have to be gone.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
-/// Pause between two looks at the processes.
+/// The pause between two looks at the processes.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// The ranks of one job, each a process of this host, and the store where they meet.
 ///
-/// Dropping it kills them. They are killed, too, when the thread that started them ends in whatever way.
+/// Dropping it kills the ranks. They are also killed when the **thread** that started them ends: the kernel ties them
+/// to the thread, not to the process. So start them from a thread that lives as long as they do.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -48,22 +49,24 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 #[derive(Debug)]
 pub struct LocalRanks {
     running: Vec<(u32, Child)>,
-    /// The first that failed.
+    /// The first rank that failed, with its status.
     failed: Option<(u32, ExitStatus)>,
-    /// Held until the last rank has ended.
+    /// The store, held until the last rank has ended.
     _server: StoreServer,
-    /// The kernel ends the ranks with the thread that started them.
+    /// Not `Send`, because the kernel ends the ranks with the thread that started them.
     not_send: PhantomData<*const ()>,
 }
 
 impl LocalRanks {
-    /// Serves a store on a free port of the loopback interface, and starts `command` for each of `ranks` with variables
-    /// by which [`joined`](Self::joined) finds it: `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR`,
-    /// `MASTER_PORT` as torchrun has them, and the job's token.
+    /// Serves a store on a free port of the loopback interface, and starts `command` once for each of `ranks`.
+    ///
+    /// Each process gets the variables by which [`joined`](Self::joined) finds the store: `RANK`, `WORLD_SIZE`,
+    /// `LOCAL_RANK`, `LOCAL_WORLD_SIZE`, `MASTER_ADDR` and `MASTER_PORT` with torchrun's meaning, and the job's token.
     ///
     /// # Errors
     ///
-    /// [`SpawnError`]: no store, or a process that could not be started; those that were are killed.
+    /// [`SpawnError::Bootstrap`] without a store, [`SpawnError::Start`] if a process could not be started. Processes
+    /// that were started before are then killed.
     pub fn spawn(ranks: u32, mut command: impl FnMut(u32) -> Command) -> Result<Self, SpawnError> {
         let token = JobToken::random()?;
         let loopback = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
@@ -99,24 +102,25 @@ impl LocalRanks {
         Ok(spawned)
     }
 
-    /// This program with the arguments that it was started with.
+    /// A command that starts this program again, with the arguments that it was started with.
     #[must_use]
     pub fn same_program() -> Command {
-        // Where it cannot be found by itself, the system finds it as it did before.
+        // Without a known path, the name that started this process finds the program again.
         let program = env::current_exe().unwrap_or_else(|_| env::args_os().next().unwrap_or_default().into());
         let mut command = Command::new(program);
         command.args(env::args_os().skip(1));
         command
     }
 
-    /// Which store this process is to join, and as whom, when it is one of [`LocalRanks`]; otherwise `None`. An empty
-    /// variable counts as unset.
+    /// Reads the store and the rank of this process from its variables; `None` if the process is none of
+    /// [`LocalRanks`]. An empty variable counts as unset.
     ///
-    /// From then on it is killed when its parent ends.
+    /// From this call on the process is killed when its parent ends.
     ///
     /// # Errors
     ///
-    /// [`SpawnError::Variable`] when the variables contradict each other, [`SpawnError::Orphan`] when the parent is gone.
+    /// [`SpawnError::Variable`] if a variable is missing or cannot be read, [`SpawnError::Orphan`] if the parent is
+    /// gone.
     pub fn joined() -> Result<Option<Join>, SpawnError> {
         let variables = Variables::of_process();
         let Some(token) = variables.get(TOKEN) else { return Ok(None) };
@@ -133,19 +137,19 @@ impl LocalRanks {
         Ok(Some(join))
     }
 
-    /// The processes that have not ended yet, by rank.
+    /// The rank and the pid of each process that has not been seen to end.
     pub fn processes(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
         self.running.iter().map(|(rank, child)| (*rank, child.id()))
     }
 
-    /// Waits until all have ended.
+    /// Waits until all ranks have ended.
     ///
-    /// Once one has failed the others have 15 seconds to end by themselves, then they are killed.
+    /// Once a rank has failed, the others have 15 s to end by themselves; then they are killed.
     ///
     /// # Errors
     ///
-    /// [`SpawnError::Failed`] names the first that ended with anything but 0, and those that had to be killed then;
-    /// [`SpawnError::DeadlineExceeded`] those that had not ended at the deadline.
+    /// [`SpawnError::Failed`] names the first rank that ended with a status other than 0, and the ranks that had to be
+    /// killed. [`SpawnError::DeadlineExceeded`] names the ranks that had not ended at the deadline, and were killed.
     pub fn wait(mut self, deadline: Deadline) -> Result<(), SpawnError> {
         let started = Instant::now();
         let mut until = deadline;
@@ -171,7 +175,7 @@ impl LocalRanks {
         }
     }
 
-    /// Takes leave of those that have ended, and tells whether the first has just failed.
+    /// Collects the processes that have ended, and returns whether the first failure was among them.
     fn reap(&mut self) -> Result<bool, SpawnError> {
         let failed_before = self.failed.is_some();
         let mut at = 0;
@@ -192,7 +196,7 @@ impl LocalRanks {
 
     fn kill(&mut self) {
         for (_, child) in &mut self.running {
-            // It may have ended by itself.
+            // Fails only if the process has ended by itself.
             let _ = child.kill();
         }
         let deadline = Deadline::after(KILLED_WITHIN);
@@ -213,11 +217,11 @@ impl Drop for LocalRanks {
     }
 }
 
-/// Has this process killed when its parent ends; false when that has ended before.
+/// Has the kernel kill this process when its parent ends; `false` if the parent has ended already.
 pub(crate) fn end_with(parent: i32) -> bool {
-    // A system that does not do this leaves the ranks to their deadlines.
+    // On a system that refuses, ranks whose parent dies end by their deadlines.
     let _ = set_parent_process_death_signal(Some(Signal::KILL));
-    // It may have ended before it was asked for.
+    // The signal first, then the check: a parent that ends in between is seen by one of the two.
     getppid().map(Pid::as_raw_pid) == Some(parent)
 }
 

@@ -1,4 +1,4 @@
-//! Errors of starting ranks on this host.
+//! Errors of starting ranks on this host, and of waiting for them.
 
 use std::io;
 use std::process::ExitStatus;
@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use super::BootstrapError;
 
-/// The ranks of this host did not start, or did not end well.
+/// The reason why the ranks of this host did not start, or did not end well.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
-    /// There is no store for them.
+    /// The store of the ranks could not be served.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
     /// A process could not be started.
@@ -20,49 +20,50 @@ pub enum SpawnError {
     Start {
         /// The rank.
         rank: u32,
-        /// What was to be started.
+        /// The program that was to be started.
         program: String,
-        /// What the system said.
+        /// The system's reason.
         source: io::Error,
     },
-    /// A process could not be watched.
+    /// The end of a process could not be waited for.
     #[error("rank {rank} could not be waited for: {source}; nobody else may wait for it")]
     Watch {
         /// The rank.
         rank: u32,
-        /// What the system said.
+        /// The system's reason.
         source: io::Error,
     },
     /// A rank failed.
     #[error("rank {rank} failed ({status}); see what it printed")]
     Failed {
-        /// The first that did.
+        /// The first rank that failed.
         rank: u32,
-        /// How it ended.
+        /// The exit status of that rank.
         status: ExitStatus,
-        /// The ranks that did not end by themselves then, and were killed.
+        /// The other ranks that did not end by themselves within 15 s, and were killed.
         killed: Vec<u32>,
     },
     /// Ranks had not ended at the deadline, and were killed.
     #[error("ranks {ranks:?} had not ended after {waited:.1?} and were killed; see where they wait")]
     DeadlineExceeded {
-        /// Which.
+        /// The ranks that were killed.
         ranks: Vec<u32>,
-        /// How long was waited.
+        /// Time that this process waited.
         waited: Duration,
     },
-    /// This process seems to be a rank, and a variable does not fit.
+    /// The token says that this process is one of [`LocalRanks`](super::LocalRanks), but another variable is missing or
+    /// wrong.
     #[error("the variable {name} is {value:?}; unset RDMA_JOB_TOKEN, or start the ranks by LocalRanks")]
     Variable {
-        /// Its name.
+        /// The variable.
         name: &'static str,
-        /// What it says.
+        /// The value of the variable; `(secret)` for the token.
         value: String,
     },
     /// This process is a rank whose parent is gone.
     #[error("process {parent}, which started this rank, has ended; start the job again")]
     Orphan {
-        /// The parent.
+        /// The pid of the parent.
         parent: i32,
     },
 }

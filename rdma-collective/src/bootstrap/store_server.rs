@@ -1,4 +1,4 @@
-//! The server of the store, as the process that runs it sees it. Its loop is `serve`.
+//! The handle of the store's server: options, listening, and the orderly end. The loop of its thread is in `serve`.
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
@@ -12,35 +12,35 @@ use rustix::event::{EventfdFlags, eventfd};
 use socket2::{Domain, Socket, Type};
 
 use super::JobToken;
-use super::door::Door;
+use super::by_name::NameListener;
 use super::message::Ranks;
 use super::serve::{Mode, Service};
 use crate::bootstrap::BootstrapError;
 
 /// The most ranks that meet in one store.
 const WORLD_MAX: u32 = 65536;
-/// Connections that the system keeps until they are accepted; it may be set to keep fewer.
+/// Connections that the kernel queues until they are accepted; the kernel's own limit may be lower.
 const BACKLOG: i32 = 4096;
 
-/// What a [`StoreServer`] needs to know.
+/// Options of a [`StoreServer`].
 #[derive(Clone, Debug)]
 pub struct StoreOptions {
     /// The job's token.
     pub token: JobToken,
-    /// How many ranks the job has, 1 to 65536.
+    /// The number of ranks of the job, 1 to 65536.
     pub world: u32,
-    /// How long a connection may take to say who it is; longer costs descriptors to strangers. 5 s.
+    /// The time that a connection has to join (default 5 s). With a longer time, strangers hold descriptors for longer.
     pub hello_timeout: Duration,
-    /// How long one request or answer may take on the wire; a rank that is stopped longer in the middle of one
-    /// is dropped. 30 s.
+    /// The time that one request or answer may take on the wire (default 30 s). A rank that is stopped for longer in
+    /// the middle of one is dropped.
     pub transfer_timeout: Duration,
-    /// Connections at once. At the bound, and when the process has no descriptor left, a newcomer takes the place
-    /// of the oldest stranger. 1024 more than the ranks.
+    /// The limit on connections at once (default: the number of ranks and 1024 more). At the limit, and when the
+    /// process has no descriptor left, a new connection takes the place of the oldest one that has not joined.
     pub connections_max: usize,
 }
 
 impl StoreOptions {
-    /// The defaults for a job of `world` ranks.
+    /// The default options for a job of `world` ranks.
     #[must_use]
     pub fn new(token: JobToken, world: u32) -> Self {
         Self {
@@ -53,9 +53,9 @@ impl StoreOptions {
     }
 }
 
-/// Serves the store of one job from a thread of its own.
+/// The server of the store of one job, on a thread of its own.
 ///
-/// Dropping it closes all connections at once; [`StoreServer::close`] lets the ranks finish.
+/// Dropping it closes all connections at once; [`StoreServer::close`] lets the ranks finish first.
 ///
 /// ```
 /// use std::time::Duration;
@@ -80,20 +80,21 @@ pub struct StoreServer {
     address: SocketAddr,
     wake: Arc<OwnedFd>,
     mode: Arc<Mutex<Mode>>,
-    /// Where ranks of this host are told the address and the token.
-    door: Option<Door>,
-    /// The process whose thread it is: a forked child has no such thread.
+    /// The listener at which ranks of this host get the address and the token, after
+    /// [`bind_by_name`](Self::bind_by_name).
+    name_listener: Option<NameListener>,
+    /// The process that owns the thread. A forked child has no such thread, and must not join it.
     pid: u32,
-    /// `None` once it was waited for.
+    /// The thread; `None` once it was joined.
     thread: Option<JoinHandle<io::Result<Ranks>>>,
 }
 
 impl StoreServer {
-    /// Listens at `address`, with port 0 at a free port, and starts to serve.
+    /// Listens at `address` (port 0 picks a free port), and starts to serve.
     ///
     /// # Errors
-    /// [`BootstrapError::WorldSize`] when there is no such job, [`BootstrapError::Listen`] when the address is taken or
-    /// not of this machine, [`BootstrapError::Serve`] when the process may have no more descriptors or threads.
+    /// [`BootstrapError::WorldSize`] for 0 or more than 65536 ranks, [`BootstrapError::Listen`] if the address is taken
+    /// or not of this machine, [`BootstrapError::Serve`] at a limit on descriptors or threads.
     pub fn bind(address: SocketAddr, options: StoreOptions) -> Result<Self, BootstrapError> {
         if options.world == 0 || options.world > WORLD_MAX {
             return Err(BootstrapError::WorldSize { world: options.world, world_max: WORLD_MAX });
@@ -107,13 +108,13 @@ impl StoreServer {
         let service = Service::new(listener, Arc::clone(&wake), Arc::clone(&mode), options);
         let thread = std::thread::Builder::new().name("store".into()).spawn(|| service.run());
         let thread = Some(thread.map_err(failed("start a thread"))?);
-        Ok(Self { address, wake, mode, door: None, pid: std::process::id(), thread })
+        Ok(Self { address, wake, mode, name_listener: None, pid: std::process::id(), thread })
     }
 
-    /// Listens at the first of `ports` that is free.
+    /// Listens at the first of `ports` that is free, and starts to serve.
     ///
     /// # Errors
-    /// [`BootstrapError::NoFreePort`] when none is; otherwise as [`bind`](Self::bind).
+    /// [`BootstrapError::NoFreePort`] if none is free; otherwise the errors of [`bind`](Self::bind).
     pub fn bind_first(ip: IpAddr, ports: &[u16], options: &StoreOptions) -> Result<Self, BootstrapError> {
         for port in ports {
             match Self::bind(SocketAddr::new(ip, *port), options.clone()) {
@@ -124,32 +125,33 @@ impl StoreServer {
         Err(BootstrapError::NoFreePort { host: ip, ports: ports.to_vec() })
     }
 
-    /// Serves the ranks of this host, who find it by the job's name: see [`StoreClient::connect_by_name`](super::StoreClient::connect_by_name).
+    /// Serves the ranks of this host, which find the store by the job's name with
+    /// [`StoreClient::connect_by_name`](super::StoreClient::connect_by_name).
     ///
-    /// Processes of other users do not find it, and nobody does once all ranks have: the name is then free again.
+    /// Processes of other users are sent away. Once all ranks have found the store, the name is free again.
     ///
     /// # Errors
-    /// [`BootstrapError::NameTaken`] when another process holds it; otherwise as [`bind`](Self::bind).
+    /// [`BootstrapError::NameTaken`] if another process holds the name; otherwise the errors of [`bind`](Self::bind).
     pub fn bind_by_name(name: &str, options: StoreOptions) -> Result<Self, BootstrapError> {
         let (token, world) = (options.token, options.world);
         let mut server = Self::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)?;
-        server.door = Some(Door::open(name, server.address, token, world)?);
+        server.name_listener = Some(NameListener::open(name, server.address, token, world)?);
         Ok(server)
     }
 
-    /// Where it listens.
+    /// The address at which the server listens.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Lets no rank join any more, waits until those that have joined leave, and ends.
+    /// Ends the server in good order: no rank can join any more, and the ranks that have joined may finish and leave.
     ///
-    /// A client of this process counts: drop it before.
+    /// A client in this process counts, too: drop it before, otherwise the call waits until the deadline.
     ///
     /// # Errors
-    /// [`BootstrapError::StillJoined`] when ranks had not left at the deadline; their connections are closed all the
-    /// same. [`BootstrapError::Serve`] when serving had ended before, with the reason.
+    /// [`BootstrapError::StillJoined`] with the ranks that had not left at the deadline; their connections are closed
+    /// all the same. [`BootstrapError::Serve`] if the server had failed before, with the reason.
     pub fn close(mut self, deadline: Deadline) -> Result<(), BootstrapError> {
         let ranks = self.end(deadline.instant());
         let ranks = ranks.map_err(|source| BootstrapError::Serve { what: "go on", source })?;
@@ -159,14 +161,14 @@ impl StoreServer {
         Ok(())
     }
 
-    /// Ends the thread by then; gives the ranks that had not left.
+    /// Ends the thread at `by` at the latest, and returns the ranks that had not left.
     fn end(&mut self, by: Instant) -> io::Result<Ranks> {
-        self.door = None;
+        self.name_listener = None;
         let Some(thread) = self.thread.take() else { return Ok(Ranks::default()) };
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = Mode::End { by };
-        // Fails only when it is readable already, and so wakes all the same.
+        // The write fails only when the counter is full, and then the descriptor is readable already.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("its thread panicked")))
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the thread of the store panicked")))
     }
 }
 
@@ -176,12 +178,13 @@ impl Drop for StoreServer {
             std::mem::forget(self.thread.take());
             return;
         }
-        // What went wrong before is told by `close` alone.
+        // An earlier failure of the server is reported by `close` only.
         let _ = self.end(Instant::now());
     }
 }
 
-/// A listener whose queue holds a burst: one that is full costs those who come a second each.
+/// A listener with a long queue. All ranks connect at once, and one that finds the queue full loses about a second to
+/// TCP's retransmission.
 fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
     socket.set_reuse_address(true)?;

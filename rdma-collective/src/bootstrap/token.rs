@@ -1,13 +1,13 @@
-//! The secret that the processes of one job share.
+//! The job token: the secret that the processes of one job share.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::bootstrap::BootstrapError;
 
-/// 128 random bits that tell the processes of a job from those of any other, and from strangers.
+/// The secret of a job: 128 bits that tell its processes from those of any other job, and from strangers.
 ///
-/// What is printed is a fingerprint of 32 bits; the launcher hands on [`JobToken::to_hex`].
+/// `Display` and `Debug` print a fingerprint of 32 bits, never the secret. Launchers hand on [`JobToken::to_hex`].
 ///
 /// ```
 /// use rdma_collective::bootstrap::JobToken;
@@ -20,54 +20,55 @@ use crate::bootstrap::BootstrapError;
 pub struct JobToken([u8; 16]);
 
 impl JobToken {
-    /// A token that nobody can guess.
+    /// Makes a token that nobody can guess.
     ///
     /// # Errors
-    /// [`BootstrapError::Random`] when the system has no random numbers.
+    /// [`BootstrapError::Random`] if the system gives no random numbers.
     pub fn random() -> Result<Self, BootstrapError> {
         let mut bytes = [0; 16];
         getrandom::fill(&mut bytes).map_err(|error| BootstrapError::Random { reason: error.to_string() })?;
         Ok(Self(bytes))
     }
 
-    /// A token for those who know `parts`: it keeps jobs apart, and is no secret.
+    /// Derives a token from `parts`. It keeps jobs apart, but is **no secret**: everybody who knows the parts can
+    /// derive it.
     #[must_use]
     pub fn derived(parts: &[&str]) -> Self {
-        // FNV-1a of 128 bits; a byte that no text has ends each part.
+        // FNV-1a of 128 bits. A byte that no text contains ends each part, so that ("ab", "c") and ("a", "bc") differ.
         const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
         let bytes = parts.iter().flat_map(|part| part.bytes().chain([0xff]));
         let start = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d_u128;
         Self(bytes.fold(start, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME)).to_be_bytes())
     }
 
-    /// The token of 16 bytes that were agreed on elsewhere.
+    /// Makes a token of 16 bytes that were agreed on elsewhere.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes, for the first frame of a connection.
+    /// The secret bytes, for the first frame of a connection.
     #[must_use]
     pub const fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }
 
-    /// The secret as 32 hexadecimal digits, to be handed to processes of the job and to nobody else.
+    /// The secret as 32 hexadecimal digits. Hand it to processes of the job, and to nobody else.
     #[must_use]
     pub fn to_hex(&self) -> String {
         self.0.iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// 32 bits by which people compare tokens; they do not give the token away.
+    /// The fingerprint: 32 bits by which people can compare tokens in logs. It does not reveal the token.
     #[must_use]
     pub fn fingerprint(&self) -> u32 {
-        // FNV-1a: 96 bits remain to be guessed.
+        // FNV-1a of 32 bits: an attacker who knows the fingerprint still has to guess 96 bits.
         self.0.iter().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
     }
 }
 
 impl PartialEq for JobToken {
-    /// In the same time wherever they differ.
+    /// Compares in constant time, so that a stranger cannot find the token byte by byte from the time of a refusal.
     fn eq(&self, other: &Self) -> bool {
         self.0.iter().zip(&other.0).fold(0, |differ, (a, b)| differ | (a ^ b)) == 0
     }

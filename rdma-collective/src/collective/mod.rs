@@ -18,8 +18,8 @@
 //! |---|---|
 //! | `all_reduce` | on one slice, in place |
 //! | `all_reduce_into` | from one slice into another |
-//! | `all_reduce_bytes`, `all_reduce_bytes_into` | the element type is a value; the data are bytes at any alignment |
-//! | `start_all_reduce`, `start_all_reduce_into` | on [`Tensor`]s: returns at once; [`Pending`] gives the tensors back |
+//! | `all_reduce_bytes`, `all_reduce_bytes_into` | the element type is a value; data are bytes at any alignment |
+//! | `start_all_reduce`, `start_all_reduce_into` | on [`Tensor`]s: returns at once; [`Pending`] returns the tensors |
 //! | `all_gather_v` | on parts of any length, with one count for each rank |
 //!
 //! # Parts

@@ -12,7 +12,7 @@ pub(crate) const OPERATION: Kind = Kind(16);
 /// An [`Abort`].
 pub(crate) const ABORT: Kind = Kind(17);
 
-/// A [`Waits`].
+/// A [`WaitReport`].
 pub(crate) const WAITS: Kind = Kind(18);
 
 /// What is said of who has left something else where a [`Header`] belongs.
@@ -50,7 +50,7 @@ pub(crate) struct Abort {
 
 /// A rank has waited for long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Waits {
+pub(crate) struct WaitReport {
     /// The operation in which it does.
     pub(crate) sequence: u64,
     /// The rank that it waits for, directly or by others that wait; itself, when it waits no more.
@@ -144,7 +144,7 @@ impl Abort {
     }
 }
 
-impl Waits {
+impl WaitReport {
     pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         writer.u64(self.sequence)?;
         writer.u32(self.culprit)?;
@@ -211,11 +211,11 @@ mod tests {
 
     #[test]
     fn waits_come_back() {
-        let waits = Waits { sequence: 1 << 40, culprit: 3, hops: 2 };
+        let waits = WaitReport { sequence: 1 << 40, culprit: 3, hops: 2 };
         let mut bytes = [0; 17];
         waits.write(&mut Writer::new(&mut bytes)).unwrap();
-        assert_eq!(Waits::read(&bytes[..16]), Ok(waits));
-        assert_eq!((Waits::read(&bytes[..15]), Waits::read(&bytes)), (Err(Ended), Err(Ended)));
+        assert_eq!(WaitReport::read(&bytes[..16]), Ok(waits));
+        assert_eq!((WaitReport::read(&bytes[..15]), WaitReport::read(&bytes)), (Err(Ended), Err(Ended)));
     }
 
     #[test]

@@ -1,71 +1,77 @@
-//! Liveness of the lanes whenever the engine is driven: beats go out, and silence or a death becomes a failure.
+//! Liveness of the lanes: each drive sends the heartbeats that are due, and turns silence or a death into a failure.
+//!
+//! The order within one drive matters. Deaths are noted first, completions are taken next, and silence is judged last:
+//! a peer writes its messages before it dies, so a lane must not fail before those messages were taken. When peers die,
+//! and how a process is watched, is `liveness`; how silence is measured is `link::pulse`.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use super::core::{Core, LaneId, Place};
+use super::state::{EngineState, LaneId, LaneSlot};
 use crate::link::LaneFailure;
 use crate::link::{Lane, Patience};
 use crate::liveness::{Process, Sign, Watch};
 
-/// What an engine does about liveness, and when it did so last.
+/// Heartbeat and timeout settings of an engine, and the times at which it was driven.
 #[derive(Debug)]
 pub(super) struct Alive {
-    /// How long a lane is quiet before this side says that it lives.
+    /// The longest time that this side sends nothing on a lane; then it sends a heartbeat.
     pub(super) heartbeat: Duration,
     pub(super) patience: Patience,
-    /// Whether a thread drives the engine whatever its callers do.
+    /// Whether the engine has a thread of its own, so that heartbeats go out whatever the callers do.
     pub(super) beats: bool,
-    /// Whose engine it is.
+    /// The process that owns the engine.
     pub(super) process: Process,
-    /// When the engine was driven last.
+    /// The time of the last drive.
     pub(super) driven: Instant,
-    /// When it was last driven after a gap in which peers may have lost it, and how long the gap was.
+    /// The end and the length of the last gap between two drives that was long enough for peers to give this side up.
     pub(super) away: Option<(Instant, Duration)>,
 }
 
-impl Core {
-    /// As if a thread drove it, which a test does in its place with times of its own.
+impl EngineState {
+    /// Makes the engine send heartbeats though no thread drives it: a test drives it, with times of its own.
     #[cfg(test)]
     pub(crate) fn beat_by_hand(&mut self) {
         self.alive.beats = true;
     }
 
-    /// Whether this side says that it lives, whatever its callers do.
+    /// Whether this side sends heartbeats whatever its callers do.
     pub(crate) fn beats(&self) -> bool {
         self.alive.beats
     }
 
-    /// How long a lane is quiet before this side says that it lives.
+    /// The longest time that this side sends nothing on a lane; then it sends a heartbeat.
     pub(crate) fn heartbeat(&self) -> Duration {
         self.alive.heartbeat
     }
 
-    /// When the engine was driven last.
-    pub(crate) fn driven(&self) -> Instant {
+    /// The time of the last drive, which is the present for everything that acts during it.
+    pub(crate) fn now(&self) -> Instant {
         self.alive.driven
     }
 
-    /// How long this process did not run though it should have, if that is no longer ago than peers wait.
+    /// The length of the last gap in which this process did not run, unless it ended longer ago than `peer_timeout`:
+    /// by then the peers have decided.
     pub(crate) fn away(&self) -> Option<Duration> {
         let Alive { patience, driven, away, .. } = self.alive;
         away.filter(|(back, _)| driven.saturating_duration_since(*back) <= patience.peer_timeout)
             .map(|(_, gap)| gap)
     }
 
-    /// The same, when the peer of a lane was not heard since: it has gone because of that, if it has gone.
+    /// The length of the last gap in which this process did not run, if the lane's peer was not heard since. If the
+    /// lane has ended, it ended because of that gap: this side is the one that failed.
     pub(crate) fn away_from(&mut self, id: LaneId) -> Option<Duration> {
         let heartbeat = self.alive.heartbeat;
         self.lane(id)?.away(heartbeat)
     }
 
-    /// From now on the end of the peer's process ends the lane, if the kernel here tells it.
+    /// Watches the peer's process, if it runs on this host: its end then ends the lane at once, without a timeout.
     pub(super) fn watch_process(&mut self, id: LaneId, process: &Process) {
         match process.watch() {
             Watch::Runs(descriptor) => {
                 let sign = Sign::Process(process.pid);
                 if let Err(error) = self.deaths.watch(id.key(), sign, descriptor) {
-                    tracing::debug!(pid = process.pid, %error, "the end of a peer's process will not be told");
+                    tracing::debug!(pid = process.pid, %error, "cannot watch the process of a peer: its death will show as silence only");
                 }
             }
             Watch::Ended => {
@@ -77,23 +83,24 @@ impl Core {
         }
     }
 
-    /// Whether the end of the peer's process will be told.
+    /// Whether a process or a connection of the peer is watched, so that its end ends the lane at once.
     pub(crate) fn is_watched(&self, id: LaneId) -> bool {
         self.deaths.is_watched(id.key())
     }
 
-    /// From now on the end of a connection that the peer's process holds ends the lane, and this side holds it, too.
+    /// Watches a connection that the peer's process holds: the end of the connection then ends the lane. This side
+    /// keeps its end open, because the peer may watch that.
     pub(crate) fn watch_connection(&mut self, id: LaneId, connection: OwnedFd) {
         if self.lane(id).is_none() {
             return;
         }
         self.deaths.forget(id.key());
         if let Err(error) = self.deaths.watch(id.key(), Sign::Connection, connection) {
-            tracing::debug!(%error, "the end of a peer's connection will not be told");
+            tracing::debug!(%error, "cannot watch the connection of a peer: its death will show as silence only");
         }
     }
 
-    /// This side holds a connection as long as the lane, for the peer, which may watch it; to this side its end says nothing.
+    /// Keeps a connection open as long as the lane, for the peer, which may watch it. This side does not watch it.
     pub(crate) fn hold_connection(&mut self, id: LaneId, connection: OwnedFd) {
         if self.lane(id).is_some() {
             self.deaths.forget(id.key());
@@ -101,61 +108,67 @@ impl Core {
         }
     }
 
-    /// This process, as its peers know it.
+    /// The name of this process, as its peers know it.
     pub(crate) fn process(&self) -> Process {
         self.alive.process
     }
 
-    /// As if it were on another host.
+    /// Makes this process look like one of another host to its peers.
     #[cfg(test)]
     pub(crate) fn move_elsewhere(&mut self) {
         self.alive.process.boot = [0xee; 16];
     }
 
-    /// Who did not listen cannot tell that nothing was said: a process that was stopped gives its peers their time, and
-    /// what it finds ended is no loss of theirs. It comes before anybody is told of ends.
+    /// Detects that this process did not run for a while (stopped, or starved of a core), and restarts every peer's
+    /// timeout: this side did not listen, so it cannot know that the peers said nothing.
+    ///
+    /// Must run before [`keep_alive`](Self::keep_alive) judges silence, otherwise a process that is continued after a
+    /// stop would report all its peers as lost, although it is the one that was away.
     pub(super) fn notice_absence(&mut self, now: Instant) {
         let Alive { heartbeat, patience, driven, beats, .. } = self.alive;
         self.alive.driven = now;
         let gap = now.saturating_duration_since(driven);
-        // Peers bear silence for at least so long after the last beat; it is more than the time between two looks.
+        // A shorter gap cannot have cost a peer: after the last heartbeat, peers wait at least this long. It is also
+        // more than the ordinary time between two drives.
         if gap < heartbeat.saturating_add(patience.hasty.min(patience.peer_timeout / 2)) {
             return;
         }
         if beats {
             self.alive.away = Some((now, gap));
         }
-        for (_, place) in &mut self.lanes {
-            match place {
-                // Peers do not take the silence of one that its callers drive for a loss.
-                Place::Open(lane) if beats => lane.back(now, gap),
-                Place::Open(lane) => lane.heard(now),
+        for (_, slot) in &mut self.lanes {
+            match slot {
+                // Without a thread, peers do not take this side's silence for a loss: only their clocks restart here.
+                LaneSlot::Open(lane) if beats => lane.back(now, gap),
+                LaneSlot::Open(lane) => lane.heard(now),
                 _ => {}
             }
         }
     }
 
-    /// Notes which peers have died, before what they have sent is taken; whether one has.
+    /// Notes which peers have died, and returns whether one has. Runs before completions are taken: a peer sends before
+    /// it dies, so what is taken after this point includes all that a dead peer has sent.
     pub(super) fn look_for_deaths(&mut self, now: Instant) -> bool {
         let Self { deaths, lanes, .. } = self;
         let mut any = false;
         deaths.look(now, |key, sign| {
             any = true;
-            let place = lanes.get_mut(LaneId::index_of(key));
-            if let Some((_, Place::Open(lane))) = place {
+            let slot = lanes.get_mut(LaneId::index_of(key));
+            if let Some((_, LaneSlot::Open(lane))) = slot {
                 lane.process_ended(sign.into());
             }
         });
         any
     }
 
-    /// Beats where nothing else was said, and ends lanes whose peers are silent.
+    /// Sends the heartbeats that are due, and ends the lanes whose peers have died or are silent for too long.
     ///
-    /// `heard_all` tells that no completion is left that may be a sign of life.
+    /// Lanes are ended only if `heard_all`, which says that the completion queue was found empty. Otherwise a
+    /// completion that was not taken yet may be the message of a peer that would be reported as lost.
     pub(super) fn keep_alive(&mut self, now: Instant, heard_all: bool) {
         let Alive { heartbeat, patience, .. } = self.alive;
-        for (_, place) in &mut self.lanes {
-            let Place::Open(lane) = place else { continue };
+        for (_, slot) in &mut self.lanes {
+            let LaneSlot::Open(lane) = slot else { continue };
             lane.beat(now, heartbeat);
             if heard_all {
                 lane.listen(now, patience);
@@ -164,14 +177,14 @@ impl Core {
         }
     }
 
-    /// When [`keep_alive`](Self::keep_alive) has something to do.
+    /// The next time at which [`keep_alive`](Self::keep_alive) has something to do: a heartbeat, or a peer's timeout.
     pub(super) fn next_sign_of_life(&self) -> Option<Instant> {
         let Alive { heartbeat, patience, .. } = self.alive;
         let due = |lane: &Lane| [lane.beat_at(heartbeat), lane.lost_at(patience)].into_iter().flatten().min();
         self.lanes
             .iter()
-            .filter_map(|(_, place)| match place {
-                Place::Open(lane) => due(lane),
+            .filter_map(|(_, slot)| match slot {
+                LaneSlot::Open(lane) => due(lane),
                 _ => None,
             })
             .min()
@@ -179,7 +192,7 @@ impl Core {
 }
 
 impl LaneId {
-    /// A number that no other lane has.
+    /// A number that names the lane among all lanes of its engine, past ones included.
     pub(super) fn key(self) -> u64 {
         (u64::from(self.index) << 32) | u64::from(self.generation)
     }

@@ -1,10 +1,10 @@
-//! What an engine says of its device at INFO, once: in the words of NCCL's `NET/IB : Using`.
+//! The engine's lines about its device, at INFO and once per engine, in the form of NCCL's `NET/IB : Using`.
 //!
-//! Which devices were not taken is said by who chose this one.
+//! The devices that were not chosen are reported by `env::select`, which made the choice.
 
 use rdma_core::{Context, Gid, LinkLayer, PortAttributes, gid};
 
-/// Says which device, port and address lanes will use, and why none of the other addresses.
+/// Logs the device, the port and the GID that the lanes will use, and for each other GID the reason against it.
 pub(super) fn announce(context: &Context, port: &PortAttributes, gid: &gid::Chosen, asked: bool) {
     let net = net(context);
     let (name, number, mtu) = (context.name(), port.port, port.active_mtu);
@@ -18,12 +18,12 @@ pub(super) fn announce(context: &Context, port: &PortAttributes, gid: &gid::Chos
     }
 }
 
-/// What carries the data, as NCCL would call it.
+/// The name of the transport, as NCCL writes it in its log.
 pub(crate) fn net(context: &Context) -> &'static str {
     if context.is_soft() { "NET/Soft" } else { "NET/IB" }
 }
 
-/// Why an address was taken; `only_asked` tells that it was by its index alone.
+/// The reason for the choice of `gid`; `only_asked` says that the index was given, so no rule was applied.
 fn why(gid: Gid, only_asked: bool) -> &'static str {
     match gid {
         _ if only_asked => "asked for by its index",

@@ -1,23 +1,30 @@
-//! The descriptor that callers wait by: readable for what the engine sleeps for, and when somebody else has taken it.
+//! The descriptor by which callers sleep ([`Engine::wake_fd`](super::Engine::wake_fd)).
+//!
+//! It is readable when the engine's own descriptor is, and when another thread has taken the event that the caller
+//! sleeps for. Without the second part a caller could sleep through an operation that another thread completed.
+//!
+//! Arm before sleep: a caller arms, drives, looks, and only then sleeps. Whatever happens between arming and sleeping
+//! makes the descriptor readable, so no event can fall between the look and the sleep.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 
 use super::thread::Nudge;
-use super::{Core, Driver};
+use super::{Driver, EngineState};
 use crate::engine::SetupError;
 
-/// See the module.
+/// The callers' descriptor, and the event that makes it readable.
 #[derive(Debug)]
 pub(super) struct Callers {
     told: Nudge,
-    /// That, and the engine's own descriptor; absent where a thread takes the engine's events before any caller.
+    /// An epoll over `told` and the engine's own descriptor. `None` with [`Driver::Thread`]: there the engine's thread
+    /// takes the device's events first, so callers need `told` alone.
     either: Option<OwnedFd>,
 }
 
 impl Callers {
-    /// Of an engine that sleeps by `wake_fd`.
+    /// Makes the descriptor for callers of an engine that itself sleeps by `wake_fd`.
     pub(super) fn new(driver: Driver, wake_fd: BorrowedFd<'_>) -> Result<Self, SetupError> {
         let told = Nudge::new()?;
         let either = match driver {
@@ -29,8 +36,8 @@ impl Callers {
         Ok(Self { told, either })
     }
 
-    /// Something has happened: who has armed the engine looks, and who has yet to do so is told then.
-    pub(super) fn tell(&self, core: &mut Core) {
+    /// Wakes the caller that has armed the engine. If none has, the event is kept for the next one that arms.
+    pub(super) fn tell(&self, core: &mut EngineState) {
         if std::mem::take(&mut core.armed) {
             self.told.send();
         } else {
@@ -38,8 +45,9 @@ impl Callers {
         }
     }
 
-    /// What was told is known; what was not is told now.
-    pub(super) fn arm(&self, core: &mut Core) {
+    /// Arms the descriptor for the next event. Earlier wake-ups are cleared, since the caller looks after arming; an
+    /// event that found nobody armed makes the descriptor readable at once.
+    pub(super) fn arm(&self, core: &mut EngineState) {
         self.told.clear();
         core.armed = true;
         if std::mem::take(&mut core.missed) {
@@ -54,7 +62,7 @@ impl AsFd for Callers {
     }
 }
 
-/// Readable when one of them is.
+/// An epoll that is readable when one of the two descriptors is.
 fn either(left: BorrowedFd<'_>, right: BorrowedFd<'_>) -> rustix::io::Result<OwnedFd> {
     let either = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     for (number, fd) in (0..).zip([left, right]) {

@@ -1,4 +1,6 @@
-//! Errors of an engine and of its lanes: while they are set up, and while they are driven.
+//! Errors of an engine and of its lanes: [`SetupError`] while they are set up, [`EngineError`] while they are driven.
+//!
+//! The end of a single lane is no engine error; see [`LaneFailure`].
 
 use std::io;
 use std::sync::Arc;
@@ -12,20 +14,20 @@ use rdma_core::error::{
 
 use crate::link::{BlobError, HandshakeError, LaneFailure};
 
-/// An engine, or a lane to a peer, could not be set up.
+/// The reason why an engine, or a lane to a peer, could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
-    /// The device does not answer.
+    /// The device did not answer a query.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// No address to send from.
+    /// No GID of the port can be used to send from.
     #[error(transparent)]
     Gid(#[from] NoUsableGid),
-    /// A queue could not be created.
+    /// A queue could not be created; most often a limit of the device.
     #[error(transparent)]
     Create(#[from] CreateError),
-    /// Memory could not be registered.
+    /// Memory could not be registered; most often the limit on locked memory.
     #[error(transparent)]
     Register(#[from] RegisterError),
     /// A queue pair could not be connected.
@@ -34,18 +36,18 @@ pub enum SetupError {
     /// A receive could not be posted.
     #[error(transparent)]
     Post(PostError),
-    /// Memory could not be divided.
+    /// A range lies outside its memory.
     #[error(transparent)]
     Range(#[from] RangeError),
-    /// What the peer said of itself cannot be used.
+    /// The blob that the peer handed over cannot be used.
     #[error(transparent)]
     Blob(#[from] BlobError),
-    /// A descriptor could not be had.
+    /// A descriptor could not be created, or not be watched.
     #[error("{what} could not be watched: {source}; raise the limit on open files (`ulimit -n`)")]
     Descriptor {
-        /// Of what.
+        /// The thing that was to be watched.
         what: &'static str,
-        /// What the system said.
+        /// The system's reason.
         source: io::Error,
     },
     /// The engine's thread could not be started.
@@ -53,74 +55,74 @@ pub enum SetupError {
         "the engine's thread could not be started: {source}; raise the limit on threads (`ulimit -u`, pids.max), or drive the engine yourself"
     )]
     Thread {
-        /// What the system said.
+        /// The system's reason.
         source: io::Error,
     },
-    /// The sizes of staging memory do not make sense, or differ from the peer's.
+    /// The sizes of the mailbox are out of range, or differ from the peer's.
     #[error(
         "{slots} slots of {slot_bytes} bytes are no mailbox that both sides have; use 1 to 4096 slots, alike on all ranks"
     )]
     Mailbox {
-        /// Slots.
+        /// Number of slots.
         slots: u16,
-        /// Bytes of each.
+        /// Bytes of one slot, without its header.
         slot_bytes: usize,
     },
-    /// The two processes did not meet.
+    /// The handshake over TCP failed, so the two processes did not meet.
     #[error(transparent)]
     Handshake(#[from] HandshakeError),
-    /// The peer did not connect.
+    /// The peer did not report in time that its end of the lane is connected.
     #[error(
-        "the peer did not say within {waited:.1?} that it is connected; see whether it runs, and has this end's blob"
+        "the peer did not report within {waited:.1?} that its end is connected; see whether it runs and has this end's blob"
     )]
     PeerSilent {
-        /// How long was waited.
+        /// Time that this side waited.
         waited: Duration,
     },
-    /// The lane ended before the peer had said anything.
+    /// The lane ended before the peer had reported that its end is connected.
     #[error("the peer was lost before it was connected ({cause}); see whether it runs, and connect anew")]
     PeerLost {
-        /// What became of the lane.
+        /// The reason why the lane ended.
         cause: LaneFailure,
     },
-    /// What the peer says of its pool makes no sense.
-    #[error("the peer's {field} makes no sense; run one release on both sides")]
+    /// The peer sent something that cannot be right, such as an unusable description of its pool.
+    #[error("the peer sent a {field} that cannot be right; run one release on both sides")]
     Peer {
-        /// What is wrong.
+        /// The part that is wrong.
         field: &'static str,
     },
-    /// Peers would be held for lost that are not.
+    /// The timeout is so short that living peers would count as lost.
     #[error(
-        "peers that are silent for {peer_timeout:?} would count as lost, and say that they live every {heartbeat:?}; \
-         give them at least 1 s and two heartbeats, of at least 1 ms"
+        "a peer_timeout of {peer_timeout:?} with heartbeats every {heartbeat:?} would take living peers for lost ones; \
+         give it at least 1 s and two heartbeats, and heartbeats at least 1 ms"
     )]
     PeerTimeout {
-        /// How often a side says that it lives.
+        /// The interval between two heartbeats.
         heartbeat: Duration,
-        /// How long the other may say nothing.
+        /// The longest silence before a peer counts as lost.
         peer_timeout: Duration,
     },
-    /// The lane was ended meanwhile.
+    /// The lane was ended by this side before it was connected.
     #[error("the lane was ended before it was connected; set the link up anew")]
     LaneGone,
 }
 
-/// The engine, and with it everything on it, cannot go on.
+/// The reason why an engine, and with it everything on it, cannot go on.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
-    /// The device lost completions or cannot be trusted.
+    /// The device lost completions, or failed otherwise: nothing that it reports can be relied on any more.
     #[error("the device failed: {source}")]
     Device {
-        /// What it did.
+        /// The failure of the device.
         source: Arc<PollError>,
     },
-    /// A lane could not be ended: its memory is kept for ever.
+    /// A lane could not be ended. Its memory is never used again, because the device may still write to it.
     #[error("the lane of queue pair {qp_num} could not be ended: {source}")]
     Fence {
-        /// Its queue pair.
+        /// The queue pair of the lane.
         qp_num: QpNum,
-        /// What the device said.
+        /// The reason of the device.
         source: Arc<FenceError>,
     },
 }

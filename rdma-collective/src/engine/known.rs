@@ -1,24 +1,30 @@
-//! Until when all that has completed has been taken, though a drive takes only so much at a time.
+//! The time up to which every completion was taken.
+//!
+//! A drive takes a bounded number of completions, so one drive does not show that the queue was emptied. An operation
+//! may be reported as late only for times before this mark: otherwise a completion that lies in a full queue would
+//! count as missing.
 
 use std::time::Instant;
 
-/// See the module.
+/// The mark, and the count by which it moves while the queue is never found empty.
 #[derive(Debug)]
 pub(super) struct Known {
     until: Instant,
-    /// Completions taken since the queue was last found empty, or as many as it holds were taken, and when that was.
+    /// Completions taken since `since`.
     taken: usize,
+    /// The first drive after the queue was last found empty, or after a whole queue's worth was taken.
     since: Instant,
+    /// Completions that the queue can hold.
     queue: usize,
 }
 
 impl Known {
-    /// Of a completion queue that holds so many.
+    /// The mark of a completion queue that holds `queue` completions.
     pub(super) fn new(queue: u32, now: Instant) -> Self {
         Self { until: now, taken: 0, since: now, queue: queue as usize }
     }
 
-    /// So many were taken from `looked` on, all there were or not.
+    /// Notes that a drive, begun at `looked`, took `taken` completions; `all` says that it left none.
     pub(super) fn taken(&mut self, taken: usize, all: bool, looked: Instant) {
         if self.taken == 0 {
             self.since = looked;
@@ -28,7 +34,7 @@ impl Known {
             self.until = self.until.max(looked);
             self.taken = 0;
         } else if self.taken >= self.queue {
-            // A queue that is never empty: what was in it then has been taken.
+            // The queue is never empty, but as many were taken as it holds: all that was in it at `since` is out.
             self.until = self.until.max(self.since);
             self.taken = 0;
         }

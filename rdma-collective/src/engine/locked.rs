@@ -1,19 +1,22 @@
-//! The core while it is locked; who lets go of it tells those who wait, so that nobody can forget to.
+//! The lock of an engine. Its guard wakes the threads and tasks that wait for what was found, when it is dropped.
+//!
+//! Waking is tied to the guard because a path that forgot it would leave another thread asleep beside its own result.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 
-use super::{Core, Shared};
+use super::{EngineState, Shared};
 
-/// See the module.
+/// The guard of the engine's lock.
 pub(crate) struct Locked<'a> {
-    // Dropped in this order: a task that is woken may need the core.
-    core: MutexGuard<'a, Core>,
+    // The order of the fields is the order of the drops: the lock must be free before a task is woken, because the task
+    // may take the lock at once.
+    core: MutexGuard<'a, EngineState>,
     waking: Waking<'a>,
 }
 
-/// Tasks to be woken.
+/// The tasks to wake once the lock is free.
 struct Waking<'a> {
     shared: &'a Shared,
     wakers: Vec<Waker>,
@@ -24,7 +27,7 @@ impl Shared {
         Locked { core: self.lock_core(), waking: Waking { shared: self, wakers: Vec::new() } }
     }
 
-    /// `None` while another thread has it.
+    /// Takes the lock if it is free; `None` while another thread holds it.
     pub(super) fn try_lock(&self) -> Option<Locked<'_>> {
         let core = match self.core.try_lock() {
             Ok(core) => core,
@@ -34,8 +37,9 @@ impl Shared {
         Some(Locked { core, waking: Waking { shared: self, wakers: Vec::new() } })
     }
 
-    /// A panic elsewhere leaves the core in order: nothing in it is half done between calls.
-    pub(super) fn lock_core(&self) -> MutexGuard<'_, Core> {
+    /// Takes the lock without a guard that wakes others. A poisoned lock is used all the same: a panic elsewhere leaves
+    /// the state in order, since nothing in it is half done between calls.
+    pub(super) fn lock_core(&self) -> MutexGuard<'_, EngineState> {
         self.core.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -62,15 +66,15 @@ impl Drop for Waking<'_> {
 }
 
 impl Deref for Locked<'_> {
-    type Target = Core;
+    type Target = EngineState;
 
-    fn deref(&self) -> &Core {
+    fn deref(&self) -> &EngineState {
         &self.core
     }
 }
 
 impl DerefMut for Locked<'_> {
-    fn deref_mut(&mut self) -> &mut Core {
+    fn deref_mut(&mut self) -> &mut EngineState {
         &mut self.core
     }
 }

@@ -1,4 +1,7 @@
-//! The two ends of a lane find each other: what this end says of itself, and the first words over the lane.
+//! The meeting of the two ends of a lane: this end's blob, and the first messages over the connected lane.
+//!
+//! A queue pair may be connected on one side while the other still waits for a blob. So each side sends READY once it
+//! is connected, and uses the lane only after it has heard the other's READY.
 
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -10,11 +13,11 @@ use crate::engine::SetupError;
 use crate::link::control::{self, Kind};
 use crate::link::{Arrival, Blob, Lane, LinkKind};
 
-/// The first pause before the peer is asked again; each is twice the one before.
+/// The first pause before the peer is asked again; each following pause is twice as long.
 const ASK_AFTER: Duration = Duration::from_millis(4);
 
 impl Engine {
-    /// What the peer has to know of a lane that waits for it; regions and payload are the caller's to fill.
+    /// The blob of a lane that waits for its peer. The caller fills in regions and payload.
     pub(crate) fn blob(&self, lane: LaneId, kind: LinkKind, job: u32) -> Result<Blob, SetupError> {
         let core = self.lock();
         let lane = core.opening(lane).ok_or(SetupError::LaneGone)?;
@@ -33,11 +36,16 @@ impl Engine {
         })
     }
 
-    /// Says on a lane that was just connected that this end hears, and waits until the other has said so.
+    /// Sends READY on a lane that was just connected, and waits for the peer's READY.
     ///
-    /// One of them speaks `first`, and the other when it has heard it. As long as the other does not hear, what the first
-    /// one says is lost and its device repeats it now and then; a request behind it that arrives tells the other's
-    /// device what is missing, and it comes at once.
+    /// One side sends `first`, the other once it has heard that. While the peer's queue pair is not connected, the
+    /// first READY is lost and the device retransmits it at long intervals only. So this side sends another request now
+    /// and then (at 4 ms, 8 ms, 16 ms …): once one arrives, the peer's device sees the gap and asks for the READY at
+    /// once.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::PeerSilent`] at the deadline, [`SetupError::PeerLost`] if the lane ends first.
     pub(crate) fn greet(&self, lane: LaneId, first: bool, deadline: Deadline) -> Result<(), SetupError> {
         let started = Instant::now();
         let mut greeting = Greeting { first, said: false, heard: false };
@@ -60,7 +68,7 @@ impl Engine {
     }
 }
 
-/// How far the two ends of a lane have come.
+/// The progress of the greeting: whether READY was sent and heard.
 struct Greeting {
     first: bool,
     said: bool,
@@ -89,7 +97,7 @@ impl Greeting {
     }
 }
 
-/// Takes the first message, if it is there; what follows it stays.
+/// Takes the first message if it is there, and returns whether it is READY. Later messages stay for the lane's user.
 fn hears(lane: &mut Lane) -> Result<bool, SetupError> {
     let received = match lane.take() {
         None => return Ok(false),

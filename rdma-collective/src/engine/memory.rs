@@ -1,5 +1,7 @@
-//! Memory on the engine's device. The engine is not locked while it is registered, which takes long: lanes have to be
-//! kept alive meanwhile.
+//! Memory on the engine's device, and the memory of peers.
+//!
+//! Registration runs without the engine's lock. It may take seconds, and a locked engine would send no heartbeats for
+//! that time, so that peers would give this process up.
 
 use rdma_core::error::{ReachError, RegisterError};
 use rdma_core::{
@@ -7,25 +9,26 @@ use rdma_core::{
     RemoteMemory,
 };
 
-use super::core::Place;
-use super::{Core, Engine, LaneId};
+use super::state::LaneSlot;
+use super::{Engine, EngineState, LaneId};
 use crate::engine::SetupError;
 use crate::link::{LaneMemory, LaneOptions};
 
 impl Engine {
-    /// Registers `memory` on the engine's device, for what is made on this engine.
+    /// Registers `memory` on the engine's device, for use by communicators and links of this engine.
     ///
-    /// It may take seconds for hundreds of gigabytes; the engine goes on meanwhile.
+    /// Registration pins the pages and may take seconds for hundreds of gigabytes. The engine goes on meanwhile; only
+    /// the calling thread waits.
     ///
     /// # Errors
     ///
-    /// The memory comes back when the rights contradict each other, or when a limit of the system or of the device
-    /// refuses, which the error names together with the mend.
+    /// [`Refused`] hands the memory back if the access rights contradict each other, or if a limit of the system or of
+    /// the device is reached; the error names the limit and how to raise it.
     pub fn register(&self, memory: Memory, access: Access) -> Result<Region, Refused<Memory, RegisterError>> {
         self.pd().register(memory, access)
     }
 
-    /// Memory that this engine's lanes can use and no peer.
+    /// Allocates memory that this engine's lanes can use, and that no peer can reach.
     pub(crate) fn alloc_local(&self, bytes: usize) -> Result<LocalBuf, RegisterError> {
         self.pd().alloc_local(bytes)
     }
@@ -36,14 +39,14 @@ impl Engine {
         self.lock().open_lane(memory)
     }
 
-    /// What to register memory in, while the engine goes on.
+    /// The protection domain. It is a handle of its own, so memory is registered in it without the engine's lock.
     pub(crate) fn pd(&self) -> ProtectionDomain {
         self.lock().pd().clone()
     }
 }
 
-impl Core {
-    /// Maps a window of a lane's peer.
+impl EngineState {
+    /// Maps a window of a lane's peer into this process.
     pub(crate) fn peer_window(
         &mut self,
         id: LaneId,
@@ -51,14 +54,14 @@ impl Core {
         deadline: Deadline,
     ) -> Result<PeerWindow, ReachError> {
         match self.lanes.get(id.index as usize) {
-            Some((generation, Place::Open(lane))) if *generation == id.generation => {
+            Some((generation, LaneSlot::Open(lane))) if *generation == id.generation => {
                 self.worker.peer_window(lane.qp(), window, deadline)
             }
             _ => Err(ReachError::PeerGone),
         }
     }
 
-    /// Memory of a lane's peer, to be used at once.
+    /// A view of memory of a lane's peer, borrowed from the worker, for use before the lock is released.
     pub(crate) fn peer_slice(
         &mut self,
         id: LaneId,
@@ -66,7 +69,7 @@ impl Core {
         deadline: Deadline,
     ) -> Result<PeerSlice<'_>, ReachError> {
         match self.lanes.get(id.index as usize) {
-            Some((generation, Place::Open(lane))) if *generation == id.generation => {
+            Some((generation, LaneSlot::Open(lane))) if *generation == id.generation => {
                 Ok(self.worker.peer_slice(lane.qp(), memory, deadline))
             }
             _ => Err(ReachError::PeerGone),

@@ -1,15 +1,18 @@
-//! The one progress engine: it owns the worker and its lanes, and moves everything along whenever it is driven.
+//! The progress engine: it owns a device's worker and lanes, and moves all operations on them along when it is driven.
 //!
-//! Sans-IO in style: [`drive`](Engine::drive) is handed the time and a budget and waits for nothing to come,
-//! [`next_deadline`](Engine::next_deadline) says when it wants to be driven again at the latest, and
-//! [`wake_fd`](Engine::wake_fd) is readable when there is reason to sooner. Calls that block are in `wait`, and the
-//! engine's own driver in `thread`: loops over the same. What is sent, and what arrivals mean, belongs to the
-//! services and operations on it.
+//! Sans-IO in style: [`drive`](Engine::drive) takes the time and a budget, and waits for nothing;
+//! [`next_deadline`](Engine::next_deadline) is the latest time for the next drive; [`wake_fd`](Engine::wake_fd) is
+//! readable when there is a reason to drive sooner. Blocking calls (`wait`) and the engine's own thread (`thread`) are
+//! loops over these three. Communicators and KV links are services on an engine: what is sent, and what an arrival
+//! means, is theirs.
+//!
+//! Several threads may want to drive. A caller that waits drives by itself, because the thread that needs the result
+//! should find it without a switch between threads. So the engine's own thread steps back while callers drive, and one
+//! thread at a time sleeps by the descriptor for all.
 
 mod alive;
 mod announce;
 mod callers;
-mod core;
 mod error;
 mod known;
 mod locked;
@@ -18,6 +21,7 @@ mod memory;
 mod news;
 mod options;
 mod service;
+mod state;
 mod thread;
 mod wait;
 
@@ -29,8 +33,8 @@ use rdma_core::{Context, gid};
 
 pub(crate) use self::announce::net;
 use self::callers::Callers;
-pub(crate) use self::core::{Core, LaneId};
 use self::locked::Locked;
+pub(crate) use self::state::{EngineState, LaneId};
 pub(crate) use options::gid_preference;
 pub use options::{Driver, EngineOptions};
 pub(crate) use service::Service;
@@ -39,12 +43,13 @@ use thread::{Nudge, Thread};
 
 pub use error::{EngineError, SetupError};
 
-/// A progress engine over one device. Cloning it clones the handle.
+/// A progress engine over one device. A clone is another handle to the same engine.
 ///
-/// Communicators and KV links are made on an engine, as many as there are. They make progress on a
-/// [thread](Driver::Thread) of the engine's own, and whenever one of them waits or the caller [drives](Self::drive) it.
-/// It ends with the last handle, of which each of them keeps one. A forked child may drop what it has inherited of it, and
-/// do nothing else with that.
+/// Any number of communicators and KV links can be made on one engine. They make progress on the engine's own
+/// [thread](Driver::Thread), during every blocking call, and whenever a caller [drives](Self::drive) the engine.
+///
+/// The engine ends with its last handle; each communicator and each link keeps one. A forked child may drop the handles
+/// that it inherited, and must do nothing else with them: the child has neither the thread nor the locks' owners.
 ///
 /// ```
 /// use rdma_collective::engine::{Engine, EngineOptions};
@@ -59,17 +64,17 @@ pub struct Engine {
     handle: Arc<Handle>,
 }
 
-/// What all handles have; the thread ends with the last.
+/// The part that all handles share. The engine's thread ends when the last handle is dropped.
 #[derive(Debug)]
 struct Handle {
     shared: Arc<Shared>,
     _thread: Option<Thread>,
     id: EngineId,
-    /// The process that made it.
+    /// The process that made the engine, by which a forked child is recognized.
     pid: u32,
 }
 
-/// Names an engine as long as anything of it is left.
+/// The identity of an engine. No other engine has it as long as a copy exists.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineId(Arc<()>);
 
@@ -79,18 +84,19 @@ impl PartialEq for EngineId {
     }
 }
 
+/// The state that handles and the engine's thread share: the locked part, and the means to wake sleepers without it.
 #[derive(Debug)]
 struct Shared {
-    core: Mutex<Core>,
-    /// Told when the thread that sleeps for all has woken, and when anybody has found something.
+    core: Mutex<EngineState>,
+    /// Signalled when the thread that sleeps for all has woken, and when any thread has found something.
     woken: Condvar,
     /// Wakes the engine's own thread.
     nudge: Nudge,
-    /// Wakes the caller that sleeps for all.
+    /// Wakes the caller that sleeps by the descriptor for all.
     leader: Nudge,
-    /// What the engine sleeps by: readable at completions and at the end of a peer.
+    /// The descriptor by which the engine sleeps: readable at completions, and at the end of a watched peer.
     wake_fd: OwnedFd,
-    /// What callers sleep by.
+    /// The descriptor by which callers sleep.
     callers: Callers,
     context: Context,
     gid: gid::Chosen,
@@ -98,19 +104,21 @@ struct Shared {
 }
 
 impl Engine {
-    /// An engine on an open device: its worker, its protection domain, and the GID that its lanes send from.
+    /// Makes an engine on an open device: a worker, a protection domain, the GID to send from, and with
+    /// [`Driver::Thread`] a thread.
     ///
     /// # Errors
     ///
-    /// [`SetupError`]: no usable GID (or not the one asked for), a `peer_timeout` that is too short, or the device or a
-    /// limit refuses.
+    /// [`SetupError::Gid`] or [`SetupError::Connect`] if no GID can be used, or not the one asked for;
+    /// [`SetupError::PeerTimeout`] if `peer_timeout` is too short; the other variants if the device or a limit of the
+    /// system refuses.
     pub fn new(context: &Context, options: EngineOptions) -> Result<Self, SetupError> {
         options.check_times()?;
         let port = context.port(options.port)?;
         let table = context.gids(options.port)?;
         let gid = options.choose_gid(context.name(), &port, table)?;
         announce::announce(context, &port, &gid, options.gid_index.is_some());
-        let core = Core::new(context, &options, gid.entry.index)?;
+        let core = EngineState::new(context, &options, gid.entry.index)?;
         let wake_fd = core
             .wake_fd()
             .try_clone_to_owned()
@@ -135,19 +143,20 @@ impl Engine {
         Ok(Self { handle: Arc::new(handle) })
     }
 
-    /// Takes up to `budget` completions, lets everything on the engine act on them and on the time, and posts what it
-    /// wants sent.
+    /// Takes up to `budget` completions, lets every communicator and link act on them and on the time, and posts the
+    /// requests that they queue.
     ///
-    /// Returns how much has happened: the completions, and one more for each communicator or end of a link that did
-    /// something. At 0 there is nothing left to be done now. It does not wait for anything to come; it may wait for another
-    /// thread that drives, and, when a link ends, a second at most for the device to let go of it.
+    /// Returns how much has happened: the number of completions, plus one for each communicator or end of a link that
+    /// did something. After a return of 0 there is nothing to do at this time. The call does not wait for messages. It
+    /// may wait for another thread that drives, and, when a link ends, up to 1 s for the device to release the queue
+    /// pair.
     ///
-    /// `now` is the present, as [`Instant::now`] has it: so the engine's [own thread](Driver::Thread) and calls that wait
-    /// take it. That threads which race come with times a little out of order does no harm.
+    /// `now` must be the present, as [`Instant::now`] returns it, because the engine's [own thread](Driver::Thread) and
+    /// blocking calls use that clock too. Threads that race may pass times that are slightly out of order.
     ///
     /// # Errors
     ///
-    /// [`EngineError`] when the device cannot be trusted any more; every operation then ends with that error.
+    /// [`EngineError::Device`] once the device has failed; every operation on the engine then ends with that error.
     pub fn drive(&self, now: Instant, budget: usize) -> Result<usize, EngineError> {
         let mut core = self.lock();
         core.attendance.visits += 1;
@@ -156,7 +165,7 @@ impl Engine {
         core.health().map(|()| happened)
     }
 
-    /// Drives once, unless another thread does.
+    /// Drives once, unless another thread holds the engine's lock: then that thread drives.
     pub(crate) fn try_drive(&self) {
         let Some(mut core) = self.shared().try_lock() else { return };
         core.attendance.visits += 1;
@@ -164,30 +173,32 @@ impl Engine {
         core.flush();
     }
 
-    /// When to drive at the latest, though nothing has happened: for a deadline, to look for the messages of a small operation
-    /// between ranks of one host, which wake nobody, or to say that this side lives. `None` while nothing is pending and no
-    /// peer has to hear that.
+    /// The latest time for the next drive, though nothing has happened. `None` while nothing is pending and no
+    /// heartbeat is due.
     ///
-    /// An engine with a [thread](Driver::Thread) is driven then, whatever its callers do.
+    /// The reasons are a deadline, a heartbeat, and small operations between ranks of one host: their messages lie in
+    /// shared memory and wake nobody, so somebody must look. An engine with a [thread](Driver::Thread) is driven in
+    /// time whatever its callers do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
         self.lock().next_deadline()
     }
 
-    /// Asks for [`wake_fd`](Self::wake_fd) to become readable once, when something happens from now on. What it was made
-    /// readable for is over with; what has happened since, whoever drove then, makes it readable at once.
+    /// Asks for [`wake_fd`](Self::wake_fd) to become readable once, at the next event. Earlier wake-ups are cleared; an
+    /// event that nobody was told of makes the descriptor readable at once.
     ///
-    /// Arm, drive, look, sleep, in this order: [drive](Self::drive) afterwards, since completions that nobody has taken do
-    /// not make it readable, then look at what is waited for, and sleep only when the drive has returned 0.
+    /// The order must be arm, drive, look, sleep. [Drive](Self::drive) after arming, because completions that were in
+    /// the queue before do not make the descriptor readable. Then look at the operations in question, and sleep only if
+    /// the drive returned 0.
     ///
     /// # Errors
     ///
-    /// As for [`drive`](Self::drive).
+    /// [`EngineError::Device`] once the device has failed, as for [`drive`](Self::drive).
     pub fn arm(&self) -> Result<(), EngineError> {
         let mut core = self.lock();
         self.shared().callers.arm(&mut core);
         if self.options().driver == Driver::Caller {
-            // A thread that sleeps for all has to see them first, and takes them then.
+            // A thread that sleeps by the descriptor must see the events itself, otherwise it would not wake.
             if !core.asleep {
                 core.consume_events();
             }
@@ -196,13 +207,15 @@ impl Engine {
         core.health()
     }
 
-    /// Readable when there is something to [drive](Self::drive) for, once [`arm`](Self::arm) has asked for it, or when
-    /// anybody has done that meanwhile, be it the [engine's own thread](Driver::Thread): look at what is waited for then.
+    /// The descriptor to sleep by, for an event loop of the caller. After [`arm`](Self::arm) it becomes readable when
+    /// there is a reason to [drive](Self::drive), and when another thread (the [engine's own](Driver::Thread), for
+    /// example) has driven meanwhile: then look at the operations in question.
     ///
-    /// It is for one loop that waits for all there is on the engine. Of several that sleep by it, the first to arm it again
-    /// takes what was told from the others, who may not have seen it: let one of them drive, and the others await the
-    /// futures of their operations, each of which is woken by itself. Messages of small operations between ranks of one host
-    /// do not make it readable: sleep until [`next_deadline`](Self::next_deadline) at most.
+    /// The descriptor is for one loop. If several threads sleep by it, the first that arms it again clears the wake-up
+    /// of the others. Let one thread drive, and let the others await the futures of their operations.
+    ///
+    /// Messages of small operations between ranks of one host do not make the descriptor readable, so do not sleep
+    /// beyond [`next_deadline`](Self::next_deadline).
     ///
     /// ```
     /// use std::time::{Duration, Instant};
@@ -216,7 +229,7 @@ impl Engine {
     /// loop {
     ///     engine.arm()?;
     ///     let happened = engine.drive(Instant::now(), 64)?;
-    ///     // Until what is waited for has ended; here, for a while.
+    ///     // A program ends the loop when its operations are complete; this example ends it after a while.
     ///     if Instant::now() >= end {
     ///         break;
     ///     }
@@ -234,26 +247,27 @@ impl Engine {
         self.shared().callers.as_fd()
     }
 
-    /// The device that it works on.
+    /// The device that the engine works on.
     #[must_use]
     pub fn context(&self) -> &Context {
         &self.shared().context
     }
 
-    /// The GID that its lanes send from, and why the others were not chosen.
+    /// The GID that the lanes send from, and the reasons against the others.
     #[must_use]
     pub fn gid(&self) -> &gid::Chosen {
         &self.shared().gid
     }
 
-    /// How it was made.
+    /// The options that the engine was made with.
     #[must_use]
     pub fn options(&self) -> &EngineOptions {
         &self.shared().options
     }
 
-    /// Uses the core, posts what is queued by it, and has others look: something may have ended by it.
-    pub(crate) fn lock_with<T>(&self, with: impl FnOnce(&mut Core) -> T) -> T {
+    /// Runs `with` under the lock, posts the requests that it queued, and wakes the other waiting threads: an operation
+    /// of theirs may have ended by it.
+    pub(crate) fn lock_with<T>(&self, with: impl FnOnce(&mut EngineState) -> T) -> T {
         let mut core = self.lock();
         let result = with(&mut core);
         core.flush();
@@ -270,12 +284,13 @@ impl Engine {
         self.handle.id.clone()
     }
 
-    /// Whether that is the name of this one.
+    /// Whether `id` names this engine.
     pub(crate) fn is(&self, id: &EngineId) -> bool {
         self.handle.id == *id
     }
 
-    /// Whether this process was forked from the one that made it, whose threads and locks it is without.
+    /// Whether this process is a fork of the one that made the engine. A fork has none of its threads, and its locks
+    /// may be held by a thread that does not exist here.
     pub(crate) fn is_forked(&self) -> bool {
         self.handle.pid != std::process::id()
     }

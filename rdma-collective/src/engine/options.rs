@@ -1,4 +1,4 @@
-//! How an engine is made; each default is argued in `docs/defaults.md`.
+//! The options of an engine. The reasons for the defaults are in `docs/defaults.md`.
 
 use std::time::Duration;
 
@@ -8,46 +8,52 @@ use rdma_core::{GidEntry, GidType, LinkLayer, PathOptions, PortAttributes, PortN
 use crate::engine::SetupError;
 use crate::link::Patience;
 
-/// Who drives an [`Engine`](super::Engine) while nobody waits.
+/// The driver of an [`Engine`](super::Engine) while no call waits on it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Driver {
-    /// A thread of the engine's own: operations, heartbeats and deadlines go on whatever the process does otherwise. It
-    /// steps back while callers drive, and sleeps while nothing is due.
+    /// A thread of the engine's own: operations, heartbeats and deadlines go on whatever the rest of the process does.
+    /// The thread steps back while callers drive, and sleeps while nothing is due.
     #[default]
     Thread,
-    /// The caller, by [`drive`](super::Engine::drive) and whenever it waits. Peers do not take
-    /// its silence for a loss.
+    /// The caller, by [`drive`](super::Engine::drive) and by blocking calls. Nothing goes on in between, and peers
+    /// learn of that: they do not take the silence of this engine for a loss.
     Caller,
 }
 
 /// Options of an [`Engine`](super::Engine).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EngineOptions {
-    /// The port (1).
+    /// The port of the device (default 1).
     pub port: PortNum,
-    /// The GID to send from, by its index; `None` [chooses](gid::choose).
+    /// The index of the GID to send from; `None` lets [`gid::choose`] decide.
     pub gid_index: Option<u32>,
-    /// The type of the GID that is chosen on Ethernet; `None` takes RoCE v2.
+    /// The type of GID to choose on Ethernet; `None` means RoCE v2.
     pub roce_version: Option<GidType>,
-    /// The address family of the GID that is chosen; `None` takes either, IPv4 first.
+    /// The address family of the GID to choose; `None` means either, IPv4 first.
     pub address_family: Option<gid::AddressFamily>,
-    /// Entries of the completion queue (8192). Each lane reserves the depths of its queues: a ring's about 150, a
-    /// KV link's about 450.
+    /// Entries of the completion queue (default 8192). Each lane reserves the depths of its queues: about 150 entries
+    /// for a lane of a communicator's ring, about 450 for a KV link.
     pub max_cqe: u32,
-    /// The path of every lane; its GID index is replaced by the one chosen.
+    /// The path of every lane. The GID index in it is ignored: the chosen one takes its place.
     pub path: PathOptions,
-    /// The retries of every lane; `None` takes [what suits the device](RetryOptions::suiting), and outlasts `peer_timeout`.
+    /// The retries of every lane. `None` takes [those that suit the device](RetryOptions::suiting), long enough to
+    /// outlast `peer_timeout`.
     pub retry: Option<RetryOptions>,
-    /// How long a blocking call looks for completions before it sleeps (20 us). More costs a core and saves a wake-up.
+    /// The time that a blocking call polls for completions before it sleeps (default 20 us). A longer time keeps a core
+    /// busy, and saves the latency of a wake-up.
     pub spin: Duration,
-    /// Who drives it (a thread of its own).
+    /// The driver of the engine (default: a thread of its own).
     pub driver: Driver,
-    /// How long a lane is quiet before this side says that it lives (500 ms), 1 ms at least: a fraction of the peers' `peer_timeout`.
+    /// The longest time that this side sends nothing on a lane before it sends a heartbeat (default 500 ms, at least 1
+    /// ms). Must be well below the `peer_timeout` of the peers.
     pub heartbeat: Duration,
-    /// How long a peer that is waited for may be silent before it counts as lost (3 s): at least 1 s, since a process
-    /// may have to wait for a core. Shortly before the deadline of an operation a second is enough, or two heartbeats if
-    /// these are longer: it ends by the loss then. A peer whose engine is driven by its callers is never silent too long.
+    /// The longest silence of a peer that an operation waits for, before the peer counts as lost (default 3 s, at least
+    /// 1 s and two heartbeats, because a process may have to wait for a core).
+    ///
+    /// Shortly before the deadline of an operation a silence of 1 s (or of two heartbeats, if that is longer) is
+    /// enough: so the operation ends with the name of the lost peer, not with a bare timeout. A peer whose engine is
+    /// driven by its callers ([`Driver::Caller`]) never counts as lost by silence.
     pub peer_timeout: Duration,
 }
 
@@ -69,10 +75,10 @@ impl Default for EngineOptions {
     }
 }
 
-/// A process may have to wait for a core, and a lost packet for its repetition.
+/// The shortest `peer_timeout`: a living process may have to wait for a core, and a lost packet for its repetition.
 const PEER_TIMEOUT_MIN: Duration = Duration::from_secs(1);
 
-/// More often, the engine would do nothing else.
+/// The shortest heartbeat: with a shorter one the engine would do little but send heartbeats.
 const HEARTBEAT_MIN: Duration = Duration::from_millis(1);
 
 impl EngineOptions {
@@ -84,7 +90,7 @@ impl EngineOptions {
         Ok(())
     }
 
-    /// How long lanes bear silence.
+    /// The limits on a peer's silence that follow from these options.
     pub(crate) fn patience(&self) -> Patience {
         let Self { heartbeat, peer_timeout, .. } = *self;
         let hasty = PEER_TIMEOUT_MIN.max(heartbeat.saturating_mul(2)).min(peer_timeout);
@@ -115,7 +121,7 @@ impl EngineOptions {
     }
 }
 
-/// What the GID to choose must be; versions of RoCE are of Ethernet alone.
+/// The preference for the choice of a GID. The RoCE version is used on Ethernet only, since other links have none.
 pub(crate) fn gid_preference(
     roce_version: Option<GidType>,
     family: Option<gid::AddressFamily>,

@@ -1,21 +1,22 @@
-//! What lives on an engine and makes progress whenever it is driven, whoever drives it.
+//! The interface between an engine and the protocols on it: communicators and KV links are services.
 
 use std::time::Instant;
 
-use super::Core;
+use super::EngineState;
 
-/// A protocol over lanes of the engine.
+/// A protocol over lanes of an engine. It makes progress on every drive, whichever thread drives.
 pub(crate) trait Service: Send {
-    /// Takes arrivals, acts on them and on the time, and queues what is to be sent; never waits.
+    /// Takes arrivals, acts on them and on the time, and queues the requests to send. Returns whether it did anything.
     ///
-    /// Returns whether it did anything.
-    fn advance(&mut self, core: &mut Core, now: Instant) -> bool;
+    /// Must not wait: the engine's lock is held, and heartbeats to all peers stop meanwhile.
+    fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool;
 
-    /// When it has to be advanced at the latest, though nothing arrives.
+    /// The latest time for the next [`advance`](Self::advance), though nothing arrives; `None` while nothing is
+    /// pending.
     fn next_deadline(&self) -> Option<Instant>;
 
-    /// Until when what is pending is left to a caller, who goes on with it when it waits: the engine's thread need not come
-    /// before.
+    /// The time up to which the pending operation is its caller's: the caller goes on with it when it waits, so that
+    /// the engine's thread need not wake before.
     fn caller_owned_until(&self) -> Option<Instant> {
         None
     }

@@ -1,4 +1,4 @@
-//! Who is told of what an engine has found; an engine whose device has failed; what a forked child makes of one.
+//! Tests of wake-ups between threads of one engine, of an engine whose device has failed, and of a forked child.
 
 use std::collections::HashSet;
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,7 @@ fn engine(driver: Driver) -> Engine {
 }
 
 impl Engine {
-    /// The same one, as a child finds it that was forked from this process.
+    /// This engine, as a child finds it that was forked from this process.
     pub(crate) fn forked(&self) -> Self {
         let Handle { shared, id, pid, .. } = &*self.handle;
         let (shared, id) = (Arc::clone(shared), id.clone());
@@ -27,7 +27,7 @@ impl Engine {
     }
 }
 
-impl Core {
+impl EngineState {
     /// As if the device denied that the queue pairs there are now are its own.
     pub(crate) fn disown_queue_pairs(&mut self) {
         self.worker = self.worker.context().worker(WorkerOptions::default()).unwrap();
@@ -48,11 +48,11 @@ fn an_engine_whose_device_has_failed_rests() {
     engine.shared().nudge.send();
     let look = |_| {
         std::thread::sleep(Duration::from_millis(10));
-        engine.lock().driven()
+        engine.lock().now()
     };
     let driven: HashSet<Instant> = (0..40).map(look).collect();
     assert!(driven.len() < 10, "it was driven again at each of {} looks", driven.len());
-    // It ends at once all the same.
+    // The sleep ends at once all the same.
     let started = Instant::now();
     drop(engine);
     assert!(started.elapsed() < Duration::from_millis(700), "{:?}", started.elapsed());
@@ -62,7 +62,7 @@ fn an_engine_whose_device_has_failed_rests() {
 struct Once(bool);
 
 impl Service for Once {
-    fn advance(&mut self, _: &mut Core, _: Instant) -> bool {
+    fn advance(&mut self, _: &mut EngineState, _: Instant) -> bool {
         std::mem::take(&mut self.0)
     }
 
@@ -126,7 +126,7 @@ fn what_happened_before_it_was_armed_is_told_when_it_is() {
         let engine = engine(driver);
         for _ in 0..3 {
             engine.lock_with(|_| ());
-            // Who has been woken and looks may look too soon to see this.
+            // A thread that was woken may look too soon to see this.
             engine.lock_with(|_| ());
             engine.arm().unwrap();
             while engine.drive(Instant::now(), 16).unwrap() > 0 {}
@@ -144,7 +144,9 @@ fn sleeper<'scope>(
     goes: &'scope AtomicBool,
 ) -> std::thread::ScopedJoinHandle<'scope, Option<()>> {
     let waits = scope.spawn(|| {
-        let go = |_: &mut Core, _| if goes.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending };
+        let go = |_: &mut EngineState, _| {
+            if goes.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        };
         engine.wait_for(Deadline::after(Duration::from_secs(20)), go)
     });
     while !engine.lock().has_sleeper() {
@@ -153,7 +155,7 @@ fn sleeper<'scope>(
     waits
 }
 
-impl Core {
+impl EngineState {
     fn has_sleeper(&self) -> bool {
         self.led || self.followers > 0
     }
@@ -182,7 +184,7 @@ fn a_caller_that_sleeps_for_all_looks_at_what_others_begin_or_end() {
 struct Due(Option<Instant>);
 
 impl Service for Due {
-    fn advance(&mut self, _: &mut Core, now: Instant) -> bool {
+    fn advance(&mut self, _: &mut EngineState, now: Instant) -> bool {
         self.0.take_if(|due| *due <= now).is_some()
     }
 
@@ -237,7 +239,7 @@ impl Wake for Tell {
 struct Ends(Option<Waker>);
 
 impl Service for Ends {
-    fn advance(&mut self, core: &mut Core, _: Instant) -> bool {
+    fn advance(&mut self, core: &mut EngineState, _: Instant) -> bool {
         self.0.take().into_iter().for_each(|waker| core.wake(waker));
         false
     }

@@ -1,8 +1,9 @@
 //! The engine's own thread: it drives while nobody else does, and sleeps while nothing is due.
 //!
 //! A caller that waits drives by itself, which saves a switch between threads for each completion. So the thread steps
-//! back when it finds that callers are there, and looks again a little later; it comes at once when it is nudged, which
-//! a caller does that leaves something pending.
+//! back when it finds that callers drive, and looks again after a pause. A caller that stops driving and leaves
+//! something pending nudges the thread, which then comes at once. Sleeping itself, and the callers' loop, are in
+//! `wait`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,44 +14,47 @@ use std::time::{Duration, Instant};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 use super::wait::{BUDGET, SLEEP_MAX};
-use super::{Core, Shared};
+use super::{EngineState, Shared};
 use crate::engine::SetupError;
 
-/// How long the thread stays away from an engine that callers drive, unless it is nudged.
+/// The pause of the thread while callers drive, unless it is nudged. It costs 20 wake-ups per second, and delays only
+/// work that a caller left without a nudge.
 const AWAY: Duration = Duration::from_millis(50);
 
-/// How long what a caller has begun is left to it, and how long the thread stays away while callers begin such: they are not to
-/// wake it each time.
+/// The time for which an operation stays its caller's before the engine's thread takes it over (the hand-over delay).
+///
+/// The thread pauses for the same time while callers begin such operations: otherwise each operation would have to wake
+/// it, at the cost of a system call in an operation of less than a microsecond.
 pub(crate) const HANDOVER_DELAY: Duration = Duration::from_millis(1);
 
-/// Who looks after an engine; part of its core.
+/// The record of who drives an engine: callers, or the engine's thread.
 #[derive(Debug, Default)]
 pub(super) struct Attendance {
     /// Callers in a blocking call.
     pub(super) waiting: u32,
-    /// How often callers have driven.
+    /// Drives by callers, counted; the thread sees by it that callers are active.
     pub(super) visits: u64,
-    /// How often they were left what they began.
+    /// Operations that were begun and left to their callers, counted.
     left: u64,
-    /// The thread has left the engine to callers.
+    /// Whether the thread has stepped back and left the engine to callers.
     away: bool,
-    /// When the thread looks again by itself, while it is away or sleeps for an event.
+    /// The time at which the thread looks again by itself, while it is away or sleeps for an event.
     until: Option<Instant>,
 }
 
-/// Wakes who waits by a descriptor, and tells the thread to stop.
+/// An eventfd that wakes a sleeping thread, and a flag that asks the engine's thread to stop.
 #[derive(Debug)]
 pub(super) struct Nudge {
     fd: OwnedFd,
     pub(super) stop: AtomicBool,
 }
 
-/// The thread; it ends when this is dropped.
+/// The handle of the engine's thread, which ends when the handle is dropped.
 #[derive(Debug)]
 pub(super) struct Thread {
     shared: Arc<Shared>,
     handle: Option<JoinHandle<()>>,
-    /// The process that started it: a forked child has no such thread.
+    /// The process that started the thread. A forked child has no such thread, and must not join it.
     pub(super) pid: u32,
 }
 
@@ -65,7 +69,7 @@ impl Nudge {
     }
 
     pub(super) fn send(&self) {
-        // A counter that is full is readable all the same.
+        // The write fails only when the counter is full, and then the descriptor is readable already.
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
@@ -97,7 +101,8 @@ impl Drop for Thread {
         let nudge = &self.shared.nudge;
         nudge.stop.store(true, Ordering::Release);
         nudge.send();
-        // A task that it woke may be the one that lets go of the engine; then it ends by itself.
+        // The thread itself may drop the last handle, in a task that it woke. A thread cannot join itself; it ends
+        // after this drop because of the stop flag.
         if handle.thread().id() != std::thread::current().id() {
             let _ = handle.join();
         }
@@ -105,26 +110,26 @@ impl Drop for Thread {
 }
 
 impl Attendance {
-    /// Whether the thread has to be told of what `core` waits for.
-    fn needs_thread(core: &Core) -> bool {
+    /// Whether the thread must be woken: no caller waits, and something is due before the thread would look by itself.
+    fn needs_thread(core: &EngineState) -> bool {
         let Self { waiting, away, until, .. } = core.attendance;
         let Some(until) = until.filter(|_| waiting == 0) else { return false };
         core.next_pending().is_some_and(|due| due < until) || away && core.is_engaged(None)
     }
 }
 
-impl Core {
-    /// Whether a caller waits, who goes on with what it waits for.
+impl EngineState {
+    /// Whether a caller waits. That caller drives, so what it waits for goes on.
     pub(crate) fn is_awaited(&self) -> bool {
         self.attendance.waiting > 0
     }
 
-    /// Whether that is one caller alone. Others may still want to begin something.
+    /// Whether exactly one caller waits. Other threads may still begin operations.
     pub(crate) fn is_awaited_by_one(&self) -> bool {
         self.attendance.waiting == 1
     }
 
-    /// Whether anything is pending that is not left to its caller beyond `now`.
+    /// Whether a service has something pending that is not its caller's beyond `now`.
     fn is_engaged(&self, now: Option<Instant>) -> bool {
         let mut services = self.services.iter().filter_map(Weak::upgrade);
         services.any(|service| {
@@ -134,28 +139,28 @@ impl Core {
         })
     }
 
-    /// Something was begun that is [left to its caller](super::Service::caller_owned_until).
+    /// Counts an operation that was begun and is [its caller's for now](super::Service::caller_owned_until).
     pub(crate) fn leave(&mut self) {
         self.attendance.left += 1;
     }
 }
 
 impl Shared {
-    /// Callers leave the engine: the thread comes if it has to.
-    pub(super) fn nudge(&self, core: &Core) {
+    /// Wakes the engine's thread if it is needed. Called by callers when they stop driving.
+    pub(super) fn nudge(&self, core: &EngineState) {
         if Attendance::needs_thread(core) {
             self.nudge.send();
         }
     }
 
-    /// Lets `timeout` pass, or until an event or a nudge: of the engine's thread, or of the caller that leads.
+    /// Sleeps for `timeout`, or until an event or a nudge, and returns whether something came before the timeout.
     pub(super) fn poll(&self, nudge: &Nudge, timeout: Duration) -> bool {
         let mut fds = [PollFd::new(&self.wake_fd, PollFlags::IN), PollFd::new(&nudge.fd, PollFlags::IN)];
-        // An interrupted or refused sleep is a short one.
+        // An interrupted or refused sleep counts as a short one: the caller looks and sleeps again.
         poll(&mut fds, Some(&timespec(timeout))) != Ok(0)
     }
 
-    /// Lets `timeout` pass; the engine's thread can be `nudged`.
+    /// Sleeps for `timeout` without looking at the device; the engine's thread (`nudged`) also wakes at its nudge.
     pub(super) fn pause(&self, nudged: bool, timeout: Duration) {
         if nudged {
             let _ = poll(&mut [PollFd::new(&self.nudge.fd, PollFlags::IN)], Some(&timespec(timeout)));
@@ -169,6 +174,7 @@ fn timespec(timeout: Duration) -> Timespec {
     Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: timeout.subsec_nanos().into() }
 }
 
+/// The loop of the engine's thread.
 fn run(shared: &Shared) {
     let (mut seen, mut left) = (0, 0);
     while !shared.nudge.stop.load(Ordering::Acquire) {
@@ -176,7 +182,8 @@ fn run(shared: &Shared) {
         let Attendance { waiting, visits, .. } = core.attendance;
         let now = Instant::now();
         if waiting > 0 || (visits != seen && !core.is_engaged(Some(now))) {
-            // What is pending is left to its caller until then; who begins one such begins the next.
+            // Step back. A caller that left an operation pending is likely to begin another: then look again after the
+            // hand-over delay, so that the operation is not older than that when the thread takes it over.
             let leaves = core.attendance.left != left || waiting == 0 && core.next_pending().is_some();
             let pause = if leaves { HANDOVER_DELAY } else { AWAY };
             (seen, left) = (visits, core.attendance.left);
@@ -189,7 +196,7 @@ fn run(shared: &Shared) {
             continue;
         }
         let happened = core.drive(Instant::now, BUDGET);
-        let now = core.driven();
+        let now = core.now();
         core.flush();
         if happened > 0 {
             continue;

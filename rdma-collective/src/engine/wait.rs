@@ -1,7 +1,9 @@
-//! Blocking calls: drive, look, spin a little, sleep until something happens or has to.
+//! Blocking calls: drive, look, spin briefly, then sleep until an event or the next deadline.
 //!
-//! Several threads may wait on one engine. One of them sleeps by the descriptor for all, and the others, its followers,
-//! until it has woken or somebody has found something, which may be theirs. The engine's own thread follows nobody.
+//! Several threads may wait on one engine. One of them (the leader) sleeps by the descriptor for all. The others (its
+//! followers) sleep by a condition variable, until the leader has woken or any thread has found something that may be
+//! theirs. One sleeper at the descriptor is enough, and two would race for the same events. The engine's own thread
+//! follows nobody: it must come back for heartbeats whatever the callers do.
 
 use std::sync::PoisonError;
 use std::task::Poll;
@@ -9,25 +11,26 @@ use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 
-use super::{Core, Engine, LaneId, Locked, Shared};
+use super::{Engine, EngineState, LaneId, Locked, Shared};
 use crate::link::control::Kind;
 
-/// Completions taken between two looks at what is waited for.
+/// Completions taken by one drive, between two looks at the operation in question.
 pub(super) const BUDGET: usize = 256;
-/// The longest sleep, when nothing is due before.
+/// The longest sleep while nothing is due.
 pub(super) const SLEEP_MAX: Duration = Duration::from_secs(1);
-/// How long callers pause, at most, and the engine's thread, at least, when the device has failed.
+/// The pause after a device has failed: at most this for callers, at least this for the engine's thread. Nothing will
+/// come any more, so a loop without a pause would keep a core busy.
 const PAUSE: Duration = Duration::from_millis(10);
 
 impl Engine {
     /// Drives until `step` is ready; `None` when `deadline` passes first.
     ///
-    /// `step` is called with the core locked after each drive, once at least, however late it is; what it queues is posted
-    /// before anything waits.
+    /// `step` is called under the lock after each drive, and at least once even if the deadline has passed: a result
+    /// that is there is not thrown away. Requests that it queues are posted before the thread sleeps.
     pub(crate) fn wait_for<T>(
         &self,
         deadline: Deadline,
-        mut step: impl FnMut(&mut Core, Instant) -> Poll<T>,
+        mut step: impl FnMut(&mut EngineState, Instant) -> Poll<T>,
     ) -> Option<T> {
         let shared = self.shared();
         let _waiting = Waiting::begin(shared);
@@ -36,7 +39,7 @@ impl Engine {
             let mut core = shared.lock();
             core.attendance.visits += 1;
             let happened = core.drive(Instant::now, BUDGET);
-            let now = core.driven();
+            let now = core.now();
             let looked = step(&mut core, now);
             let look_at = core.look_at.take();
             core.flush();
@@ -66,9 +69,11 @@ impl Engine {
         }
     }
 
-    /// Says on `lanes` that nothing more will be sent, and waits until all that was sent has arrived; `false` when it has
-    /// not by the deadline. Lanes that have ended are done, whatever was lost with them; so are those whose peers are
-    /// silent for `peer_timeout`.
+    /// Sends CLOSE on `lanes`, and waits until everything that was sent has been acknowledged; `false` if that was not
+    /// so by the deadline.
+    ///
+    /// A lane that has ended counts as done, whatever was lost with it, and so does one whose peer is silent for
+    /// `peer_timeout`.
     pub(crate) fn say_goodbye(&self, lanes: &[LaneId], deadline: Deadline) -> bool {
         let mut told = vec![false; lanes.len()];
         let drained = self.wait_for(deadline, |core, now| {
@@ -79,15 +84,16 @@ impl Engine {
     }
 }
 
-impl Core {
-    /// The caller that [waits](Engine::wait_for) and looks now does so again then, though nothing happens. The others
-    /// need not.
+impl EngineState {
+    /// Has the caller that is in its [step](Engine::wait_for) look again at that time, though nothing happens. Other
+    /// callers are not woken for it.
     pub(crate) fn look_again_at(&mut self, look_at: Option<Instant>) {
         self.look_at = look_at;
     }
 }
 
-/// A caller in a blocking call, for which the engine's thread stays away: it comes again however the call ends.
+/// The mark of a caller in a blocking call, for which the engine's thread steps back. A guard, so that the thread is
+/// called back however the call ends, by a panic included.
 struct Waiting<'a>(&'a Shared);
 
 impl<'a> Waiting<'a> {
@@ -106,22 +112,23 @@ impl Drop for Waiting<'_> {
 }
 
 impl Shared {
-    /// A caller that sleeps for all looks, once: for what has ended, or begun and is due before it would wake.
-    pub(super) fn wake_leader(&self, core: &mut Core) {
+    /// Wakes the caller that sleeps as leader, once: an operation may have ended, or one has begun that is due before
+    /// the leader would wake.
+    pub(super) fn wake_leader(&self, core: &mut EngineState) {
         if std::mem::take(&mut core.led) {
             self.leader.send();
         }
     }
 
-    /// Those who sleep while another thread does so for all look: for what it has found, or to take its place.
-    pub(super) fn wake_followers(&self, core: &mut Core) {
+    /// Wakes the followers, so that each looks for its own operation, and one of them becomes the leader.
+    pub(super) fn wake_followers(&self, core: &mut EngineState) {
         core.turn = core.turn.wrapping_add(1);
         if core.followers > 0 {
             self.woken.notify_all();
         }
     }
 
-    /// Sleeps for `timeout`, or until the followers are woken after `turn`.
+    /// Sleeps as a follower for `timeout`, or until the followers are woken after `turn`.
     fn follow(&self, turn: u64, timeout: Duration) {
         let mut core = self.lock_core();
         core.followers += 1;
@@ -129,8 +136,9 @@ impl Shared {
         waited.unwrap_or_else(PoisonError::into_inner).0.followers -= 1;
     }
 
-    /// Sleeps for `timeout`, or until something happens; the engine's thread can be `nudged`, too. Who has found
-    /// something that is still to be told does not sleep.
+    /// Sleeps for `timeout`, or until something happens. The engine's thread (`nudged`) wakes at its nudge, too.
+    ///
+    /// A thread that has found something for others does not sleep: dropping the lock here tells them.
     pub(super) fn sleep(&self, mut core: Locked<'_>, timeout: Duration, nudged: bool) {
         if core.asleep && !nudged {
             let turn = core.turn;
@@ -138,14 +146,14 @@ impl Shared {
             return self.follow(turn, timeout);
         }
         core.arm();
-        // What completed before the queue was armed raises no event.
+        // Arm before the last look: a completion that came before the arming raises no event, so look once more now.
         let happened = core.drive(Instant::now, BUDGET);
         core.flush();
         let broken = core.health().is_err();
         if broken || core.news.is_some() {
             drop(core);
             if broken && happened == 0 {
-                // Nothing comes any more, and to ask for it fails at once: only times pass.
+                // The device has failed: no event will come, and arming fails at once. Only deadlines are left.
                 self.pause(nudged, if nudged { timeout.max(PAUSE) } else { timeout.min(PAUSE) });
             }
             return;
@@ -168,13 +176,14 @@ impl Shared {
     }
 }
 
-/// Whether nothing is left to be done on a lane before it ends.
-fn has_left(core: &mut Core, lane: LaneId, told: &mut bool, now: Instant) -> bool {
+/// Sends CLOSE once, and returns whether nothing is left to be done on the lane before it ends.
+fn has_left(core: &mut EngineState, lane: LaneId, told: &mut bool, now: Instant) -> bool {
     let Some(lane) = core.lane(lane) else { return true };
     if lane.ended().is_some() {
         return true;
     }
-    // What arrived is of no use any more, and its receives may be what the peer waits for.
+    // Arrivals are of no use any more, but their receives must be posted again: the peer may wait for the credits
+    // before it can send its own CLOSE.
     lane.discard_arrivals();
     if !*told && matches!(lane.control(Kind::CLOSE, |_| Ok(())), Ok(true)) {
         *told = true;

@@ -1,11 +1,11 @@
-//! What one launcher's variables say of this process.
+//! The claim of one launcher about this process: its rank, the number of ranks, and where they meet.
 
 use super::meeting::Endpoint;
 use super::reader::Number;
 use super::{Launcher, Namespace};
 use crate::env::error::EnvErrorKind;
 
-/// A rank as one launcher has it.
+/// The rank of this process, and the facts around it, by the variables of one launcher.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Claim {
     pub(super) launcher: Launcher,
@@ -14,15 +14,15 @@ pub(super) struct Claim {
     pub(super) local_rank: Option<u32>,
     pub(super) local_world: Option<u32>,
     pub(super) hosts: Hosts,
-    /// How the launcher calls the job.
+    /// The launcher's name for the job.
     pub(super) job: Option<String>,
-    /// By which its ranks on one host can meet.
+    /// The name by which the job's ranks on one host can meet.
     pub(super) namespace: Option<Namespace>,
-    /// Where this launcher says that rank 0 is.
+    /// The address of rank 0, if this launcher gives one.
     pub(super) address: Option<Endpoint>,
 }
 
-/// Over how many hosts the ranks are.
+/// The number of hosts of the job, as far as it matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Hosts {
     One,
@@ -31,7 +31,7 @@ pub(super) enum Hosts {
 }
 
 impl Claim {
-    /// One with the numbers that every launcher gives.
+    /// A claim with the numbers that every launcher gives.
     pub(super) fn new(launcher: Launcher, rank: Number, world: Number) -> Result<Self, EnvErrorKind> {
         if rank.value >= world.value {
             return Err(EnvErrorKind::NoSuchRank { rank: rank.setting, world: world.setting });
@@ -49,7 +49,7 @@ impl Claim {
         })
     }
 
-    /// With ranks on this host, which tell whether it is the only one.
+    /// Adds the numbers of this host's ranks, which tell whether this host is the only one.
     pub(super) fn local(mut self, rank: Option<Number>, world: Option<Number>) -> Result<Self, EnvErrorKind> {
         if let Some(local) = world.as_ref().filter(|local| local.value > self.world.value) {
             let (one, other) = (local.setting.clone(), self.world.setting.clone());
@@ -73,10 +73,11 @@ impl Claim {
         Ok(self)
     }
 
-    /// That `other`, set by somebody else for the same process, says the same.
+    /// Checks that `other`, a claim of another launcher for the same process, agrees.
     ///
-    /// It may differ where `other` started one process for several of these: then each of its ranks has `local_world`,
-    /// one after the other. An Indexed Job has no number of pods of its own, and counts them.
+    /// The numbers may differ in one case: `other` started one process (a pod) for each host, and this launcher started
+    /// `local_world` ranks in each. Then `other`'s rank is this one's divided by `local_world`. An Indexed Job numbers
+    /// pods but does not say how many there are, so only the rank is compared.
     pub(super) fn agrees_with(&self, other: &Self) -> Result<(), EnvErrorKind> {
         let local = self.local_world.unwrap_or(1);
         let of_several = other.launcher == Launcher::IndexedJob
@@ -91,7 +92,7 @@ impl Claim {
     }
 }
 
-/// That both are the same number.
+/// Checks that both are the same number.
 pub(super) fn agree(one: &Number, other: &Number) -> Result<(), EnvErrorKind> {
     if one.value == other.value {
         return Ok(());

@@ -1,22 +1,22 @@
-//! `NCCL_DEBUG`: how much is said.
+//! The value of `NCCL_DEBUG`: the level of the log.
 
 use super::nccl::NCCL_DEBUG;
 use super::reader::{Reader, invalid};
 use crate::env::error::EnvErrorKind;
 
-/// How much a program says, in NCCL's words; each says what those before it say, too.
+/// The level of a program's log, in NCCL's words. Each level includes the ones before it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DebugLevel {
-    /// Nothing.
+    /// No log.
     #[default]
     None,
-    /// Which version runs.
+    /// The version of the library.
     Version,
-    /// What went wrong.
+    /// Failures and doubtful situations.
     Warn,
-    /// What was chosen, and why.
+    /// The choices that were made, and their reasons.
     Info,
-    /// Every call. NCCL's `ABORT` counts as `INFO`.
+    /// Every call. (NCCL's `ABORT` is read as `INFO`.)
     Trace,
 }
 

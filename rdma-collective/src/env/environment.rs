@@ -1,4 +1,4 @@
-//! All that the variables of a process say, and which of them said it.
+//! The environment of a process, read and checked as a whole, and the report of which variable decided what.
 
 use super::local_ranks::RDMA_JOB_TOKEN;
 use super::reader::Reader;
@@ -6,7 +6,7 @@ use super::table::VARIABLES;
 use super::{Launch, Meeting, NcclOptions, Variables, launch};
 use crate::env::{EnvError, Setting};
 
-/// What the variables say.
+/// The launch and the options that a process's variables describe.
 ///
 /// ```
 /// use rdma_collective::env::{Environment, Launcher, Variables};
@@ -27,25 +27,25 @@ use crate::env::{EnvError, Setting};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Environment {
-    /// Which rank this is; `None` when no launcher has said so.
+    /// The rank of this process and its job; `None` if no launcher's variables are set.
     pub launch: Option<Launch>,
-    /// What NCCL's variables ask for.
+    /// The options that NCCL's variables ask for.
     pub nccl: NcclOptions,
-    /// The variables that give a rank.
+    /// The variables that are set and give a rank, for the report.
     set: Vec<Setting>,
 }
 
 impl Environment {
-    /// Reads them; an empty variable counts as unset.
+    /// Reads and checks the variables. An empty variable counts as unset.
     ///
     /// # Errors
     ///
-    /// [`EnvError`] quotes what cannot be read, what is missing, and what contradicts each other.
+    /// [`EnvError`] quotes the variables that cannot be read, are missing, or contradict each other.
     pub fn read(variables: &Variables) -> Result<Self, EnvError> {
         let reader = Reader::new(variables);
         let nccl = NcclOptions::by(&reader, variables)?;
         let launch = launch::find(&reader)?;
-        // Those that the report quotes.
+        // The report quotes these, to name the numberings that did not win.
         let known = VARIABLES.iter().filter(|variable| variable.gives_rank).filter_map(|variable| {
             let value = variables.get(variable.name)?.to_string_lossy().into_owned();
             Some(Setting { name: variable.name.to_owned(), value })
@@ -53,16 +53,17 @@ impl Environment {
         Ok(Self { launch, nccl, set: known.collect() })
     }
 
-    /// That of this process.
+    /// Reads and checks the variables of this process.
     ///
     /// # Errors
     ///
-    /// As [`read`](Self::read).
+    /// The errors of [`read`](Self::read).
     pub fn of_process() -> Result<Self, EnvError> {
         Self::read(&Variables::of_process())
     }
 
-    /// Lines that say which variables won, which lost and where the ranks meet: to be said once, at INFO.
+    /// Lines for the log, once and at INFO: the variables that decided, those that were overruled, and where the ranks
+    /// meet.
     #[must_use]
     pub fn report(&self) -> Vec<String> {
         let mut lines = Vec::new();

@@ -11,62 +11,62 @@ use crate::bootstrap::BootstrapError;
 #[error(transparent)]
 pub struct EnvError(#[from] pub(super) EnvErrorKind);
 
-/// Why the variables of this process do not say what it is to do.
+/// The reason why the variables of this process do not describe a launch.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EnvErrorKind {
-    /// A value is not UTF-8.
+    /// The value of a variable is not UTF-8.
     #[error("{name} is {value:?}, which is not text: set it to {expected}, or unset it")]
     NotText {
         /// The variable.
         name: String,
-        /// What can be read of it.
+        /// The value, with a replacement character for each byte that cannot be read.
         value: String,
-        /// What it takes.
+        /// The values that the variable takes.
         expected: &'static str,
     },
-    /// A value is not one that the variable takes.
+    /// The value of a variable is none that it takes.
     #[error("{name} is {value:?}: set it to {expected}, or unset it")]
     Invalid {
         /// The variable.
         name: String,
-        /// What it says; `(secret)` for a token.
+        /// The value; `(secret)` for a token.
         value: String,
-        /// What it takes.
+        /// The values that the variable takes.
         expected: &'static str,
     },
-    /// One variable needs another.
+    /// A variable is set, and another that it needs is not.
     #[error("{set} is set and {missing} is not: set both, or neither")]
     Missing {
-        /// One that is set.
+        /// The variable that is set.
         set: String,
-        /// The one that is not.
+        /// The variable that is missing.
         missing: &'static str,
     },
-    /// A rank beyond the number of ranks.
+    /// The rank is not below the number of ranks.
     #[error("{rank} is not one of {world}: ranks count from 0 to one less than their number")]
     NoSuchRank {
-        /// What gives the rank.
+        /// The variable that gives the rank.
         rank: Setting,
-        /// What gives their number.
+        /// The variable that gives the number of ranks.
         world: Setting,
     },
-    /// Two variables say different things of the same process.
+    /// Two variables make different statements about the same process.
     #[error("{one} and {other} contradict each other: unset the one that is not this job's")]
     Contradiction {
-        /// One of them.
+        /// The first variable.
         one: Setting,
-        /// The other.
+        /// The second variable.
         other: Setting,
     },
-    /// The ranks are on several hosts, and nothing says where they meet.
+    /// The ranks are on several hosts, and no variable gives a place where they can meet.
     #[error(
         "{launcher} started {world} ranks on more than this host, and nothing says where they meet: set MASTER_ADDR to \
          the host of rank 0 and MASTER_PORT to a free port there, on all ranks"
     )]
     NoAddress {
-        /// Who started them.
+        /// The launcher that started the ranks.
         launcher: &'static str,
-        /// How many they are.
+        /// The number of ranks.
         world: u32,
     },
     /// The launcher names no job by which ranks of one host could meet.
@@ -75,13 +75,13 @@ pub(crate) enum EnvErrorKind {
          MASTER_PORT to a free port there, on all ranks"
     )]
     NoJobName {
-        /// Who started them.
+        /// The launcher that started the ranks.
         launcher: &'static str,
     },
-    /// One process a pod is expected, and the launcher was told otherwise.
+    /// The launcher was asked for several processes in a pod, which only torchrun would start.
     #[error("{setting}, and no torchrun started this process: start it by torchrun, or set 1")]
     ProcessesPerPod {
-        /// What says so.
+        /// The variable that asks for them.
         setting: Setting,
     },
     /// This pod is in none of the lists of hosts.
@@ -89,12 +89,12 @@ pub(crate) enum EnvErrorKind {
         "HOSTNAME is {host:?}, which none of {lists} has: let the pods keep the names that Volcano gives them"
     )]
     NotListed {
-        /// What this host is called.
+        /// The name of this host.
         host: String,
         /// The variables that list hosts.
         lists: String,
     },
-    /// No launcher has set its variables.
+    /// No launcher's variables are set.
     #[error(
         "no launcher has said which rank this process is: start it by torchrun, mpirun, srun or a Kubernetes job, \
          or set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT"
@@ -102,30 +102,30 @@ pub(crate) enum EnvErrorKind {
     NoLauncher,
 }
 
-/// Why this process has not met the others of its job.
+/// The reason why this process has not met the other ranks of its job.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
-    /// The variables do not say who it is.
+    /// The variables do not describe a launch.
     #[error(transparent)]
     Env(#[from] EnvError),
-    /// It knows who it is, and did not meet the others.
+    /// The rank is known, but the meeting failed.
     #[error(transparent)]
     Bootstrap(#[from] BootstrapError),
-    /// Whoever started it has ended.
+    /// The process that started this rank has ended.
     #[error("process {parent}, which started this rank, has ended; start the job again")]
     Orphan {
-        /// The parent.
+        /// The pid of that process.
         parent: u32,
     },
 }
 
-/// A variable and its value, as they are quoted.
+/// A variable and its value, as errors and reports quote them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// The variable.
     pub name: String,
-    /// What it is set to; `(secret)` for a token.
+    /// The value; `(secret)` for a token.
     pub value: String,
 }
 

@@ -1,4 +1,7 @@
-//! Indexed Job of Kubernetes: it numbers pods; how many they are and where they meet the pod spec says.
+//! The variables of an Indexed Job of Kubernetes.
+//!
+//! The job only numbers its pods. The pod spec must give their number (`WORLD_SIZE`) and the meeting place
+//! (`MASTER_ADDR`).
 
 use super::Launcher;
 use super::claim::{Claim, Hosts};
@@ -7,9 +10,10 @@ use super::reader::Reader;
 use super::torchrun::{MASTER_ADDR, MASTER_PORT, WORLD_SIZE};
 use crate::env::error::EnvErrorKind;
 
+/// The index of the pod, which is the rank.
 pub(super) const JOB_COMPLETION_INDEX: &str = "JOB_COMPLETION_INDEX";
 
-/// `None` without `WORLD_SIZE` and `MASTER_ADDR`: the pods of most Indexed Jobs have nothing to do with each other.
+/// The claim; `None` without `WORLD_SIZE` and `MASTER_ADDR`, because the pods of most Indexed Jobs are independent.
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let (world, host) = (reader.world(&[WORLD_SIZE])?, reader.text(MASTER_ADDR)?);
     if world.is_none() && host.is_none() {

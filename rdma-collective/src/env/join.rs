@@ -1,4 +1,4 @@
-//! Meeting the other ranks, wherever a launcher's variables say: rank 0 serves the store, all join it.
+//! The meeting of the ranks at the place that a launcher's variables give: rank 0 serves the store, and all join it.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -14,24 +14,25 @@ use crate::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer, e
 use crate::env::error::EnvErrorKind;
 use crate::env::{EnvError, JoinError};
 
-/// After how long a name is looked up again: a pod that is restarted has another address.
+/// The time after which a name is looked up again: a pod that is restarted has another address.
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(10);
 
-/// A process that has met the others.
+/// A rank that has met the other ranks of its job.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Joined {
-    /// The store, as this rank.
+    /// The connection of this rank to the store.
     pub store: StoreClient,
-    /// Rank 0's, when nobody else serves it. It lasts as long as others may need it.
+    /// The server of the store, if this process serves it (at rank 0, unless the launcher serves). Keep it as long as
+    /// other ranks may need the store.
     pub server: Option<StoreServer>,
-    /// This host's address, as others reach it as far as can be told: for devices that need one.
+    /// The address of this host by which others most likely reach it, for devices that need one.
     pub address: IpAddr,
 }
 
-/// Reads the environment, and meets the other ranks.
+/// Reads the variables of this process, and meets the other ranks.
 ///
-/// What the variables say is told at INFO, by `tracing`.
+/// [`Environment::report`] is logged at INFO, by `tracing`.
 ///
 /// ```no_run
 /// use std::time::Duration;
@@ -42,7 +43,7 @@ pub struct Joined {
 ///
 /// let deadline = Deadline::after(Duration::from_secs(60));
 /// let (environment, mut joined) = env::join(deadline)?;
-/// // An RDMA device if there is one, as NCCL's variables want it; else the software device, where others reach it.
+/// // An RDMA device if there is one that NCCL's variables allow; else the software device, at an address of this host.
 /// let soft = SoftOptions { address: joined.address, ..SoftOptions::default() };
 /// let selected = environment.nccl.select("auto", soft, None)?;
 /// let engine = Engine::new(&selected.context, selected.engine_options(&environment.nccl))?;
@@ -54,7 +55,7 @@ pub struct Joined {
 ///
 /// # Errors
 ///
-/// [`JoinError::Env`] when no launcher has said which rank this is; otherwise as [`Environment::read`] and
+/// [`JoinError::Env`] if no launcher's variables are set, or if they contradict each other; otherwise the errors of
 /// [`Launch::join`].
 pub fn join(deadline: Deadline) -> Result<(Environment, Joined), JoinError> {
     let environment = Environment::of_process()?;
@@ -66,11 +67,11 @@ pub fn join(deadline: Deadline) -> Result<(Environment, Joined), JoinError> {
 }
 
 impl Joined {
-    /// Leaves the store; rank 0 waits until all others have left it, too.
+    /// Leaves the store. The rank that serves it waits until all others have left, too.
     ///
     /// # Errors
     ///
-    /// As [`StoreServer::close`].
+    /// The errors of [`StoreServer::close`].
     pub fn close(self, deadline: Deadline) -> Result<(), BootstrapError> {
         drop(self.store);
         self.server.map_or(Ok(()), |server| server.close(deadline))
@@ -80,13 +81,13 @@ impl Joined {
 impl Launch {
     /// Meets the other ranks.
     ///
-    /// A rank that was started by [`LocalRanks`](crate::bootstrap::LocalRanks) is killed from then on when its
-    /// parent ends.
+    /// From this call on, a rank that [`LocalRanks`](crate::bootstrap::LocalRanks) started is killed when its parent
+    /// ends.
     ///
     /// # Errors
     ///
-    /// [`JoinError::Bootstrap`] says what was tried and who answered instead; [`JoinError::Orphan`] when the parent is
-    /// gone.
+    /// [`JoinError::Bootstrap`] with the addresses that were tried and the answers of other programs there;
+    /// [`JoinError::Orphan`] if the parent is gone.
     pub fn join(&self, deadline: Deadline) -> Result<Joined, JoinError> {
         if let Some(parent) = self.parent
             && !end_with(parent.cast_signed())
@@ -102,7 +103,8 @@ impl Launch {
         Ok(outcome?)
     }
 
-    /// The token of ranks that meet at a port: theirs, or one that whoever knows the port can work out.
+    /// The token of ranks that meet at a port: the job's, or one derived from the port. A derived token is no secret;
+    /// it only keeps jobs apart.
     fn token_for(&self, port: u16) -> JobToken {
         let run = self.job.as_deref().unwrap_or_default();
         self.token.unwrap_or_else(|| JobToken::derived(&["port", run, &port.to_string()]))
@@ -131,7 +133,8 @@ impl Launch {
             let options = StoreOptions::new(token, self.world);
             let bound = StoreServer::bind_first(to_listen(&endpoint.host, ip, several), &ports, &options);
             return match bound {
-                // The others reach this host by an address that is not its own: a service's, or a translated one.
+                // The given address is none of this host's: the others may reach this host by a service's address, or
+                // by a translated one. So listen on all interfaces, and warn.
                 Err(BootstrapError::Listen { source, .. })
                     if source.kind() == ErrorKind::AddrNotAvailable =>
                 {
@@ -168,7 +171,7 @@ impl Launch {
         }
     }
 
-    /// Rank 0, once it serves.
+    /// Joins the store that this process itself serves.
     fn join_own(
         &self,
         server: StoreServer,

@@ -1,4 +1,7 @@
-//! Which rank this process is: one launcher's word, held against that of others who speak of the same process.
+//! The launch of this process: the claim of the innermost launcher, checked against other claims for the same process.
+//!
+//! Launchers start each other (srun starts mpirun, a pod runs torchrun), so several numberings may be set at once. The
+//! innermost launcher started this process, so its numbering wins ([`Launcher::ALL`] is the order).
 
 use super::claim::{Claim, Hosts, agree};
 use super::local_ranks::{self, RDMA_JOB_TOKEN};
@@ -12,36 +15,36 @@ use crate::bootstrap::JobToken;
 use crate::env::Setting;
 use crate::env::error::EnvErrorKind;
 
-/// Which rank of which job this process is, and where the ranks meet.
+/// The rank of this process, its job, and the place where the ranks meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Launch {
-    /// Who started it.
+    /// The launcher that started this process.
     pub launcher: Launcher,
-    /// This process's rank.
+    /// The rank of this process.
     pub rank: u32,
-    /// How many ranks the job has.
+    /// The number of ranks of the job.
     pub world: u32,
-    /// Its number among the ranks of this host, when the launcher tells.
+    /// The number of this rank among those of this host, if the launcher gives it.
     pub local_rank: Option<u32>,
-    /// How many ranks this host has, when the launcher tells.
+    /// The number of ranks on this host, if the launcher gives it.
     pub local_world: Option<u32>,
-    /// Where the ranks meet.
+    /// The place where the ranks meet.
     pub meeting: Meeting,
-    /// How the launcher calls the job.
+    /// The launcher's name for the job.
     pub job: Option<String>,
-    /// The job's secret, when `RDMA_JOB_TOKEN` gives one.
+    /// The job's secret, if `RDMA_JOB_TOKEN` gives one.
     pub token: Option<JobToken>,
-    /// The process that serves the store and with which the rank ends, when it is one of
-    /// [`LocalRanks`](crate::bootstrap::LocalRanks).
+    /// The pid of the parent, if this is one of [`LocalRanks`](crate::bootstrap::LocalRanks). The parent serves the
+    /// store, and the rank ends with it.
     pub parent: Option<u32>,
-    /// The variables that gave rank and number of ranks.
+    /// The variables that gave the rank and the number of ranks.
     pub by: [Setting; 2],
-    /// Variables that name another host to meet at, and do not count.
+    /// Variables that name another host to meet at, and were overruled.
     pub(super) overruled: Vec<Setting>,
 }
 
-/// The claim of each launcher.
+/// The claim of one launcher; `None` if its variables are not set.
 fn claim(launcher: Launcher, reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     match launcher {
         Launcher::LocalRanks => local_ranks::claim(reader),
@@ -57,7 +60,7 @@ fn claim(launcher: Launcher, reader: &Reader<'_>) -> Result<Option<Claim>, EnvEr
     }
 }
 
-/// The launch that the variables tell of; `None` when they tell of none.
+/// Finds the launch that the variables describe; `None` if no launcher's variables are set.
 pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> {
     let token = token(reader)?;
     let mut rest = Launcher::ALL.into_iter();
@@ -70,7 +73,7 @@ pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> 
     let mut fallback = None;
     for other in rest.filter(|other| speaks_of_the_same(winner.launcher, *other)) {
         let other = match claim(other, reader) {
-            // torchrun would have started several in this pod; somebody else has.
+            // The pod was meant for several ranks of torchrun; another launcher has started them instead.
             Err(EnvErrorKind::ProcessesPerPod { .. }) => None,
             other => other?,
         };
@@ -108,7 +111,7 @@ pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> 
     }))
 }
 
-/// Of the addresses that somebody gives, those of other hosts than that where the ranks meet.
+/// The addresses that name another host than the one where the ranks meet.
 fn overruled(meeting: &Meeting, addresses: &[Option<Endpoint>]) -> Vec<Setting> {
     let (Meeting::Served(at) | Meeting::Address(at) | Meeting::BesideTorch(at)) = meeting else {
         return Vec::new();
@@ -117,10 +120,11 @@ fn overruled(meeting: &Meeting, addresses: &[Option<Endpoint>]) -> Vec<Setting> 
     others.filter(|other| other.host != at.host).map(Endpoint::setting).collect()
 }
 
-/// Whether `other`, whose variables are set too, must say the same.
+/// Whether the claim of `other` must agree with that of `winner`.
 ///
-/// torchrun, mpirun and srun start each other, and all of them run in pods: what is around the one that started this
-/// process speaks of the one. Variables that somebody set by hand, in a pod spec or a script, have no such order.
+/// torchrun, mpirun and srun start each other, and all of them run in pods. So variables of an outer launcher describe
+/// the inner launcher, not this process, and may differ. Variables that were set by hand, in a pod spec or a script,
+/// describe this process, and must agree.
 fn speaks_of_the_same(winner: Launcher, other: Launcher) -> bool {
     match winner {
         Launcher::TorchVariables => other != Launcher::Volcano, // its plugin set them, with an order of its own
@@ -129,7 +133,7 @@ fn speaks_of_the_same(winner: Launcher, other: Launcher) -> bool {
     }
 }
 
-/// Whether `WORLD_SIZE` without `RANK` must be the number of ranks.
+/// Whether `WORLD_SIZE`, if it is set without `RANK`, must be the number of ranks.
 fn has_world_beside(winner: Launcher) -> bool {
     matches!(
         winner,
@@ -137,9 +141,10 @@ fn has_world_beside(winner: Launcher) -> bool {
     )
 }
 
-/// No launcher: then half a place is an error, since alone is not what was meant.
+/// The outcome without a launcher: no launch, or an error if half a launch is set. A job of one rank is then not what
+/// was meant, and would give wrong results silently.
 fn nobody(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> {
-    // MASTER_ADDR alone is left in many a shell.
+    // Without MASTER_ADDR: it is often left set in a shell.
     for (set, missing) in [(WORLD_SIZE, RANK), (PMIX_RANK, PMIX_SIZE)] {
         if let Some(set) = reader.setting(set)? {
             return Err(EnvErrorKind::Missing { set: set.name, missing });
@@ -148,6 +153,7 @@ fn nobody(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> {
     Ok(None)
 }
 
+/// The job's token. Errors must not quote the secret.
 fn token(reader: &Reader<'_>) -> Result<Option<JobToken>, EnvErrorKind> {
     let secret = |_| EnvErrorKind::Invalid {
         name: RDMA_JOB_TOKEN.to_owned(),
@@ -158,7 +164,8 @@ fn token(reader: &Reader<'_>) -> Result<Option<JobToken>, EnvErrorKind> {
     text.map(|text| text.parse().map_err(|_| secret(EnvErrorKind::NoLauncher))).transpose()
 }
 
-/// What is explicit first: an address for this job, an address for all jobs, the launcher's own, its job's name.
+/// The place where the ranks meet. The most explicit variable wins: an address set for this job (`NCCL_COMM_ID`), then
+/// `MASTER_ADDR` and `MASTER_PORT`, then the launcher's own address, then the job's name on one host.
 fn meeting(reader: &Reader<'_>, winner: &Claim, other: Option<Claim>) -> Result<Meeting, EnvErrorKind> {
     let master = torchrun::address(reader)?;
     if winner.launcher == Launcher::LocalRanks {
@@ -189,11 +196,12 @@ fn meeting(reader: &Reader<'_>, winner: &Claim, other: Option<Claim>) -> Result<
     }
 }
 
+/// Whether exactly one of `MASTER_ADDR` and `MASTER_PORT` is set.
 fn is_half(reader: &Reader<'_>) -> bool {
     reader.is_set(MASTER_ADDR) != reader.is_set(MASTER_PORT)
 }
 
-/// One of `MASTER_ADDR` and `MASTER_PORT` is not set, or neither.
+/// The error for `MASTER_ADDR` and `MASTER_PORT` if one of them, or both, are missing.
 fn half(reader: &Reader<'_>, winner: &Claim) -> EnvErrorKind {
     let (set, missing) = match (reader.is_set(MASTER_ADDR), reader.is_set(MASTER_PORT)) {
         (true, _) => (MASTER_ADDR, MASTER_PORT),

@@ -1,16 +1,16 @@
-//! Who starts ranks, by the variables they set.
+//! The launchers whose variables are read, and their order.
 
 use std::fmt;
 
-/// Who has started this process as one rank of several.
+/// The launcher that has started this process as one rank of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Launcher {
-    /// [`LocalRanks`](crate::bootstrap::LocalRanks), or a program that does as it does.
+    /// [`LocalRanks`](crate::bootstrap::LocalRanks), or a program that sets the same variables.
     LocalRanks,
     /// torchrun.
     Torchrun,
-    /// Somebody who sets torch's variables: a person, a script, Volcano's or Kubeflow's plugin for PyTorch.
+    /// Torch's variables, set by a person, a script, or the PyTorch plugin of Volcano or Kubeflow.
     TorchVariables,
     /// Open MPI's mpirun.
     OpenMpi,
@@ -18,19 +18,19 @@ pub enum Launcher {
     Pmi,
     /// Slurm's srun.
     Slurm,
-    /// A LeaderWorkerSet of Kubernetes, a process a pod.
+    /// A LeaderWorkerSet of Kubernetes, one rank in each pod.
     LeaderWorkerSet,
-    /// Kubeflow Trainer, a process a pod.
+    /// Kubeflow Trainer, one rank in each pod.
     Trainer,
-    /// A Volcano job, a process a pod.
+    /// A Volcano job, one rank in each pod.
     Volcano,
-    /// An Indexed Job of Kubernetes, a process a pod.
+    /// An Indexed Job of Kubernetes, one rank in each pod.
     IndexedJob,
 }
 
 impl Launcher {
-    /// All of them, the innermost first: of two that have set their variables the first has started this process, and
-    /// the other has started the first.
+    /// All launchers, the innermost first. If the variables of two are set, the earlier one has started this process,
+    /// and the later one has started the earlier.
     pub const ALL: [Self; 10] = [
         Self::LocalRanks,
         Self::Torchrun,
@@ -44,7 +44,7 @@ impl Launcher {
         Self::IndexedJob,
     ];
 
-    /// Its name.
+    /// The name of the launcher, as errors and reports use it.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

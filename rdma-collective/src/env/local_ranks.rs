@@ -1,13 +1,13 @@
-//! Ranks that [`LocalRanks`](crate::bootstrap::LocalRanks) started: torch's names, and the process that serves.
+//! The variables of [`LocalRanks`](crate::bootstrap::LocalRanks): torch's names, the parent's pid, and the job's token.
 
 use super::claim::{Claim, Hosts};
 use super::reader::Reader;
 use super::{Launcher, torchrun};
 use crate::env::error::EnvErrorKind;
 
-/// The process that started this one, serves the store and ends its ranks with itself.
+/// The pid of the parent, which serves the store, and with which the ranks end.
 pub(super) const RDMA_PARENT_PID: &str = "RDMA_PARENT_PID";
-/// The job's token, which only its processes are to know.
+/// The job's token, a secret of its processes.
 pub(super) const RDMA_JOB_TOKEN: &str = "RDMA_JOB_TOKEN";
 
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
@@ -18,7 +18,7 @@ pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> 
     Ok(claim.map(|claim| Claim { hosts: Hosts::One, ..claim }))
 }
 
-/// The process that started this one.
+/// The pid of the parent; `None` if this is none of `LocalRanks`.
 pub(super) fn parent(reader: &Reader<'_>) -> Result<Option<u32>, EnvErrorKind> {
     let parent = reader.number(RDMA_PARENT_PID, 1..=i32::MAX as u32)?;
     Ok(parent.map(|parent| parent.value))

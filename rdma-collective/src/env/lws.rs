@@ -1,4 +1,4 @@
-//! LeaderWorkerSet: a group of pods of Kubernetes, the leader's address in each.
+//! The variables of a LeaderWorkerSet: a group of pods of Kubernetes, each of which knows the leader's address.
 
 use super::Launcher;
 use super::claim::{Claim, Hosts};

@@ -1,4 +1,6 @@
-//! Where ranks meet, before anybody listens or connects: an endpoint, or the job's name on one host.
+//! The place where ranks meet, as the variables give it: an endpoint, or the job's name on one host.
+//!
+//! Names are resolved, and sockets opened, in `join` only.
 
 use std::fmt;
 
@@ -6,25 +8,25 @@ use super::reader::invalid;
 use crate::env::Setting;
 use crate::env::error::EnvErrorKind;
 
-/// Where the ranks of a job meet.
+/// The place where the ranks of a job meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Meeting {
-    /// The process that started the ranks serves the store there.
+    /// The process that started the ranks serves the store at this endpoint.
     Served(Endpoint),
-    /// Rank 0 serves the store at this port or, when it is taken, at the first free one of
-    /// [`ports`](crate::bootstrap::meeting_ports).
+    /// Rank 0 serves the store at this port or, if the port is taken, at the first free one of
+    /// [`meeting_ports`](crate::bootstrap::meeting_ports).
     Address(Endpoint),
-    /// As [`Address`](Self::Address), and never at the port itself: torch's store listens there, or will.
+    /// Like [`Address`](Self::Address), but never at the port itself: torch's own store listens there, or will.
     BesideTorch(Endpoint),
-    /// All ranks are on this host, and meet by the job's name.
+    /// All ranks are on this host and meet by the job's name.
     Namespace(Namespace),
 }
 
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
-    /// A name or an address.
+    /// The name or the address of the host.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -33,10 +35,10 @@ pub struct Endpoint {
 }
 
 impl Endpoint {
-    /// Where a launcher gives a host and no port: torch's port.
+    /// The port for launchers that give a host only: torch's default port.
     pub const PORT_DEFAULT: u16 = 29500;
 
-    /// What names the host.
+    /// The variable that names the host, with its value.
     pub(super) fn setting(&self) -> Setting {
         Setting { name: self.by.clone(), value: self.host.clone() }
     }
@@ -67,18 +69,18 @@ impl fmt::Display for Endpoint {
     }
 }
 
-/// A name that the ranks of one job have and no other job on this host.
+/// A name that all ranks of a job share, and no other job on this host has.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace(String);
 
 impl Namespace {
-    /// The name that a manager of jobs gives.
+    /// Makes the name of a job from its manager (Slurm, PMIx) and the manager's parts of the name.
     #[must_use]
     pub fn new(manager: &str, parts: &[&str]) -> Self {
         Self(format!("{manager}/{}", parts.join("/")))
     }
 
-    /// As text.
+    /// The name as text.
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0

@@ -1,9 +1,12 @@
-//! The environment: which rank a launcher says this process is, where the ranks meet, and NCCL's variables.
+//! The environment variables of launchers and of NCCL: the rank of this process, the meeting place, and options.
 //!
-//! One file a launcher, each of which says what its variables mean; [`Environment::read`] holds them against each
-//! other. All variables are in one table, [`variables_table`], which is `docs/environment.md`. Nothing here but
-//! [`Variables::of_process`] reads the environment of the process, and `rdma-core` reads none. [`join`] is the way in
-//! for programs that launchers start: it reads, meets the others and gives the store.
+//! [`join`] is the entry for programs that a launcher starts: it reads the variables, meets the other ranks, and
+//! returns the store. [`Environment::read`] only reads.
+//!
+//! Each launcher has a file of its own, which says what its variables mean; `launch` compares the claims of several
+//! launchers. All variables are in one table, [`variables_table`], which is also `docs/environment.md`. Only
+//! [`Variables::of_process`] reads the environment of the process, so everything else can be tested; `rdma-core` reads
+//! none.
 
 mod claim;
 mod debug_level;

@@ -1,18 +1,18 @@
-//! NCCL's lists of devices and interfaces: `mlx5_0:1,mlx5_bond_0`, `^eth0,lo`, `=mlx5_1`.
+//! The filter of devices and interfaces, in NCCL's notation: `mlx5_0:1,mlx5_bond_0`, `^eth0,lo`, `=mlx5_1`.
 
 use std::fmt;
 
 use super::reader::{Reader, invalid};
 use crate::env::error::EnvErrorKind;
 
-/// Names more than which a list is no list of devices.
+/// The most names in a list; a longer one is no list of devices, but a mistake.
 const ENTRIES_MAX: usize = 256;
 
-/// Which names a list takes, as NCCL reads it; the empty one takes all.
+/// A filter of names, as NCCL reads it. The empty filter takes all names.
 ///
-/// An entry stands for every name that begins with it, unless the list begins with `=`: `mlx5_1` is `mlx5_10`, too. A
-/// list that begins with `^` takes all other names; `^=` is both. A single entry with its own `^` is taken out of a
-/// list that takes the others.
+/// An entry matches every name that **begins** with it: `mlx5_1` matches `mlx5_10`, too. A list that begins with `=`
+/// matches whole names, a list that begins with `^` takes all names that do not match, and `^=` is both. A single entry
+/// with its own `^` is an exception from a list that takes the others.
 ///
 /// ```
 /// use rdma_collective::env::{Environment, NameFilter, NcclOptions, Variables};
@@ -34,9 +34,9 @@ pub struct NameFilter {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Entry {
     name: String,
-    /// `None` is any.
+    /// The port; `None` matches any port.
     port: Option<u8>,
-    /// Taken out of a list that takes names.
+    /// Whether the entry is an exception from the list.
     out: bool,
 }
 
@@ -55,7 +55,7 @@ impl NameFilter {
         usable.then(|| Self { text: text.to_owned(), takes_others, exact, entries })
     }
 
-    /// Whether it takes port `port` of the device, or with `None` any port of it.
+    /// Whether the filter takes `port` of the device `name`; with `None`, whether it takes any port of that device.
     #[must_use]
     pub fn takes(&self, name: &str, port: Option<u8>) -> bool {
         let (out, named): (Vec<&Entry>, Vec<&Entry>) = self.entries.iter().partition(|entry| entry.out);
@@ -68,7 +68,7 @@ impl NameFilter {
         (holds(&named) || named.is_empty()) && !holds_all(&out)
     }
 
-    /// Whether it takes every name.
+    /// Whether the filter is empty, so that it takes every name.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -89,12 +89,12 @@ impl Entry {
         (plain && !name.is_empty()).then(|| Self { name: name.to_owned(), port, out })
     }
 
-    /// Whether it stands for the port, or with `None` for any of the device.
+    /// Whether the entry matches the port; with `None`, whether it matches any port of the device.
     fn holds(&self, name: &str, port: Option<u8>, exact: bool) -> bool {
         self.names(name, exact) && (self.port.is_none() || port.is_none() || self.port == port)
     }
 
-    /// Whether it stands for the port, or with `None` for all of the device.
+    /// Whether the entry matches the port; with `None`, whether it matches all ports of the device.
     fn holds_all(&self, name: &str, port: Option<u8>, exact: bool) -> bool {
         self.names(name, exact) && (self.port.is_none() || self.port == port)
     }
@@ -114,7 +114,7 @@ impl fmt::Display for NameFilter {
 mod tests {
     use super::*;
 
-    /// Which of these devices, each with two ports, a list takes.
+    /// The ports that a list takes, of devices with two ports each.
     fn taken(list: &str) -> String {
         let filter = NameFilter::parse(list, true).unwrap_or_else(|| panic!("{list}"));
         let devices = ["mlx5_0", "mlx5_1", "mlx5_10", "mlx5_bond_0", "rxe0"];

@@ -1,5 +1,6 @@
-//! NCCL's variables, which people have in their pod specs: devices, addresses, paths, retries, and how much is said; and the one
-//! of ours beside them, for what NCCL has a plugin.
+//! NCCL's variables, which many pod specs set already: devices, addresses, paths, retries, and the level of the log.
+//!
+//! `RDMA_TUNING_FILE` is read beside them; NCCL has a tuner plugin in its place.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -31,11 +32,14 @@ pub(super) const NCCL_ALGO: &str = "NCCL_ALGO";
 pub(super) const RDMA_TUNING_FILE: &str = "RDMA_TUNING_FILE";
 pub(super) const NCCL_COMM_ID: &str = "NCCL_COMM_ID";
 
-/// What NCCL's variables ask for, and `RDMA_TUNING_FILE`; what they do not ask for is `None`, and each default is the library's own.
+/// The options that NCCL's variables (and `RDMA_TUNING_FILE`) ask for.
+///
+/// An option that is not asked for is `None`, and the library's own default applies. [`apply`](Self::apply) transfers
+/// the options of an engine, [`select`](Self::select) chooses the device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NcclOptions {
-    /// `NCCL_IB_HCA`: which RDMA devices and ports.
+    /// `NCCL_IB_HCA`: the RDMA devices and ports to use.
     pub hca: NameFilter,
     /// `NCCL_IB_GID_INDEX`: the GID to send from.
     pub gid_index: Option<u32>,
@@ -43,41 +47,42 @@ pub struct NcclOptions {
     pub roce_version: Option<GidType>,
     /// `NCCL_IB_ADDR_FAMILY`: the address family of the GID.
     pub address_family: Option<AddressFamily>,
-    /// `NCCL_IB_DISABLE`: no RDMA device, so the software device.
+    /// `NCCL_IB_DISABLE`: use the software device, even if there are RDMA devices.
     pub ib_disable: bool,
-    /// `NCCL_IB_TIMEOUT`: how long before an unacknowledged request is sent again.
+    /// `NCCL_IB_TIMEOUT`: the time after which an unacknowledged request is sent again.
     pub ack_timeout: Option<AckTimeout>,
-    /// `NCCL_IB_RETRY_CNT`: how often that is done.
+    /// `NCCL_IB_RETRY_CNT`: the number of times that a request is sent again.
     pub retry_cnt: Option<u8>,
     /// `NCCL_IB_TC`: the IP traffic class.
     pub traffic_class: Option<u8>,
     /// `NCCL_IB_SL`: the InfiniBand service level.
     pub service_level: Option<u8>,
-    /// `NCCL_IB_QPS_PER_CONNECTION`: how many queue pairs to a neighbour on each device, 1 to 128. It is for programs that make
-    /// rails of them; an engine and a communicator have one each, whatever it says.
+    /// `NCCL_IB_QPS_PER_CONNECTION`: the number of queue pairs to a peer on each device, 1 to 128. Programs that use
+    /// rails make one rail of each. A single engine or communicator ignores it: they use one queue pair to a peer.
     pub qps_per_connection: Option<u8>,
-    /// `NCCL_SOCKET_IFNAME`: which network interfaces.
+    /// `NCCL_SOCKET_IFNAME`: the network interfaces to use.
     pub socket_ifname: NameFilter,
-    /// `NCCL_HOSTID`: what tells this host from others.
+    /// `NCCL_HOSTID`: a name for this host, in place of the kernel's boot id.
     pub host_id: Option<String>,
-    /// `NCCL_ALGO`: the list of algorithms that collectives may take, unread: the collectives read it when
+    /// `NCCL_ALGO`: the list of algorithms that collectives may take, as text. The collectives parse it when
     /// [`apply_to_communicator`](Self::apply_to_communicator) is called.
     pub algo: Option<String>,
-    /// `RDMA_TUNING_FILE`: the table that says which algorithm each collective takes.
+    /// `RDMA_TUNING_FILE`: the file with the table of algorithms for each collective.
     pub tuning_file: Option<PathBuf>,
-    /// `NCCL_DEBUG`: how much is said.
+    /// `NCCL_DEBUG`: the level of the log.
     pub debug: DebugLevel,
+    /// The variables of this type that are set, for the report.
     set: Vec<Setting>,
-    /// Names of others, which mean nothing here.
+    /// Names of other variables of NCCL that are set and not read here, for the report.
     unread: Vec<String>,
 }
 
 impl NcclOptions {
-    /// Reads them, and no launcher's.
+    /// Reads NCCL's variables, and no launcher's.
     ///
     /// # Errors
     ///
-    /// [`EnvError`] quotes what cannot be read.
+    /// [`EnvError`] quotes the variable that cannot be read.
     pub fn read(variables: &Variables) -> Result<Self, EnvError> {
         Ok(Self::by(&Reader::new(variables), variables)?)
     }
@@ -111,7 +116,8 @@ impl NcclOptions {
         })
     }
 
-    /// Lines that say which of them are set, and which of NCCL's that are not read here: to be said once, at INFO.
+    /// Lines for the log, once and at INFO: the variables that are set, and those of NCCL that are set and not read
+    /// here.
     #[must_use]
     pub fn report(&self) -> Vec<String> {
         let set = self.set.iter();
@@ -123,15 +129,15 @@ impl NcclOptions {
         lines
     }
 
-    /// The GID to look for on a port that is plugged into `link_layer`.
+    /// The preference for the choice of a GID, on a port with that link layer.
     #[must_use]
     pub(super) fn gid_preference(&self, link_layer: LinkLayer) -> Preference {
         gid_preference(self.roce_version, self.address_family, link_layer)
     }
 
-    /// Puts what is asked for into the options of an engine on `device`; what is not stays as it is.
+    /// Transfers the options that were asked for to those of an engine on `device`. All other options stay as they are.
     ///
-    /// Which GID to send from is asked of RDMA devices alone: the software device has one.
+    /// The variables about GIDs apply to RDMA devices only, because the software device has a single GID.
     pub fn apply(&self, options: &mut EngineOptions, device: &Context) {
         let suiting = device.attributes().map_or_else(
             |_| RetryOptions::default(),
@@ -160,11 +166,12 @@ impl NcclOptions {
     }
 }
 
+/// Whether a variable of the table belongs to these options, not to a launcher.
 fn is_steering(name: &str) -> bool {
     name.starts_with("NCCL_") || name == RDMA_TUNING_FILE
 }
 
-/// A number within `range`; NCCL takes -1 for «not set», and so do we.
+/// A number within `range`. As in NCCL, -1 means that the variable is not set.
 fn number(reader: &Reader<'_>, name: &str, range: RangeInclusive<u32>) -> Result<Option<u32>, EnvErrorKind> {
     let Some(setting) = reader.setting(name)? else { return Ok(None) };
     if setting.value == "-1" {

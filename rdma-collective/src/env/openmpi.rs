@@ -1,4 +1,4 @@
-//! Open MPI 4 and 5: mpirun sets these for each process, whatever started mpirun.
+//! The variables of Open MPI 4 and 5: mpirun sets them for each process, whatever started mpirun itself.
 
 use super::claim::Claim;
 use super::reader::Reader;
@@ -11,7 +11,7 @@ pub(super) const OMPI_COMM_WORLD_LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK"
 pub(super) const OMPI_COMM_WORLD_LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
 /// PMIx's name of the job: a number in Open MPI 4, the host and process of mpirun in 5.
 pub(super) const PMIX_NAMESPACE: &str = "PMIX_NAMESPACE";
-/// Where this host's daemon of the job listens. It tells jobs apart whose numbers are alike by chance.
+/// The address of the job's daemon on this host. It tells apart jobs that have the same number by chance.
 pub(super) const PMIX_SERVER_URI2: &str = "PMIX_SERVER_URI2";
 
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {

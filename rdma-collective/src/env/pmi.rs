@@ -1,6 +1,7 @@
-//! PMI and PMIx: what MPICH's and Intel MPI's mpirun, Cray's launchers and `srun --mpi=pmi2` set.
+//! The variables of PMI and PMIx: those of MPICH's and Intel MPI's mpirun, of Cray's launchers and of `srun
+//! --mpi=pmi2`.
 //!
-//! PMIx itself has no variable for the number of ranks; where nobody sets one it says nothing here.
+//! PMIx itself has no variable for the number of ranks; unless the launcher sets one, its variables are no claim.
 
 use super::claim::{Claim, Hosts};
 use super::openmpi::PMIX_NAMESPACE;
@@ -43,7 +44,8 @@ pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> 
     Ok(Some(with_step(claim, reader)))
 }
 
-/// `srun --mpi=pmi2` is Slurm: where both say the same, the step names the job. In mpirun below srun they differ.
+/// Adds Slurm's name for the job, if Slurm numbers this process likewise (`srun --mpi=pmi2`). Under an mpirun that srun
+/// started the numbers differ, and Slurm's step is another job.
 fn with_step(mut claim: Claim, reader: &Reader<'_>) -> Claim {
     let Ok(Some(step)) = slurm::claim(reader) else { return claim };
     if (step.rank.value, step.world.value) == (claim.rank.value, claim.world.value) {

@@ -1,4 +1,4 @@
-//! Reading one variable: text, numbers, and the errors that quote them; what was read is remembered.
+//! The reader of single variables: text, numbers, and the errors that quote them.
 
 use std::ops::RangeInclusive;
 
@@ -7,16 +7,16 @@ use super::table;
 use crate::env::Setting;
 use crate::env::error::EnvErrorKind;
 
-/// The most ranks that a store serves.
+/// The most ranks of a job, which is the limit of the store.
 pub(super) const WORLD_MAX: u32 = 65536;
 
-/// Looks variables up.
+/// A reader over the variables of a process.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     variables: &'a Variables,
 }
 
-/// A number and the variable that it is from.
+/// A number, and the variable that gave it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Number {
     pub(super) setting: Setting,
@@ -32,17 +32,17 @@ impl<'a> Reader<'a> {
         self.variables.get(name).is_some()
     }
 
-    /// The first of two that is set, or else the other.
+    /// The first of two variables if it is set, otherwise the second.
     pub(super) fn first_set<'n>(&self, [first, other]: [&'n str; 2]) -> &'n str {
         if self.is_set(first) { first } else { other }
     }
 
-    /// Names that are set and begin and end so.
+    /// The names of set variables with that prefix and suffix.
     pub(super) fn named(&self, prefix: &str, suffix: &str) -> Vec<String> {
         self.variables.named(prefix, suffix)
     }
 
-    /// The text of `name`.
+    /// The text of `name`; `None` if it is not set.
     pub(super) fn text(&self, name: &str) -> Result<Option<String>, EnvErrorKind> {
         debug_assert!(table::expected(name).is_some(), "{name} is not in the table");
         let Some(value) = self.variables.get(name) else { return Ok(None) };
@@ -56,12 +56,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As [`text`](Self::text), with the name beside it.
+    /// The text of `name` together with the name.
     pub(super) fn setting(&self, name: &str) -> Result<Option<Setting>, EnvErrorKind> {
         Ok(self.text(name)?.map(|value| Setting { name: name.to_owned(), value }))
     }
 
-    /// A number within `range`, decimal or after `0x` hexadecimal.
+    /// A number within `range`: decimal, or hexadecimal after `0x`.
     pub(super) fn number(
         &self,
         name: &str,
@@ -74,7 +74,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// What `names` are set to, as a number within `range`: those that are set say the same.
+    /// The number within `range` that `names` are set to. Those that are set must agree.
     fn one_number(&self, names: &[&str], range: RangeInclusive<u32>) -> Result<Option<Number>, EnvErrorKind> {
         let mut found: Option<Number> = None;
         for name in names {
@@ -90,17 +90,17 @@ impl<'a> Reader<'a> {
         Ok(found)
     }
 
-    /// A rank.
+    /// The rank that `names` give.
     pub(super) fn rank(&self, names: &[&str]) -> Result<Option<Number>, EnvErrorKind> {
         self.one_number(names, 0..=WORLD_MAX - 1)
     }
 
-    /// A number of ranks.
+    /// The number of ranks that `names` give.
     pub(super) fn world(&self, names: &[&str]) -> Result<Option<Number>, EnvErrorKind> {
         self.one_number(names, 1..=WORLD_MAX)
     }
 
-    /// A port to connect to.
+    /// The port that `name` gives.
     pub(super) fn port(&self, name: &str) -> Result<Option<u16>, EnvErrorKind> {
         let port = self.number(name, 1..=u32::from(u16::MAX))?;
         Ok(port.map(|port| port.value as u16))
@@ -113,7 +113,7 @@ pub(super) fn invalid(setting: Setting) -> EnvErrorKind {
     EnvErrorKind::Invalid { name: setting.name, value: setting.value, expected }
 }
 
-/// Digits alone: no sign, no space.
+/// Parses digits only: no sign, no space.
 pub(super) fn parse(text: &str) -> Option<u32> {
     let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(digits) => (digits, 16),

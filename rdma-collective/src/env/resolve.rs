@@ -1,4 +1,4 @@
-//! From a host's name to the address where rank 0 listens and the others connect.
+//! Addresses: from a host's name to the address at which rank 0 listens and to which the others connect.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, ToSocketAddrs, UdpSocket};
 use std::sync::mpsc;
@@ -9,10 +9,10 @@ use rdma_core::Deadline;
 use super::Endpoint;
 use crate::bootstrap::BootstrapError;
 
-/// Between two tries: names of pods appear when the pods do.
+/// The pause between two look-ups of a name. The names of pods appear only when the pods do, so they are tried again.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The address of a host, IPv4 before IPv6, waiting until the deadline for its name to be known.
+/// Resolves a host's name, IPv4 before IPv6. An unknown name is tried again until the deadline.
 pub(super) fn resolve(endpoint: &Endpoint, deadline: Deadline) -> Result<IpAddr, BootstrapError> {
     if let Ok(ip) = endpoint.host.parse() {
         return Ok(ip);
@@ -31,13 +31,14 @@ pub(super) fn resolve(endpoint: &Endpoint, deadline: Deadline) -> Result<IpAddr,
     }
 }
 
-/// Asks the system on a thread of its own, since it may take longer than the deadline and cannot be told.
+/// Looks a name up on a thread of its own: the system's resolver may take longer than the deadline, and cannot be
+/// interrupted.
 fn look_up(host: &str, deadline: Deadline) -> Result<IpAddr, String> {
     let (sender, receiver) = mpsc::channel();
     let name = host.to_owned();
     let look = move || {
         let outcome = (name.as_str(), 0).to_socket_addrs().map_err(|error| error.to_string());
-        // Nobody waits for it any more once the deadline is over.
+        // Fails only after the deadline, when nobody waits for the answer any more.
         let _ = sender
             .send(outcome.map(|addresses| addresses.map(|address| address.ip()).min_by_key(IpAddr::is_ipv6)));
     };
@@ -50,11 +51,11 @@ fn look_up(host: &str, deadline: Deadline) -> Result<IpAddr, String> {
     }
 }
 
-/// Where rank 0 listens, told that it is `host` and that `host` is `ip`.
+/// The address at which rank 0 listens, if it was given the name `host`, which resolves to `ip` on its own host.
 ///
-/// A name may stand for the loopback interface on its own host alone, as Debian has it or as the first pod of a job is
-/// told `localhost`, and for something else on all others: then it listens on every interface, unless all ranks are known
-/// to be on one host. One that is written as a loopback address is meant.
+/// A name may resolve to a loopback address on its own host, and to another address on all other hosts (Debian does so
+/// with the host's own name; the first pod of a job may be given `localhost`). Rank 0 then listens on every interface,
+/// unless all ranks are known to be on one host. A loopback address that is written as an address is used as it is.
 pub(super) fn to_listen(host: &str, ip: IpAddr, several_hosts: Option<bool>) -> IpAddr {
     let meant = match several_hosts {
         Some(several) => !several && (host == "localhost" || host.parse::<IpAddr>().is_ok()),
@@ -63,7 +64,7 @@ pub(super) fn to_listen(host: &str, ip: IpAddr, several_hosts: Option<bool>) -> 
     if !ip.is_loopback() || meant { ip } else { any(ip) }
 }
 
-/// Every interface.
+/// The address of every interface, of the same family as `like`.
 pub(super) fn any(like: IpAddr) -> IpAddr {
     match like {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -71,9 +72,10 @@ pub(super) fn any(like: IpAddr) -> IpAddr {
     }
 }
 
-/// The address from which this host reaches others; the loopback interface's where it reaches none.
+/// The address from which this host reaches others; the loopback address if there is no route.
 pub(super) fn of_this_host(like: IpAddr) -> IpAddr {
-    // Connecting a datagram socket sends nothing: the kernel looks for a route, to addresses kept for documentation.
+    // Connecting a datagram socket sends nothing; the kernel only looks for a route. The targets are addresses that are
+    // reserved for documentation.
     let far: IpAddr = match like {
         IpAddr::V4(_) => Ipv4Addr::new(198, 51, 100, 1).into(),
         IpAddr::V6(_) => Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1).into(),

@@ -1,6 +1,7 @@
-//! Which device a process uses by NCCL's variables, and why it does not use the others.
+//! The choice of a device by NCCL's variables, and the reasons against the other devices.
 //!
-//! A device that is named is used or it is an error; only `auto` looks further.
+//! A device that is named is used, or the choice fails: only `auto` goes on to the next device. Otherwise a broken NIC
+//! would silently be replaced by a slower one.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -15,32 +16,32 @@ use crate::engine::net;
 use crate::env::SelectError;
 use crate::env::select_error::SelectErrorKind;
 
-/// An open device with a port and an address to use.
+/// The device that was chosen, open, with the port and the GID to use.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SelectedDevice {
-    /// The device.
+    /// The open device.
     pub context: Context,
     /// The port.
     pub port: PortAttributes,
-    /// The address to send from.
+    /// The GID to send from.
     pub gid: GidEntry,
-    /// The other devices, and why not those.
+    /// The other devices, with the reason against each.
     pub refused: Vec<RefusedDevice>,
 }
 
-/// A device that is not used.
+/// A device that was not chosen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RefusedDevice {
-    /// Its name, or `RDMA devices` when what is missing is the library.
+    /// The name of the device, or `RDMA devices` if the library that drives them is missing.
     pub device: String,
-    /// Why.
+    /// The reason, as a sentence for people.
     pub reason: String,
 }
 
 impl SelectedDevice {
-    /// Says why not the others; an engine on this one says which it is.
+    /// Logs the reasons against the other devices. The engine on this device logs the choice.
     pub(super) fn tell(&self) {
         let net = net(&self.context);
         for RefusedDevice { device, reason } in &self.refused {
@@ -48,7 +49,7 @@ impl SelectedDevice {
         }
     }
 
-    /// Options of an engine on it, with what NCCL's variables say of path and retries.
+    /// The options of an engine on this device: its port and GID, and path and retries from NCCL's variables.
     #[must_use]
     pub fn engine_options(&self, nccl: &NcclOptions) -> EngineOptions {
         let mut options = EngineOptions::default();
@@ -58,12 +59,12 @@ impl SelectedDevice {
 }
 
 impl NcclOptions {
-    /// Opens the device called `wanted`, or for `auto` the first that can be used: NICs and soft-RoCE in the kernel's
-    /// order as far as the variables take them, then the software device, which is made with the options `soft`. The
-    /// software device answers at `soft.address`, or at the first interface that `NCCL_SOCKET_IFNAME` takes.
+    /// Opens the device called `wanted`. For `auto`, opens the first device that can be used: NICs and soft-RoCE in the
+    /// kernel's order, as far as the variables take them, then the software device. The software device is made with the
+    /// options `soft`; it answers at `soft.address`, or at the first interface that `NCCL_SOCKET_IFNAME` takes.
     ///
-    /// `NCCL_IB_DISABLE` is for `auto` alone; `NCCL_IB_HCA` chooses among the ports of a device that is named. The
-    /// variables about GIDs are for RDMA devices, and `gid_index`, which wins, for any.
+    /// `NCCL_IB_DISABLE` applies to `auto` only. For a device that is named, `NCCL_IB_HCA` chooses among its ports. The
+    /// variables about GIDs apply to RDMA devices; `gid_index` applies to any device, and wins over them.
     ///
     /// ```
     /// use rdma_collective::engine::Engine;
@@ -82,7 +83,8 @@ impl NcclOptions {
     ///
     /// # Errors
     ///
-    /// [`SelectError`]; for `auto` that of the software device, which needs nothing of the system.
+    /// [`SelectError`] if the named device cannot be used. For `auto`, the error of the software device, which comes
+    /// last.
     pub fn select(
         &self,
         wanted: &str,
@@ -94,7 +96,7 @@ impl NcclOptions {
         Ok(selected)
     }
 
-    /// As [`select`](Self::select), and says nothing.
+    /// Chooses a device like [`select`](Self::select), without logging.
     pub(super) fn find(
         &self,
         wanted: &str,
@@ -145,10 +147,10 @@ impl NcclOptions {
         Ok(selected)
     }
 
-    /// Where the software device answers: at `address`, unless `NCCL_SOCKET_IFNAME` asks for certain interfaces. The
-    /// loopback interface counts among these when it is the only one.
+    /// The address at which the software device answers: `address`, unless `NCCL_SOCKET_IFNAME` asks for certain
+    /// interfaces. The loopback interface is taken only if no other one matches.
     ///
-    /// The device has IPv4 addresses alone, so in place of an IPv6 one it is the first of this host.
+    /// The software device has IPv4 addresses only, so an IPv6 `address` is replaced by the first IPv4 address here.
     fn soft_address(&self, address: IpAddr) -> Result<IpAddr, SelectErrorKind> {
         let filter = &self.socket_ifname;
         match address {
@@ -169,7 +171,7 @@ impl NcclOptions {
         }
     }
 
-    /// Why they leave a device out.
+    /// The reason why the variables leave a device out; `None` if they take it.
     fn bars(&self, name: &str) -> Option<String> {
         if self.ib_disable {
             return Some("NCCL_IB_DISABLE=1".to_owned());
@@ -177,7 +179,8 @@ impl NcclOptions {
         (!self.hca.takes(name, None)).then(|| format!("NCCL_IB_HCA={} does not take it", self.hca))
     }
 
-    /// The first port that can be used, of those that `NCCL_IB_HCA` takes of this device; of all when it is for others.
+    /// Opens the first usable port of a device, among those that `NCCL_IB_HCA` takes. If it takes none of this device
+    /// (which was then named explicitly), among all.
     fn open_port(&self, device: &Device, gid_index: Option<u32>) -> Result<SelectedDevice, SelectErrorKind> {
         let count = device.open()?.attributes()?.ports.max(1);
         let taken =
@@ -191,6 +194,7 @@ impl NcclOptions {
         first.or_else(|error| ports.find_map(Result::ok).ok_or(error))
     }
 
+    /// Opens one port of a device, and chooses its GID.
     fn open(
         &self,
         device: &Device,

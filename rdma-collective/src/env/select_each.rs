@@ -1,4 +1,4 @@
-//! Several devices of one process, each of which was named.
+//! The choice of several devices for one process, each by name.
 
 use rdma_core::SoftOptions;
 
@@ -6,11 +6,11 @@ use super::{NcclOptions, RefusedDevice, SelectedDevice};
 use crate::env::SelectError;
 
 impl NcclOptions {
-    /// Opens each of the devices called `wanted`, in that order, as [`select`](Self::select) opens one.
+    /// Opens each of the devices called `wanted`, in that order, like [`select`](Self::select).
     ///
-    /// A NIC that is named twice is opened twice. The software device is another one each time: the `n`th, from 0 on, is made
-    /// with `soft(n)`, and called `soft` or by the name that it has there. The devices that none of them is are in
-    /// [`refused`](SelectedDevice::refused) of the first.
+    /// A NIC that is named twice is opened twice. The software device is a new one each time: number `n` (from 0) is
+    /// made with `soft(n)`, and can be named `soft` or by the name in those options. The devices that were not chosen
+    /// are in [`refused`](SelectedDevice::refused) of the first.
     ///
     /// ```
     /// use rdma_collective::env::NcclOptions;
@@ -25,7 +25,7 @@ impl NcclOptions {
     ///
     /// # Errors
     ///
-    /// [`SelectError`] of the first that cannot be used.
+    /// [`SelectError`] of the first device that cannot be used.
     pub fn select_each(
         &self,
         wanted: &[impl AsRef<str>],

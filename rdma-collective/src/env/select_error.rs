@@ -11,15 +11,16 @@ use rdma_core::{GidEntry, PortNum, PortState};
 #[error(transparent)]
 pub struct SelectError(#[from] pub(super) SelectErrorKind);
 
+/// The reason why a device cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SelectErrorKind {
     /// The named device is not there, or does not open.
     #[error(transparent)]
     Open(#[from] OpenError),
-    /// It does not answer.
+    /// The device does not answer a query.
     #[error(transparent)]
     Query(#[from] QueryError),
-    /// Its port is down.
+    /// The port of the device is not active.
     #[error(
         "port {port} of {device} is {state}, not ACTIVE: check cable and switch, or `ip link set NETDEV up`"
     )]
@@ -28,48 +29,48 @@ pub(super) enum SelectErrorKind {
         device: String,
         /// The port.
         port: PortNum,
-        /// Its state.
+        /// The state of the port.
         state: PortState,
     },
-    /// `NCCL_IB_HCA` leaves none of its ports.
+    /// `NCCL_IB_HCA` takes none of the device's ports.
     #[error("NCCL_IB_HCA={filter} takes none of the {ports} ports of {device}: name one of them")]
     NoPort {
         /// The device.
         device: String,
-        /// How many it has.
+        /// The number of ports that the device has.
         ports: u8,
-        /// What was asked for.
+        /// The value of `NCCL_IB_HCA`.
         filter: String,
     },
-    /// None of its addresses can be used.
+    /// None of the port's GIDs can be used.
     #[error("{device}: {source}")]
     NoGid {
         /// The device.
         device: String,
-        /// Every address, and why not.
+        /// Each GID, with the reason against it.
         source: NoUsableGid,
     },
-    /// `NCCL_SOCKET_IFNAME` leaves no interface for the software device.
+    /// `NCCL_SOCKET_IFNAME` takes no interface of this host, so the software device has no address.
     #[error("NCCL_SOCKET_IFNAME={filter} takes none of this host's interfaces ({there}): name one of them")]
     NoInterface {
-        /// What was asked for.
+        /// The value of `NCCL_SOCKET_IFNAME`.
         filter: String,
-        /// What there is.
+        /// The interfaces of this host.
         there: String,
     },
-    /// The interfaces of this host are not known.
+    /// The interfaces of this host cannot be listed.
     #[error(
         "the network interfaces of this host cannot be listed: {0}; see whether netlink sockets are allowed"
     )]
     Interfaces(std::io::Error),
-    /// The address asked for is not there.
+    /// The device has no GID at the index that was asked for.
     #[error("{device} has no GID at index {index}; it has {}", indices(.table))]
     NoSuchGid {
         /// The device.
         device: String,
-        /// What was asked for.
+        /// The index that was asked for.
         index: u32,
-        /// What there is.
+        /// The GIDs that the device has.
         table: Vec<GidEntry>,
     },
 }

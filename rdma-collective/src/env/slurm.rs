@@ -1,4 +1,6 @@
-//! Slurm: a task of srun. The variables of an allocation alone (a batch script, a shell of salloc) are no rank's.
+//! The variables of Slurm for a task of srun.
+//!
+//! A batch script and a shell of salloc have variables of the allocation, too, but are no rank of a step.
 
 use super::claim::{Claim, Hosts};
 use super::reader::{Number, Reader, invalid, parse};
@@ -8,7 +10,7 @@ use crate::env::error::EnvErrorKind;
 pub(super) const SLURM_PROCID: &str = "SLURM_PROCID";
 pub(super) const SLURM_LOCALID: &str = "SLURM_LOCALID";
 pub(super) const SLURM_NODEID: &str = "SLURM_NODEID";
-/// The step's, within a step; an allocation's elsewhere.
+/// The number of tasks: the step's within a step, the allocation's elsewhere.
 pub(super) const SLURM_NTASKS: &str = "SLURM_NTASKS";
 pub(super) const SLURM_STEP_NUM_TASKS: &str = "SLURM_STEP_NUM_TASKS";
 pub(super) const SLURM_STEP_NUM_NODES: &str = "SLURM_STEP_NUM_NODES";
@@ -18,27 +20,27 @@ pub(super) const SLURM_STEP_TASKS_PER_NODE: &str = "SLURM_STEP_TASKS_PER_NODE";
 pub(super) const SLURM_JOB_ID: &str = "SLURM_JOB_ID";
 pub(super) const SLURM_STEP_ID: &str = "SLURM_STEP_ID";
 
-/// Steps from here on are the batch script, the interactive shell and the like.
+/// The first of the special step numbers: the batch script, the interactive shell, and the like.
 const STEP_SPECIAL_MIN: u32 = 0xffff_fff0;
-/// Nodes that a list of tasks a node may speak of.
+/// The most nodes in a list of tasks per node.
 const NODES_MAX: u32 = super::reader::WORLD_MAX;
 
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let Some(rank) = reader.rank(&[SLURM_PROCID])? else { return Ok(None) };
     let step = match reader.number(SLURM_STEP_ID, 0..=u32::MAX)? {
         Some(step) if step.value < STEP_SPECIAL_MIN => step,
-        // A batch script is process 0 of an allocation of any number.
+        // A batch script: it is process 0, whatever the number of tasks of its allocation is.
         _ if rank.value == 0 => return Ok(None),
         Some(step) => return Err(invalid(step.setting)),
         None => return Err(EnvErrorKind::Missing { set: SLURM_PROCID.to_owned(), missing: SLURM_STEP_ID }),
     };
-    // Under `srun --preserve-env` the other one is the allocation's.
+    // SLURM_NTASKS comes second, because under `srun --preserve-env` it keeps the allocation's number.
     let Some(world) = reader.world(&[reader.first_set([SLURM_STEP_NUM_TASKS, SLURM_NTASKS])])? else {
         return Err(EnvErrorKind::Missing { set: SLURM_PROCID.to_owned(), missing: SLURM_NTASKS });
     };
     let job = reader.text(SLURM_JOB_ID)?;
     let namespace = job.as_ref().map(|job| Namespace::new("slurm", &[job, &step.setting.value]));
-    // Steps of one job may run at once, and meet at one port.
+    // With the step's number, because steps of one job may run at once and would meet at the same port.
     let job = job.map(|job| format!("{job}.{}", step.setting.value));
     let hosts = hosts(reader)?;
     let local_world = match hosts {
@@ -50,7 +52,7 @@ pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> 
     Ok(Some(Claim { local_rank, local_world, hosts, job, namespace, ..claim }))
 }
 
-/// The step's nodes; an allocation of one node leaves it no other.
+/// The number of hosts of the step. In an allocation of one node, the step has no other.
 fn hosts(reader: &Reader<'_>) -> Result<Hosts, EnvErrorKind> {
     let step = reader.number(reader.first_set([SLURM_STEP_NUM_NODES, SLURM_NNODES]), 1..=NODES_MAX)?;
     let job = reader.number(SLURM_JOB_NUM_NODES, 1..=NODES_MAX)?;
@@ -62,7 +64,7 @@ fn hosts(reader: &Reader<'_>) -> Result<Hosts, EnvErrorKind> {
     })
 }
 
-/// How many tasks this node has, from a list such as `4(x2),3`.
+/// The number of tasks on this node, from a list such as `4(x2),3`.
 fn tasks_here(reader: &Reader<'_>) -> Result<Option<u32>, EnvErrorKind> {
     let (Some(list), Some(node)) =
         (reader.setting(SLURM_STEP_TASKS_PER_NODE)?, reader.number(SLURM_NODEID, 0..=NODES_MAX)?)

@@ -1,4 +1,5 @@
-//! Every variable that is read, in one table: what errors say is expected, and what `docs/environment.md` says.
+//! The table of all variables that are read. Errors quote the expected values from it, and `docs/environment.md` is
+//! made of it.
 
 use std::fmt::Write;
 
@@ -13,19 +14,19 @@ use super::torchrun::*;
 use super::trainer::*;
 use super::volcano::{HOSTNAME, HOSTS, VC_TASK_INDEX, VK_TASK_INDEX};
 
-/// A row.
+/// A row of the table.
 #[derive(Debug)]
 pub(super) struct Variable {
     pub(super) name: &'static str,
-    /// Who sets it.
+    /// The launcher or the people that set the variable.
     by: &'static str,
-    /// What is taken from it.
+    /// The meaning of the variable.
     meaning: &'static str,
-    /// What it takes, as errors say it.
+    /// The values that the variable takes, as errors quote them.
     values: &'static str,
-    /// What holds when it is not set.
+    /// The effect if the variable is not set.
     default: &'static str,
-    /// Whether it numbers this process.
+    /// Whether the variable gives a rank of this process.
     pub(super) gives_rank: bool,
 }
 
@@ -68,14 +69,14 @@ const TRAINER: &str = "Kubeflow Trainer";
 const VOLCANO: &str = "Volcano";
 const PEOPLE: &str = "people";
 
-/// The innermost launcher first: of two, the first wins.
+/// All variables, the innermost launcher first: of two launchers, the first wins.
 pub(super) const VARIABLES: &[Variable] = &[
     row(
         RDMA_PARENT_PID,
         "LocalRanks",
         "the process that serves the store, and with which the rank ends",
         "a process",
-        "somebody else started it",
+        "another launcher started the rank",
     ),
     row(
         RDMA_JOB_TOKEN,
@@ -218,7 +219,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         NCCL_IB_HCA,
         PEOPLE,
-        "which RDMA devices: names that begin so, `=` exactly so, `^` all others; a port after `:`",
+        "which RDMA devices: names with that beginning, `=` whole names, `^` all other names; a port after `:`",
         "a list such as mlx5_0:1,mlx5_bond_0, =mlx5_1 or ^mlx5_2",
         "all",
     ),
@@ -241,17 +242,17 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         NCCL_IB_TIMEOUT,
         PEOPLE,
-        "before a request is sent again: 4.096 us times 2 to the power of it",
+        "the time before a request is sent again: 4.096 us times 2 to the power of the value",
         "a number from 1 to 31",
         "17; 14 on soft-RoCE",
     ),
-    row(NCCL_IB_RETRY_CNT, PEOPLE, "how often that is done", "a number from 0 to 7", "7"),
+    row(NCCL_IB_RETRY_CNT, PEOPLE, "how often a request is sent again", "a number from 0 to 7", "7"),
     row(NCCL_IB_TC, PEOPLE, "the IP traffic class", "a number from 0 to 255", "0"),
     row(NCCL_IB_SL, PEOPLE, "the InfiniBand service level", "a number from 0 to 15", "0"),
     row(
         NCCL_IB_QPS_PER_CONNECTION,
         PEOPLE,
-        "queue pairs to a neighbour on each device, each a rail of the collectives' programs, of 8 at most; the same on all ranks",
+        "queue pairs to a peer on each device, each a rail of the collectives' programs, 8 at most; the same on all ranks",
         "a number from 1 to 128",
         "1",
     ),
@@ -272,7 +273,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         NCCL_ALGO,
         PEOPLE,
-        "which ways operations may take; the same on all ranks",
+        "which algorithms operations may take; the same on all ranks",
         "a list of ring, tree, flat, pieces, direct, pairs, bruck and hierarchical, in any case, such as ring,direct or ^pieces, or \
          several such as ring;allreduce:tree; others of NCCL's are ignored",
         "all",
@@ -280,21 +281,21 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         RDMA_TUNING_FILE,
         PEOPLE,
-        "which of them an operation takes, by collective, ranks, peers and bytes; the same on all ranks",
+        "which algorithm an operation takes, by collective, ranks, peers and bytes; the same on all ranks",
         "a file as `tune` writes it",
         "a table that is built in",
     ),
-    row(NCCL_DEBUG, PEOPLE, "how much is said", "NONE, VERSION, WARN, INFO, ABORT or TRACE", "NONE"),
+    row(NCCL_DEBUG, PEOPLE, "the level of the log", "NONE, VERSION, WARN, INFO, ABORT or TRACE", "NONE"),
 ];
 
-/// What `name` takes; `None` for one that is not in the table.
+/// The values that `name` takes; `None` for a name that is not in the table.
 pub(super) fn expected(name: &str) -> Option<&'static str> {
     let of_task = name.starts_with(HOSTS.0) && name.ends_with(HOSTS.1);
     let name = if of_task { TASK_HOSTS } else { name };
     VARIABLES.iter().find(|variable| variable.name == name).map(|variable| variable.values)
 }
 
-/// The table as Markdown: `docs/environment.md` has it, and a test holds that it is this one.
+/// The table of all variables as Markdown. `docs/environment.md` contains it, and a test compares the two.
 #[must_use]
 pub fn variables_table() -> String {
     let mut text =

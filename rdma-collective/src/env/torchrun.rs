@@ -1,4 +1,4 @@
-//! torch's variables, as torchrun sets them for each process, and as people and plugins set them without it.
+//! Torch's variables: set by torchrun for each process, or by people and plugins without torchrun.
 
 use super::Launcher;
 use super::claim::Claim;
@@ -12,10 +12,10 @@ pub(super) const LOCAL_RANK: &str = "LOCAL_RANK";
 pub(super) const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
 pub(super) const MASTER_ADDR: &str = "MASTER_ADDR";
 pub(super) const MASTER_PORT: &str = "MASTER_PORT";
-/// Set by torchrun alone; the others are set by many.
+/// The run's name, which only torchrun sets. The other variables are set by many, so this one tells torchrun from them.
 pub(super) const TORCHELASTIC_RUN_ID: &str = "TORCHELASTIC_RUN_ID";
 
-/// A process of torchrun's.
+/// The claim of torchrun; `None` if torchrun did not start this process.
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     if !reader.is_set(TORCHELASTIC_RUN_ID) {
         return Ok(None);
@@ -24,12 +24,13 @@ pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> 
     Ok(Some(Claim { job: reader.text(TORCHELASTIC_RUN_ID)?, ..claim }))
 }
 
-/// A process that somebody else gave torch's variables.
+/// The claim of torch's variables that were set by other means than torchrun.
 pub(super) fn variables(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     rank_and_world(reader, Launcher::TorchVariables)
 }
 
-/// `None` without `RANK`: `WORLD_SIZE` alone may belong to an Indexed Job.
+/// The claim of `RANK` and `WORLD_SIZE`; `None` without `RANK`, because `WORLD_SIZE` alone may belong to an Indexed
+/// Job.
 pub(super) fn rank_and_world(reader: &Reader<'_>, launcher: Launcher) -> Result<Option<Claim>, EnvErrorKind> {
     let Some(rank) = reader.rank(&[RANK])? else { return Ok(None) };
     let Some(world) = reader.world(&[WORLD_SIZE])? else {
@@ -40,7 +41,7 @@ pub(super) fn rank_and_world(reader: &Reader<'_>, launcher: Launcher) -> Result<
     Ok(Some(Claim::new(launcher, rank, world)?.local(local_rank, local_world)?))
 }
 
-/// `MASTER_ADDR` and `MASTER_PORT`, when both are set.
+/// The endpoint of `MASTER_ADDR` and `MASTER_PORT`, if both are set.
 pub(super) fn address(reader: &Reader<'_>) -> Result<Option<Endpoint>, EnvErrorKind> {
     match (reader.text(MASTER_ADDR)?, reader.port(MASTER_PORT)?) {
         (Some(host), Some(port)) => Ok(Some(Endpoint { host, port, by: MASTER_ADDR.to_owned() })),

@@ -1,4 +1,6 @@
-//! Kubeflow Trainer: its variables are torchrun's arguments; a process that runs without torchrun is its pod's one rank.
+//! The variables of Kubeflow Trainer, which are torchrun's arguments.
+//!
+//! A pod whose process was not started by torchrun has one rank: that process.
 
 use super::Launcher;
 use super::claim::{Claim, Hosts};
@@ -25,7 +27,8 @@ pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> 
     };
     if let Some(processes) = reader.setting(PET_NPROC_PER_NODE)? {
         match processes.value.as_str() {
-            // What torchrun would count, and this process does not start.
+            // A single process, or a number that torchrun would find out. Without torchrun, the pod has one rank
+            // anyway.
             "1" | "auto" | "cpu" | "gpu" | "xpu" => {}
             digits if digits.bytes().all(|digit| digit.is_ascii_digit()) => {
                 return Err(EnvErrorKind::ProcessesPerPod { setting: processes });

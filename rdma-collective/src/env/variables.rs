@@ -1,29 +1,29 @@
-//! The variables that are read: the process's, or those of a test.
+//! A copy of the variables of a process, or the variables of a test.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 
-/// A copy of an environment.
+/// A copy of the environment variables of a process.
 ///
-/// Everything in [`env`](super) is read from one, and [`Variables::of_process`] is the one place where that of the
-/// process is.
+/// Everything in [`env`](super) reads such a copy. Only [`Variables::of_process`] reads the real environment; tests
+/// collect their own variables from pairs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Variables(BTreeMap<OsString, OsString>);
 
 impl Variables {
-    /// Those of this process, as they are now.
+    /// Copies the variables of this process, as they are now.
     #[must_use]
     pub fn of_process() -> Self {
         Self(std::env::vars_os().collect())
     }
 
-    /// The value of `name`; an empty one counts as unset.
+    /// The value of `name`; `None` if it is unset or empty.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&OsStr> {
         self.0.get(OsStr::new(name)).map(OsString::as_os_str).filter(|value| !value.is_empty())
     }
 
-    /// Names that are set and begin and end so, in order.
+    /// The names of set variables with that prefix and suffix, in order.
     pub(super) fn named(&self, prefix: &str, suffix: &str) -> Vec<String> {
         let is_one = |name: &&str| {
             name.strip_prefix(prefix)

@@ -1,5 +1,7 @@
-//! Volcano: the plugins `svc` and `env` list each task's hosts and number its pods. With the plugin `pytorch` the pods
-//! have torch's variables, which win.
+//! The variables of a Volcano job: its plugins `svc` and `env` list the hosts of each task, and number the pods of
+//! each.
+//!
+//! With the plugin `pytorch` the pods have torch's variables, too, and those win.
 
 use super::Launcher;
 use super::claim::{Claim, Hosts};
@@ -11,12 +13,12 @@ use crate::env::error::EnvErrorKind;
 
 pub(super) const VC_TASK_INDEX: &str = "VC_TASK_INDEX";
 pub(super) const VK_TASK_INDEX: &str = "VK_TASK_INDEX";
-/// The name of a list is that of its task between these, in capitals.
+/// Prefix and suffix of the variables that list hosts; the task's name is between them, in capitals.
 pub(super) const HOSTS: (&str, &str) = ("VC_", "_HOSTS");
-/// What Kubernetes calls the pod: Volcano's lists have the same name.
+/// The name that Kubernetes gives the pod, which Volcano's lists contain, too.
 pub(super) const HOSTNAME: &str = "HOSTNAME";
 
-/// The ranks are the hosts of all lists, in the order of the tasks' names.
+/// The claim of Volcano: the ranks are the hosts of all lists, in the order of the tasks' names.
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let lists = reader.named(HOSTS.0, HOSTS.1);
     let Some(index) = reader.rank(&[VC_TASK_INDEX, VK_TASK_INDEX])? else { return Ok(None) };
@@ -43,7 +45,7 @@ pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> 
     Ok(Some(Claim { hosts: Hosts::Several, job, address, ..claim }))
 }
 
-/// Which of all hosts this one is; the index alone says which of its own task.
+/// The index of this host among all hosts. The pod's own index counts within its task only.
 fn own_place(
     reader: &Reader<'_>,
     hosts: &[(String, usize)],

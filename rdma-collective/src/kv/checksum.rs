@@ -1,16 +1,18 @@
-//! CRC-32C of blocks in one layer, read through a piece of the processor's cache, a bounded part at a time.
+//! CRC-32C of one block in one layer, computed in bounded parts.
+//!
+//! The bytes are read through a small buffer that stays in the processor's cache.
 
 use std::task::Poll;
 
 use super::pool::Pool;
 use crate::kv::PoolError;
 
-/// Bytes that are read at a time.
+/// Bytes read at a time: 16 KiB, which fits the first-level cache (32 KiB or more) beside other data.
 pub(super) const SCRATCH_BYTES: usize = 16 * 1024;
-/// Bytes that are summed before others have a turn.
-pub(super) const TURN_BYTES_MAX: u64 = 1 << 20;
+/// Bytes summed in one drive: 1 MiB, so that polls and heartbeats of other lanes do not wait for a large transfer.
+pub(super) const DRIVE_BYTES_MAX: u64 = 1 << 20;
 
-/// The checksum of a block in one layer, as far as it has come.
+/// A checksum in progress.
 #[derive(Debug, Default)]
 pub(super) struct Sum {
     at: u64,
@@ -18,8 +20,8 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// Goes on by no more than `left` bytes, and takes them off; once all bytes of `block` in `layer` are in, that is the
-    /// checksum, and the next block can begin.
+    /// Sums up to `left` bytes more and subtracts them from `left`. Returns the checksum once all bytes of `block` in
+    /// `layer` are summed; the next block can begin then.
     pub(super) fn add(
         &mut self,
         pool: &Pool,

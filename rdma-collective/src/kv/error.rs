@@ -1,4 +1,4 @@
-//! Errors of pools and of transfers between them.
+//! Errors of pools and of transfers between pools. Errors of layouts, plans and links lie beside what raises them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,98 +12,107 @@ use crate::engine::EngineError;
 use crate::kv::{HoldKind, PoolUse, Verdicts};
 use crate::link::{LaneFailure, LaneName, PeerName};
 
-/// A pool could not be made, read or written.
+/// The error of a pool that could not be made, read, written or closed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
-    /// Its memory could not be registered.
+    /// The pool's memory could not be registered.
     #[error(transparent)]
     Register(#[from] RegisterError),
-    /// There is no such layer or block.
+    /// The layout has no such layer or block, or does not fit the memory.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// The bytes are not all in the block.
-    #[error("bytes {offset} to {end} are not all in a block of {bytes}; mend the offset or the length")]
+    /// The range of bytes reaches beyond the block.
+    #[error(
+        "bytes {offset} to {end} reach beyond a block of {bytes} bytes; correct the offset or the length"
+    )]
     Range {
-        /// Where they begin.
+        /// First byte of the range, counted from the start of the block.
         offset: u64,
-        /// Where they end.
+        /// End of the range, exclusive; `u64::MAX` when the sum overflows.
         end: u64,
-        /// Bytes of the block.
+        /// Bytes of one block in one layer.
         bytes: u64,
     },
-    /// The memory is shorter than its layout.
+    /// The memory is shorter than the pool's layout.
     #[error(transparent)]
     Memory(#[from] RangeError),
-    /// The region lacks a right.
-    #[error("a {purpose:?} pool needs memory with {needed:?}, and the region has {given:?}; register it so")]
+    /// The region lacks an access right that the pool's use needs.
+    #[error(
+        "a {purpose:?} pool needs memory with {needed:?}, and the region has {given:?}; register the region with PoolUse::access"
+    )]
     Access {
-        /// What the pool is for.
+        /// The use that was asked for.
         purpose: PoolUse,
-        /// The rights it needs.
+        /// The access rights which that use needs.
         needed: Access,
-        /// Those of the region.
+        /// The access rights of the region.
         given: Access,
     },
-    /// The region is registered elsewhere.
-    #[error("the region was registered by another engine; register it on the one that uses it")]
-    OtherEngine,
-    /// Something still uses the pool.
+    /// The region is registered on another engine than the pool's.
     #[error(
-        "{users} others still use the pool; drop its other handles, and the ends of links that were made with it"
+        "the region is registered on another engine; register the region on the engine that makes the pool"
+    )]
+    OtherEngine,
+    /// Handles, link ends or transfers still use the pool.
+    #[error(
+        "{users} other handles, link ends or transfers still use the pool; drop the handles and the link ends, then close again"
     )]
     InUse {
-        /// Handles, ends of links and transfers.
+        /// How many handles, link ends and transfers there are.
         users: usize,
     },
-    /// A transfer holds the block.
+    /// A transfer holds the block, so the caller may not write it.
     #[error("block {block} is {by}; wait until the transfer has ended")]
     Held {
         /// The block.
         block: u32,
-        /// How.
+        /// How the transfer holds the block.
         by: HoldKind,
     },
 }
 
-/// Why blocks were not moved. Unless it says that the link has ended, later transfers are not affected.
+/// The reason why blocks were not moved. Unless the text says that the link has ended, later transfers on the link
+/// are not affected.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KvError {
-    /// The list of blocks is not sound.
+    /// The list of blocks is empty, out of range or repeats a block, or the layouts differ.
     #[error(transparent)]
     Plan(#[from] PlanError),
-    /// Another transfer holds a block.
+    /// Another transfer holds one of the blocks.
     #[error("block {block} is {by}; wait until that transfer has ended, or use another block")]
     Held {
         /// The block.
         block: u32,
-        /// How.
+        /// How that transfer holds the block.
         by: HoldKind,
     },
-    /// A transfer of that request is under way.
-    #[error("request {request} is under way already; give each request its own number")]
+    /// A transfer of this request is under way on this link end.
+    #[error("request {request} is under way on this link already; give each request its own number")]
     RequestRepeated {
         /// The request.
         request: u64,
     },
-    /// As many transfers are under way as a link carries.
-    #[error("{max} transfers are under way on this link; wait for one of them")]
+    /// The link carries as many transfers as it can; a finished one counts until its outcome was taken.
+    #[error(
+        "{max} transfers are under way on this link, which carries no more; wait for one of them, or open another link"
+    )]
     TooManyTransfers {
-        /// The bound.
+        /// Most transfers of one link.
         max: usize,
     },
-    /// More writes than can be told apart.
+    /// The plan has more writes than the immediate of a write can number.
     #[error(
-        "request {request} takes more writes than {max}, which can be told apart; split it, or raise write_bytes_max"
+        "request {request} takes more than {max} writes, which is all that one transfer can number; split the request, or raise write_bytes_max"
     )]
     TooManyWrites {
         /// The request.
         request: u64,
-        /// The bound.
+        /// Most writes of one transfer.
         max: u32,
     },
-    /// Layers are announced in order, each once.
+    /// The layer was announced before one that precedes it; layers are announced in order, each once.
     #[error(
         "layer {layer} of request {request} was announced before layer {expected}; announce layers in order"
     )]
@@ -112,7 +121,7 @@ pub enum KvError {
         request: u64,
         /// The layer announced.
         layer: u32,
-        /// The next one in order.
+        /// The next layer in order.
         expected: u32,
     },
     /// The layer was announced before, or the push has all layers from the beginning.
@@ -123,9 +132,9 @@ pub enum KvError {
         /// The layer announced.
         layer: u32,
     },
-    /// A layer had not arrived when its wait was over; the transfer goes on.
+    /// A layer had not arrived when the wait for it was over; the transfer goes on.
     #[error(
-        "layer {layer} of request {request} has not arrived yet, and the transfer goes on; wait again, or longer"
+        "layer {layer} of request {request} has not arrived yet, and the transfer goes on; wait for the layer again, or longer"
     )]
     LayerLate {
         /// The request.
@@ -133,35 +142,35 @@ pub enum KvError {
         /// The layer waited for.
         layer: u32,
     },
-    /// The blocks that were offered for a request are not to be read any more.
+    /// The offer of the request has ended, so its source blocks must not be read any more.
     #[error(
-        "the offer of request {request} has ended: its time was up, or it was revoked, and its blocks may hold something \
-         else; offer them anew, for longer"
+        "the offer of request {request} has ended by its deadline or by a revocation, and its blocks may hold something \
+         else; offer the blocks again under another request number, with a later deadline"
     )]
     LeaseExpired {
         /// The request.
         request: u64,
     },
-    /// No offer came for a pull.
+    /// No offer came before the deadline of the pull.
     #[error(
-        "nobody offered blocks of request {request} before the deadline of its pull; see whether prefill has it"
+        "prefill offered no blocks of request {request} before the deadline of the pull; see whether prefill has the request"
     )]
     NotOffered {
         /// The request.
         request: u64,
     },
-    /// The source pool's memory exports no right to read it.
+    /// The source pool is registered without the right to be read by peers.
     #[error(
-        "blocks can only be pulled from a pool that peers may read; make prefill's with PoolUse::SourceToPull"
+        "blocks can only be pulled from a pool that peers may read; make the pool of prefill with PoolUse::SourceToPull"
     )]
     NotReadable,
-    /// There is nothing to move again.
+    /// All verdicts are valid, so there is nothing to move again.
     #[error("every block of request {request} is valid; there is nothing to grant again")]
     NothingMissing {
         /// The request.
         request: u64,
     },
-    /// Source and destination have different numbers of blocks.
+    /// Source and destination list different numbers of blocks.
     #[error(
         "request {request} has {source_blocks} source blocks and {granted} granted ones; give both sides the same number"
     )]
@@ -173,37 +182,40 @@ pub enum KvError {
         /// Blocks at decode.
         granted: u32,
     },
-    /// The grant came too late to be begun.
-    #[error("the grant of request {request} has expired; give it a later deadline, or push earlier")]
+    /// The grant had expired before a push met it.
+    #[error(
+        "the grant of request {request} expired before a push met it; grant with a later deadline, or push earlier"
+    )]
     GrantExpired {
         /// The request.
         request: u64,
     },
-    /// The peer could not use the grant.
-    #[error("the peer refused the grant of request {request}; see its error")]
+    /// The peer could not make a plan for the grant.
+    #[error("the peer refused the grant of request {request}; see the error of the push at the peer")]
     GrantRefused {
         /// The request.
         request: u64,
     },
-    /// This side gave the transfer up.
+    /// This side revoked or cancelled the transfer.
     #[error(
-        "request {request} was revoked on this side; nothing of it moves any more, and it can be begun anew"
+        "request {request} was revoked on this side, and none of its bytes move any more; begin the request again if it is still wanted"
     )]
     Revoked {
         /// The request.
         request: u64,
     },
-    /// The peer gave the transfer up.
+    /// The peer revoked or cancelled the transfer, or missed its own deadline.
     #[error(
-        "the peer gave up request {request}, which was revoked or late there; see its error, or begin anew"
+        "the peer gave up request {request}, which was revoked or late there; see the error of the peer, or begin again"
     )]
     PeerRevoked {
         /// The request.
         request: u64,
     },
-    /// The device did not end a lane over which blocks may still be read or written.
+    /// The device did not end a lane over which blocks may still be read or written. The blocks stay quarantined
+    /// until their pool is closed.
     #[error(
-        "the device did not end the lane of request {request} ({peer}, {lane}), and its blocks are quarantined; \
+        "the device did not end the lane of request {request} ({peer}, {lane}), and the blocks are quarantined; \
          make a new pool, and see the device's log"
     )]
     Quarantined {
@@ -214,7 +226,7 @@ pub enum KvError {
         /// The lane to it.
         lane: LaneName,
     },
-    /// Not all had happened at the deadline.
+    /// The transfer was not complete at its deadline.
     #[error(
         "request {request} was not done at its deadline, {waited:.1?} after it began, with {bytes_outstanding} bytes \
          outstanding and the last progress {last_progress:.1?} ago ({peer}, {lane}); see whether the peer runs, and whether it has this request"
@@ -226,14 +238,14 @@ pub enum KvError {
         peer: PeerName,
         /// The lane to it.
         lane: LaneName,
-        /// Bytes not known to have arrived.
+        /// Bytes that are not known to have arrived.
         bytes_outstanding: u64,
-        /// How long ago the link moved anything, or the request began.
+        /// Time since the link last moved a byte, or since the request began if that is later.
         last_progress: Duration,
-        /// How long it was under way.
+        /// Time since the request began.
         waited: Duration,
     },
-    /// The link to the peer failed.
+    /// The link failed while the transfer was under way.
     #[error(
         "the peer at {peer} is lost in request {request}, with {bytes_outstanding} bytes outstanding and the last \
          progress {last_progress:.1?} ago ({lane}: {cause}); see why its process or its network ended, and connect anew"
@@ -245,33 +257,34 @@ pub enum KvError {
         peer: PeerName,
         /// The lane to it.
         lane: LaneName,
-        /// What became of the lane.
+        /// The reason why the lane ended.
         cause: LaneFailure,
-        /// Bytes not known to have arrived.
+        /// Bytes that are not known to have arrived.
         bytes_outstanding: u64,
-        /// How long ago the link moved anything, or the request began.
+        /// Time since the link last moved a byte, or since the request began if that is later.
         last_progress: Duration,
     },
-    /// The link has ended.
+    /// The link has ended, so it begins no transfer.
     #[error("the link to {peer} has ended ({cause}); connect anew")]
     LinkEnded {
         /// The peer.
         peer: PeerName,
-        /// What became of its lane.
+        /// The reason why its lane ended.
         cause: LaneFailure,
     },
-    /// The engine cannot go on.
+    /// The engine's device failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
 }
 
-/// A transfer that did not complete, with what is known of each block. No byte of it lands any more.
+/// The error of a transfer that did not complete, with a verdict for each block. None of its bytes land any more,
+/// unless the cause is [`KvError::Quarantined`] or [`KvError::Engine`].
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{cause}")]
 pub struct TransferError {
-    /// Why.
+    /// The reason why the transfer ended.
     #[source]
     pub cause: Arc<KvError>,
-    /// What has arrived all the same.
+    /// The verdicts: blocks that have arrived all the same are valid.
     pub verdicts: Verdicts,
 }

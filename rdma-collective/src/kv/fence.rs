@@ -1,46 +1,50 @@
-//! When a transfer that is given up, and does not end, takes its lane with it.
+//! The time at which a given-up transfer that does not end takes its lane with it.
+//!
+//! Waiting longer keeps the link, and with it the other transfers; waiting for ever would hold the blocks.
 
 use std::time::{Duration, Instant};
 
-/// How long a peer that gives no sign may take to stop: a round trip for one that runs.
+/// Time that a silent peer has to stop: 500 ms. A peer that runs needs one round trip.
 pub(super) const QUIESCE_WITHIN: Duration = Duration::from_millis(500);
-/// The same for one that reads, of which nothing is seen but its heartbeats.
+/// Time that a silent peer has to stop reading: 1 s, because this side sees nothing of its reads but heartbeats,
+/// which come every 500 ms.
 pub(super) const RECALL_WITHIN: Duration = Duration::from_secs(1);
-/// How long a peer may take that gives signs: what was queued before its answer is to move first, over a slow link too.
+/// Time that a peer which gives signs has at most: 5 s. Over a slow link its answer comes behind all that was queued
+/// before.
 pub(super) const QUIESCE_WITHIN_MAX: Duration = Duration::from_secs(5);
 
-/// See the module.
+/// The moment at which the lane is fenced, and how far signs of the peer put it off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Fence {
     by: Instant,
-    /// How long each sign of the peer's puts it off, and until when at most.
+    /// How long after its last sign a peer still has, and the moment that no sign moves.
     each: Duration,
     at_most: Instant,
 }
 
 impl Fence {
-    /// Then, whatever happens: a deadline of the user's.
+    /// A fence at `deadline` of the user, which signs of the peer do not move.
     pub(super) fn at(deadline: Instant) -> Self {
         Self { by: deadline, each: Duration::ZERO, at_most: deadline }
     }
 
-    /// When the peer has given no sign for so long from `now` on.
+    /// A fence once the peer has given no sign for `each`, counted from `now`.
     pub(super) fn after(each: Duration, now: Instant) -> Self {
         Self { by: now + each, each, at_most: now + QUIESCE_WITHIN_MAX }
     }
 
-    /// The user does not wait for longer.
+    /// Moves the fence forward to an earlier deadline of the user.
     pub(super) fn no_later_than(&mut self, deadline: Instant) {
         self.by = self.by.min(deadline);
         self.at_most = self.at_most.min(deadline);
     }
 
-    /// When to look at it again.
+    /// The moment at which the fence has to be looked at again.
     pub(super) fn due(&self) -> Instant {
         self.by
     }
 
-    /// Whether it is time, when the last sign of the peer was `moved`.
+    /// Whether the lane has to be fenced now; `moved` is the last sign of the peer.
     pub(super) fn is_due(&mut self, now: Instant, moved: Instant) -> bool {
         self.by = self.by.max((moved + self.each).min(self.at_most));
         self.by <= now

@@ -1,4 +1,4 @@
-//! Which blocks of a pool are in use by transfers: read by leases, to be written by grants.
+//! The holds of a pool: which blocks transfers read (leased), which they write (granted), and which are quarantined.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,15 +9,15 @@ use crate::kv::KvError;
 use crate::kv::layout::Side;
 use crate::kv::plan::PlanError;
 
-/// How a transfer holds a block.
+/// The hold of a transfer on a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HoldKind {
-    /// It is a source: it keeps what it has until the peer has confirmed it.
+    /// A transfer reads the block: it must keep its bytes until the peer has confirmed them.
     Leased,
-    /// It is a destination: a peer may write it.
+    /// A transfer fills the block: a peer, or a read of this side, may write it at any moment.
     Granted,
-    /// The device refused to end a lane over which it may still be read or written: it is never used again.
+    /// The device refused to end a lane over which the block may still be read or written, so it is never used again.
     Quarantined,
 }
 
@@ -26,18 +26,18 @@ impl fmt::Display for HoldKind {
         f.write_str(match self {
             Self::Leased => "leased to a transfer that reads it",
             Self::Granted => "granted to a transfer that writes it",
-            Self::Quarantined => "quarantined, since the device did not let go of it",
+            Self::Quarantined => "quarantined, because the device may still use it",
         })
     }
 }
 
-/// The state of every block of a pool.
+/// The hold on every block of a pool.
 #[derive(Debug)]
 pub(super) struct Holds {
-    /// 0 is free, what is positive counts leases, the others are below.
+    /// By block: 0 is free, a positive number counts leases, [`GRANTED`] and [`QUARANTINED`] are negative.
     blocks: Box<[i32]>,
     next_lease: u64,
-    /// How often each block was granted, or written by the caller.
+    /// Generation of each block: how often it was granted, or written by the caller.
     generations: Box<[AtomicU64]>,
 }
 
@@ -50,7 +50,7 @@ impl Holds {
         Self { blocks: vec![0; blocks as usize].into(), next_lease: 1, generations }
     }
 
-    /// How a block is held; one that is not there is free.
+    /// The hold on a block; a block out of range counts as free.
     pub(super) fn of(&self, block: u32) -> Option<HoldKind> {
         match self.blocks.get(block as usize).copied().unwrap_or(0) {
             0 => None,
@@ -60,15 +60,16 @@ impl Holds {
         }
     }
 
-    /// What a block holds is something else from now on.
+    /// Counts a change of the block's contents, so that older verdicts on it no longer apply.
     pub(super) fn changes(&self, block: u32) {
-        // Nothing else is ordered by it: who asks has been told of the change by other means.
+        // Relaxed is enough because no other data is published by this counter: a thread that compares generations is
+        // ordered after the change by the lock of the holds, or by its own use of the pool.
         if let Some(generation) = self.generations.get(block as usize) {
             generation.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// Tells contents of a block apart.
+    /// The number of the block's present contents.
     pub(super) fn generation(&self, block: u32) -> Option<u64> {
         self.generations.get(block as usize).map(|generation| generation.load(Ordering::Relaxed))
     }
@@ -82,16 +83,16 @@ impl Holds {
     }
 }
 
-/// What verdicts speak of: the blocks of one pool, as one transfer has left them.
+/// The contents that verdicts describe: blocks of one pool, as one transfer left them.
 #[derive(Debug, Clone)]
 pub(super) struct Origin {
     pool: PoolId,
-    /// By place in the request.
+    /// By position in the request.
     generations: Box<[u64]>,
 }
 
 impl Origin {
-    /// The places of a request whose blocks do not hold any more what they held.
+    /// Positions in the request whose blocks no longer hold those contents.
     pub(super) fn changed(&self, pool: &Pool, blocks: &[u32]) -> Vec<usize> {
         let (same, holds) = (self.pool == pool.id(), pool.holds());
         let still = |place: usize, block| {
@@ -102,21 +103,22 @@ impl Origin {
     }
 }
 
-/// Blocks that one transfer holds; they are free again when it is dropped.
+/// The hold of one transfer on its blocks. Dropping it frees the blocks, unless they are quarantined.
 #[derive(Debug)]
 pub(super) struct Hold {
     pool: Pool,
     kind: HoldKind,
     blocks: Box<[u32]>,
-    /// Tells leases of one pool apart; 0 for grants.
+    /// Number of the lease, unique in the pool; 0 for grants.
     lease: u64,
-    /// Of what is written into the blocks by this transfer; none for leases.
+    /// Generations of the contents that this transfer writes; empty for leases.
     generations: Box<[u64]>,
     released: bool,
 }
 
 impl Hold {
-    /// Holds `blocks` to be read: several transfers may, as requests with a common beginning do.
+    /// Leases `blocks` for reading. Several transfers may lease the same block, because requests with a common prefix
+    /// share blocks.
     pub(super) fn lease(pool: &Pool, blocks: &[u32]) -> Result<Self, KvError> {
         check_blocks(Side::Source, blocks, pool.layout())?;
         let mut holds = pool.holds();
@@ -134,7 +136,8 @@ impl Hold {
         Ok(Self { pool, kind, blocks: blocks.into(), lease, generations, released: false })
     }
 
-    /// Holds `blocks` to be written by one transfer. They hold what they did until it [begins](Self::begin).
+    /// Grants `blocks` to one transfer for writing. Their contents count as unchanged until [`begin`](Self::begin),
+    /// so that verdicts can still be compared with them.
     pub(super) fn grant(pool: &Pool, blocks: &[u32]) -> Result<Self, KvError> {
         check_blocks(Side::Destination, blocks, pool.layout())?;
         let mut holds = pool.holds();
@@ -149,7 +152,7 @@ impl Hold {
         Ok(Self { pool, kind, blocks: blocks.into(), lease: 0, generations, released: false })
     }
 
-    /// What the blocks hold is of the transfer that writes them from now on.
+    /// Starts new contents: verdicts on the blocks from before no longer apply.
     pub(super) fn begin(&mut self) {
         let holds = self.pool.holds();
         self.blocks.iter().for_each(|block| holds.changes(*block));
@@ -160,7 +163,7 @@ impl Hold {
         &self.blocks
     }
 
-    /// What the blocks hold once this transfer has ended, to be told apart from what they hold later.
+    /// The contents that this transfer leaves, for its verdicts.
     pub(super) fn origin(&self) -> Origin {
         Origin { pool: self.pool.id(), generations: self.generations.clone() }
     }
@@ -169,7 +172,7 @@ impl Hold {
         self.lease
     }
 
-    /// Lets go, unless the blocks are quarantined. What they were is still known.
+    /// Frees the blocks, unless they are quarantined. Their list stays readable.
     pub(super) fn release(&mut self) {
         if std::mem::replace(&mut self.released, true) {
             return;
@@ -178,18 +181,18 @@ impl Hold {
         self.pool.holds().set(&self.blocks, |state| match kind {
             HoldKind::Quarantined => QUARANTINED,
             HoldKind::Granted => 0,
-            // A block of several leases may have been quarantined by one of them.
+            // Another lease of the block may have quarantined it meanwhile, and that must last.
             HoldKind::Leased if state == QUARANTINED => QUARANTINED,
             HoldKind::Leased => state - 1,
         });
     }
 
-    /// Never lets go: the device may still use the blocks.
+    /// Marks the hold as permanent, because the device may still read or write the blocks.
     pub(super) fn quarantine(&mut self) {
         self.kind = HoldKind::Quarantined;
         tracing::error!(
             blocks = self.blocks.len(),
-            "blocks are quarantined, since a lane could not be ended"
+            "blocks are quarantined, because the device did not end their lane; make a new pool, and see the device's log"
         );
     }
 }
@@ -200,7 +203,7 @@ impl Drop for Hold {
     }
 }
 
-/// That `blocks` are some, all there, and none given twice.
+/// Fails if `blocks` is empty, has a block out of range, or repeats a block.
 pub(super) fn check_blocks(side: Side, blocks: &[u32], layout: &Layout) -> Result<(), PlanError> {
     if blocks.is_empty() {
         return Err(PlanError::NoBlocks);

@@ -1,9 +1,12 @@
-//! KV-cache blocks: pools of them, and their transfer from where they were computed to where they are used.
+//! KV-cache blocks: the pools that hold them, and their transfer from a prefill process to a decode process.
 //!
-//! Decode [grants](Decode::grant) blocks of its pool to a request, prefill [pushes](Prefill::push) those that it has of the
-//! request; or prefill [offers](Prefill::offer) them, and decode [pulls](Decode::pull). Decode learns of each block whether it
-//! is there. Where blocks lie is [`layout`]'s, which writes carry
-//! them is [`plan`]'s; links and progress are `comm`'s.
+//! A transfer goes either way round. **Push:** decode [grants](Decode::grant) blocks of its pool to a request, and
+//! prefill [pushes](Prefill::push) its own blocks of that request into them. **Pull:** prefill
+//! [offers](Prefill::offer) blocks, and decode [pulls](Decode::pull) them. Both sides match by the request number,
+//! and either side may come first. At the end decode has one [verdict](BlockVerdict) for each block in each layer.
+//!
+//! [`layout`] computes where blocks lie in a pool, and the private module `plan` which writes carry a request. Lanes,
+//! credits and heartbeats belong to [`link`](crate::link); progress belongs to the [`engine`](crate::engine).
 //!
 //! ```
 //! use std::net::TcpListener;
@@ -25,7 +28,7 @@
 //! let listener = TcpListener::bind("127.0.0.1:0")?;
 //! let address = listener.local_addr()?;
 //!
-//! // In another process, as a rule.
+//! // Prefill usually runs in another process, on another host.
 //! let prefill = std::thread::spawn(move || -> Outcome {
 //!     let engine = engine()?;
 //!     let pool = Pool::allocate(&engine, layout, PoolUse::Source)?;
@@ -65,8 +68,8 @@ mod prefill;
 mod pull;
 mod push;
 mod receive;
-mod remembered;
 mod revoking;
+mod taken_back;
 #[cfg(test)]
 mod tests;
 mod verdict;

@@ -1,6 +1,7 @@
-//! Transfers without a thread that waits: polled from a loop, waited for a while, or awaited under any runtime.
+//! Handles of transfers without a waiting thread: polled from a loop, waited for a while, or awaited under any
+//! runtime.
 //!
-//! Whoever drives the engine wakes the tasks whose transfers have ended; dropping a future is dropping its handle.
+//! The thread that drives the engine wakes the tasks whose transfers have ended. Dropping a future drops its handle.
 
 use std::future::{Future, IntoFuture};
 use std::pin::Pin;
@@ -12,13 +13,13 @@ use rdma_core::Deadline;
 use super::decode::{Grant, Received};
 use super::prefill::{Pulled, Push, Pushed};
 use super::pull::{Offer, Pull};
-use crate::engine::{Core, Engine};
+use crate::engine::{Engine, EngineState};
 use crate::kv::{KvError, TransferError};
 
-/// Completions taken by one poll.
+/// Most completions that one poll takes, so that a poll stays short.
 pub(super) const BUDGET: usize = 64;
 
-/// Tasks that wait for transfers, by their numbers, or for parts of them.
+/// Wakers of the tasks that wait, by the number of the transfer (or of the transfer and layer).
 #[derive(Debug)]
 pub(super) struct Wakers<Id = u64>(Vec<(Id, Waker)>);
 
@@ -29,8 +30,8 @@ impl<Id> Default for Wakers<Id> {
 }
 
 impl<Id: Copy + PartialEq> Wakers<Id> {
-    /// Wakes a task when the transfer has ended; one task each. Drop what comes back when nothing is locked: that may run
-    /// what it likes.
+    /// Registers the waker of a transfer, which has one at a time. Drop the returned waker only after all locks are
+    /// released, because its destructor may run any code of the runtime.
     #[must_use]
     pub(super) fn set(&mut self, id: Id, waker: &Waker) -> Option<Waker> {
         match self.0.iter_mut().find(|(of, _)| *of == id) {
@@ -43,8 +44,8 @@ impl<Id: Copy + PartialEq> Wakers<Id> {
         }
     }
 
-    /// Wakes the tasks whose transfers do not go on any more.
-    pub(super) fn wake(&mut self, core: &mut Core, goes_on: impl Fn(Id) -> bool) {
+    /// Wakes and removes the tasks whose transfers are over.
+    pub(super) fn wake(&mut self, core: &mut EngineState, goes_on: impl Fn(Id) -> bool) {
         let mut at = 0;
         while let Some((id, _)) = self.0.get(at) {
             if goes_on(*id) {
@@ -56,21 +57,21 @@ impl<Id: Copy + PartialEq> Wakers<Id> {
     }
 }
 
-/// What the handles have in common.
+/// The common part of the handles of transfers.
 pub(super) trait Handle: Sized {
     type Outcome;
 
     fn engine(&self) -> &Engine;
 
-    /// The outcome, once; otherwise the task is woken when there is one.
+    /// Takes the outcome, which is there once; otherwise registers the waker, if there is one.
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome>;
 
-    /// The outcome, unless `deadline` passes first.
+    /// Waits for the outcome until `deadline`; `None` when the deadline passes first.
     fn outcome_by(&mut self, deadline: Deadline) -> Option<Self::Outcome>;
 }
 
 fn poll<H: Handle>(handle: &mut H) -> Poll<H::Outcome> {
-    // A device that cannot be trusted any more ends the transfer with that error.
+    // The error is dropped here, because a failed device ends the transfer with the same error.
     let _ = handle.engine().drive(Instant::now(), BUDGET);
     handle.look(None)
 }
@@ -82,25 +83,28 @@ fn wait_until<H: Handle>(mut handle: H, deadline: Deadline) -> Result<H::Outcome
 macro_rules! handles {
     ($($handle:ident, $future:ident, $outcome:ty;)*) => {$(
         impl $handle {
-            /// Drives the engine once and looks; it never waits. After `Ready` it is `Ready` no more.
+            /// Drives the engine once and looks for the outcome; never waits. `Ready` comes once: a later poll is
+            /// `Pending`.
             ///
-            /// On a link with checksums whoever drives checks blocks that have arrived, at most 1 MiB each time, with more
-            /// to do [at once](Engine::drive): it takes some drives more until all is known.
+            /// On a link with checksums the driving thread checks blocks that have arrived, at most 1 MiB in one
+            /// drive, and the engine asks to be driven again [at once](Engine::drive): a large transfer takes several
+            /// drives more.
             pub fn poll(&mut self) -> Poll<$outcome> {
                 poll(self)
             }
 
-            /// Waits until it has ended, or until `deadline`, whatever its own is.
+            /// Waits until the transfer has ended, or until `deadline`, which may be earlier or later than the
+            /// transfer's own.
             ///
             /// # Errors
             ///
-            /// It comes back at `deadline`, and goes on: wait again.
+            /// The handle itself comes back at `deadline`, and the transfer goes on: wait again.
             pub fn wait_until(self, deadline: Deadline) -> Result<$outcome, Self> {
                 wait_until(self, deadline)
             }
         }
 
-        #[doc = concat!("The future of a [`", stringify!($handle), "`]. It is woken by whoever drives the engine.")]
+        #[doc = concat!("The future of a [`", stringify!($handle), "`]. The thread that drives the engine wakes it.")]
         #[derive(Debug)]
         #[must_use = "futures do nothing unless polled"]
         pub struct $future($handle);

@@ -1,4 +1,6 @@
-//! Prefill as callers see it: it has the blocks of requests, and pushes them to where decode has granted room.
+//! The public prefill end of a link: [`Prefill`], and the handle of a [`Push`].
+//!
+//! This file owns the handles. The state machine of pushes is `push`'s, and offers are added in `pull`.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,28 +17,30 @@ use super::push::Pushes;
 use super::receive::END_WITHIN;
 use super::revoking::Revoking;
 use crate::bootstrap::JobToken;
-use crate::kv::LinkError;
-
 use crate::engine::{Engine, Service};
 use crate::kv::KvError;
+use crate::kv::LinkError;
 use crate::link::handshake::Meet;
 use crate::link::{LaneFailure, PeerName};
 
-/// The longest message of any device. What a port reports is no bound to go by.
+/// Longest message of any device: 2 GiB. The maximum that a port reports is not reliable, so it is not used.
 pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 
-/// The end of a KV link that has blocks and writes them.
+/// The prefill end of a KV link: it has blocks and writes them into the pool of decode.
 ///
-/// Pushes of one link are carried out in the order in which their grants meet them, and go on whoever drives the engine.
-/// A push that misses its deadline after it began, or is [cancelled](Push::cancel), posts nothing more and waits for what
-/// it has posted; only when that is not done in time is the lane fenced, and all others on it end with an error too.
+/// Pushes of one link are carried out in the order in which they meet their grants. They go on while any thread
+/// drives the engine, whoever waits. A push that misses its deadline after it began, or is [cancelled](Push::cancel),
+/// posts nothing more and waits for the writes it has posted. Only when those are not done in time is the lane
+/// fenced; then all other transfers on the link end with an error too.
+///
+/// Dropping it says goodbye to the peer within [`linger`](LinkOptions::linger) and ends every transfer that is left.
 pub struct Prefill {
     shared: Arc<Shared>,
     access: PeerAccess,
     linger: Duration,
 }
 
-/// What the end and the pushes on it have in common.
+/// State shared by a [`Prefill`] and the handles of its transfers.
 pub(super) struct Shared {
     pub(super) engine: Engine,
     state: Arc<Mutex<Pushes>>,
@@ -44,52 +48,53 @@ pub(super) struct Shared {
     pub(super) peer: PeerName,
 }
 
-/// A push under way. Dropping it lets it go on unseen.
+/// A push under way. Dropping the handle lets the push go on; its outcome is lost.
 #[must_use = "a push is done when it was waited for"]
 pub struct Push {
     shared: Arc<Shared>,
     id: u64,
     deadline: Deadline,
-    told: bool,
+    taken: bool,
 }
 
-/// A push that decode has confirmed: its blocks may be used for something else.
+/// The outcome of a push that decode has confirmed: its blocks may be used for something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pushed {
     /// Bytes moved.
     pub bytes: u64,
-    /// Writes that moved them.
+    /// Writes that moved the bytes.
     pub writes: u32,
-    /// Blocks, over all layers, that decode found corrupt, of those that it has checked: without checksums none, and
-    /// not all that are so many that it gives up at its deadline.
+    /// Corrupt blocks, summed over all layers, among those that decode has checked. 0 on a link without checksums. On
+    /// a link with checksums decode may stop checking at its deadline, and then the rest is not counted.
     pub corrupt: u32,
-    /// From the grant to the confirmation.
+    /// Time from meeting the grant to the confirmation.
     pub elapsed: Duration,
 }
 
-/// Blocks that decode has read: they may be used for something else.
+/// The outcome of an offer that decode has read: its blocks may be used for something else.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pulled {
     /// Bytes moved.
     pub bytes: u64,
-    /// Reads that moved them.
+    /// Reads that moved the bytes.
     pub reads: u32,
-    /// Blocks, over all layers, that decode found corrupt, of those that it has checked: without checksums none, and
-    /// not all that are so many that it gives up at its deadline.
+    /// Corrupt blocks, summed over all layers, among those that decode has checked. 0 on a link without checksums. On
+    /// a link with checksums decode may stop checking at its deadline, and then the rest is not counted.
     pub corrupt: u32,
-    /// From the offer to its release.
+    /// Time from the offer to its release.
     pub elapsed: Duration,
 }
 
 impl Prefill {
-    /// Meets a decode of the same job and connects its pool to `pool`.
+    /// Meets a decode end of the same job over TCP, and connects its pool to `pool`.
     ///
     /// # Errors
     ///
-    /// [`SetupError::Handshake`](crate::engine::SetupError::Handshake) when nobody with the token comes before the deadline, [`LinkError::Layout`] with the
-    /// field in which the pools differ, others for what the device refuses.
+    /// [`SetupError::Handshake`](crate::engine::SetupError::Handshake) when no process with the token comes before
+    /// the deadline, [`LinkError::Layout`] with the field in which the pools differ, and other [`LinkError`]s for
+    /// what the device refuses.
     pub fn new(
         engine: &Engine,
         pool: &Pool,
@@ -102,12 +107,12 @@ impl Prefill {
         Ok(Self::over(opening.meet(meet, token, deadline)?, engine, pool, options))
     }
 
-    /// Prepares an end for a link that is opened over the caller's own control plane; see [`Prepared`].
+    /// Prepares a prefill end for a link that is opened over the caller's own control plane; see [`Prepared`].
     ///
     /// # Errors
     ///
-    /// [`LinkError::WrongUse`] and [`LinkError::OtherEngine`] for a pool that does not go with it, others for what the
-    /// device refuses.
+    /// [`LinkError::WrongUse`] for a destination pool, [`LinkError::OtherEngine`] for a pool of another engine, and
+    /// other [`LinkError`]s for what the device refuses.
     pub fn prepare(
         engine: &Engine,
         pool: &Pool,
@@ -117,6 +122,7 @@ impl Prefill {
         Ok(Prepared::new(Opening::new(engine, pool, PoolUse::Source, token, options)?))
     }
 
+    /// Makes the end over a link that is set up, and registers its state machine with the engine.
     pub(super) fn over(link: Link, engine: &Engine, pool: &Pool, options: &LinkOptions) -> Self {
         let (peer, access) = (link.peer, link.access);
         let mut core = engine.lock();
@@ -131,30 +137,31 @@ impl Prefill {
         Self { shared, access, linger: options.linger }
     }
 
-    /// Pushes `blocks` of all layers to the blocks that decode grants to `request`, in that order.
+    /// Pushes `blocks`, in all layers, to the blocks that decode grants to `request`, pairing both lists in order.
     ///
-    /// It returns at once; the blocks are leased until decode has confirmed them. The grant may have come before, or come
-    /// until `deadline`.
+    /// The call returns at once. The blocks are leased, and must keep their bytes, until decode has confirmed them.
+    /// The grant may have come before the push, or come until `deadline`.
     ///
     /// # Errors
     ///
-    /// [`KvError::Plan`] for no blocks, one that is not there or one that is given twice, [`KvError::Held`],
-    /// [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`], or [`KvError::LinkEnded`]; [`KvError::GrantExpired`] and
-    /// [`KvError::PeerRevoked`] when a grant for the request was taken back within the last minute, which is told once: a
-    /// request that is tried again has a number of its own. Nothing is lost then.
+    /// [`KvError::Plan`] for an empty list, a block out of range or a block given twice; [`KvError::Held`],
+    /// [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`].
+    /// [`KvError::GrantExpired`] or [`KvError::PeerRevoked`] when decode took back a grant for this request within
+    /// the last 60 s; that is reported once, so a request that is tried again needs a number of its own. After any
+    /// error no block is leased.
     pub fn push(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Push, KvError> {
         self.begun(request, (blocks, false), deadline)
     }
 
-    /// As [`push`](Self::push), layer by layer: what `blocks` hold of a layer is pushed once the layer was
-    /// [announced](Push::layer_ready), while the next ones are computed. Layers are announced in order.
+    /// Pushes like [`push`](Self::push), but layer by layer: the blocks of a layer are pushed once the layer was
+    /// [announced](Push::layer_ready), while the next layers are computed. Layers are announced in order.
     ///
-    /// The library's own [`Pool::write`] does not write blocks that are leased: this is for pools over memory that the
-    /// caller, or a device of its, writes.
+    /// [`Pool::write`] refuses leased blocks, so this call is for pools over memory that the caller, or a device of
+    /// the caller, writes directly.
     ///
     /// # Errors
     ///
-    /// As for [`push`](Self::push).
+    /// The errors of [`push`](Self::push).
     pub fn push_layers(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Push, KvError> {
         self.begun(request, (blocks, true), deadline)
     }
@@ -168,14 +175,14 @@ impl Prefill {
             state.advance(core, now);
             Ok::<_, KvError>(id)
         })?;
-        Ok(Push { shared: Arc::clone(shared), id, deadline, told: false })
+        Ok(Push { shared: Arc::clone(shared), id, deadline, taken: false })
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }
 
-    /// What this end has done so far; it keeps no transfer waiting, and can be asked as often as one likes.
+    /// Counters of this end since it was made. Reading them takes a lock of their own, so no transfer waits.
     ///
     /// ```
     /// # use rdma_collective::kv::{LinkEvent, Prefill};
@@ -194,19 +201,20 @@ impl Prefill {
         self.shared.journal.stats()
     }
 
-    /// Takes the oldest event; of more than 256 the oldest are dropped, and [counted](LinkStats::events_dropped).
+    /// Takes the oldest event. At most 256 events are kept; older ones are dropped and
+    /// [counted](LinkStats::events_dropped).
     #[must_use]
     pub fn next_event(&self) -> Option<LinkEvent> {
         self.shared.journal.next_event()
     }
 
-    /// Who is at the other end.
+    /// The name of the peer, as errors and logs print it.
     #[must_use]
     pub fn peer(&self) -> PeerName {
         self.shared.peer
     }
 
-    /// How the peer's memory is reached.
+    /// The path over which the peer's memory is reached.
     #[must_use]
     pub fn peer_access(&self) -> PeerAccess {
         self.access
@@ -215,33 +223,36 @@ impl Prefill {
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Pushes> {
-        // A panic elsewhere leaves the state in order: advancing does not panic, the rest changes in one statement.
+        // A poisoned lock is safe to use: `advance` does not panic, and every other change is one statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Push {
-    /// Waits until decode has confirmed all blocks. Giving it up at the deadline may take up to a second more, and up to
-    /// six as long as decode is heard or what was posted moves.
+    /// Waits until decode has confirmed all blocks.
+    ///
+    /// At the deadline the push is given up, which takes up to 1 s more, or up to 6 s while the peer is heard or
+    /// posted writes still complete.
     ///
     /// # Errors
     ///
-    /// [`KvError`]: the deadline, a peer that is lost, a grant that does not fit. The blocks are free again, and nothing
-    /// reads them any more.
+    /// [`KvError::DeadlineExceeded`], [`KvError::PeerFailed`] for a lost peer, [`KvError::BlockCounts`] and other
+    /// [`KvError`]s for a grant that does not fit. The blocks are free again and no longer read, unless the error is
+    /// [`KvError::Quarantined`].
     pub fn wait(mut self) -> Result<Pushed, KvError> {
         let deadline = Deadline::after(self.deadline.remaining() + END_WITHIN);
         let peer = self.shared.peer;
-        // The service has ended it at the deadline, unless the engine could not.
+        // The service ends the push at its deadline; only an engine that cannot go on leaves it open.
         let late = || Err(KvError::LinkEnded { peer, cause: LaneFailure::Fenced });
         self.outcome_by(deadline).unwrap_or_else(late)
     }
 
-    /// Announces that the blocks hold what is to be pushed of `layer`: from now on it is read.
+    /// Announces that the blocks hold the bytes of `layer`: from now on the device may read that layer.
     ///
     /// # Errors
     ///
-    /// [`KvError::LayerOutOfOrder`] and [`KvError::LayerRepeated`], and [`KvError::Plan`] for a layer that is not there;
-    /// the push goes on as if nothing had been announced.
+    /// [`KvError::LayerOutOfOrder`] and [`KvError::LayerRepeated`], and [`KvError::Plan`] for a layer that the pool
+    /// does not have. The push goes on as if nothing had been announced.
     pub fn layer_ready(&self, layer: u32) -> Result<(), KvError> {
         let shared = &self.shared;
         shared.engine.lock_with(|core| {
@@ -252,21 +263,21 @@ impl Push {
         })
     }
 
-    /// Gives the push up: after `Ok` its blocks are not read any more, and can be used for something else.
+    /// Gives the push up. After `Ok` its blocks are not read any more, and can be used for something else.
     ///
-    /// What had been posted is waited for, and the peer is told; the link goes on. When it is not done by `deadline`, the
-    /// lane is fenced: then the link has ended, and every transfer on it with it.
+    /// The writes that were posted are waited for, and the peer is notified, so the link goes on. When the writes are
+    /// not done by `deadline`, the lane is fenced: the link has ended then, and every transfer on it too.
     ///
-    /// It blocks meanwhile; [`start_cancel`](Self::start_cancel) does not.
+    /// The call blocks; [`start_cancel`](Self::start_cancel) does not.
     ///
     /// # Errors
     ///
-    /// [`KvError::Quarantined`] when the device did not fence the lane: its blocks are never used again.
+    /// [`KvError::Quarantined`] when the device did not fence the lane: the blocks are never used again.
     pub fn cancel(self, deadline: Deadline) -> Result<(), KvError> {
         self.start_cancel(deadline).wait()
     }
 
-    /// Begins to give the push up, as [`cancel`](Self::cancel) does, and returns at once.
+    /// Begins to give the push up like [`cancel`](Self::cancel), and returns at once.
     pub fn start_cancel(self, deadline: Deadline) -> Revoking<()> {
         let shared = &self.shared;
         shared.engine.lock_with(|core| {
@@ -278,7 +289,7 @@ impl Push {
         Revoking::new(self, peer, deadline)
     }
 
-    /// Bytes that are known to have arrived, and all of them, as of the engine's last drive.
+    /// Bytes that are known to have arrived, and all bytes of the push, as of the engine's last drive.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
         self.shared.lock().progress(self.id).unwrap_or((0, 0))
@@ -295,7 +306,7 @@ impl Handle for Push {
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
         let mut state = self.shared.lock();
         if let Some(outcome) = state.outcome(self.id) {
-            self.told = true;
+            self.taken = true;
             return Poll::Ready(outcome);
         }
         let replaced = waker.and_then(|waker| state.push_wakers.set(self.id, waker));
@@ -312,7 +323,7 @@ impl Handle for Push {
 
 impl Drop for Push {
     fn drop(&mut self) {
-        if !self.told && !self.shared.engine.is_forked() {
+        if !self.taken && !self.shared.engine.is_forked() {
             self.shared.lock().abandon(self.id);
         }
     }
@@ -325,6 +336,7 @@ impl Drop for Prefill {
             return;
         }
         let lane = shared.lock().link.lane;
+        // Goodbye comes before the lane is fenced, so that the peer sees an orderly close and not a failure.
         shared.engine.say_goodbye(&[lane], Deadline::after(self.linger));
         shared.engine.lock_with(|core| {
             let mut state = shared.lock();

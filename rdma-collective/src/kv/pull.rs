@@ -1,4 +1,7 @@
-//! Pulls as callers see them: prefill offers blocks for a time, decode reads them when it wants to.
+//! The public handles of pulls: prefill makes an [`Offer`] for a time, and decode reads its blocks by a [`Pull`] when
+//! it wants to.
+//!
+//! This file owns the handles. Offers are part of the state machine in `push`, and pulls of the one in `receive`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -17,33 +20,34 @@ use crate::engine::{Engine, Service};
 use crate::kv::{KvError, TransferError};
 use crate::link::LaneFailure;
 
-/// Blocks that decode may read. Dropping it leaves them offered until they were read, or their time is up.
+/// Blocks that decode may read. Dropping the handle leaves them offered until they were read or their deadline
+/// passes.
 #[must_use = "blocks are free when their offer was waited for"]
 pub struct Offer {
     shared: Arc<prefill::Shared>,
     lease: u64,
     deadline: Deadline,
-    told: bool,
+    taken: bool,
 }
 
-/// A pull under way. Dropping it lets it go on unseen.
+/// A pull under way. Dropping the handle lets the pull go on; its outcome is lost.
 #[must_use = "blocks are there when their pull was waited for"]
 pub struct Pull(Grant);
 
 impl Prefill {
-    /// Offers `blocks` of all layers to whoever pulls them for `request`, which reads them in that order.
+    /// Offers `blocks`, in all layers, to the pull of `request`, which reads them in that order.
     ///
-    /// It returns at once. The blocks are leased until they have been read, or until `deadline`: then decode is asked to
-    /// stop, and they are free when it has.
+    /// The call returns at once. The blocks are leased until decode has read them, or until `deadline`: then decode
+    /// is asked to stop, and the blocks are free when it has.
     ///
-    /// Decode remembers for a minute that an offer was taken back before it was met, and says so to the next pull of its
-    /// number: blocks that are offered again have a number of their own.
+    /// Decode remembers for 60 s that an offer was taken back before a pull met it, and the next pull of that request
+    /// fails once. So give blocks that are offered again another request number.
     ///
     /// # Errors
     ///
-    /// [`KvError::NotReadable`] unless the pool is a [`SourceToPull`](super::PoolUse::SourceToPull), [`KvError::Plan`],
-    /// [`KvError::Held`], [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`], [`KvError::TooManyWrites`] and
-    /// [`KvError::LinkEnded`]; nothing is lost then.
+    /// [`KvError::NotReadable`] unless the pool is a [`SourceToPull`](super::PoolUse::SourceToPull),
+    /// [`KvError::Plan`], [`KvError::Held`], [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`],
+    /// [`KvError::TooManyWrites`] and [`KvError::LinkEnded`]. After any error no block is leased.
     pub fn offer(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Offer, KvError> {
         let (now, shared) = (Instant::now(), self.shared());
         let lease = shared.engine.lock_with(|core| {
@@ -52,40 +56,41 @@ impl Prefill {
             state.advance(core, now);
             Ok::<_, KvError>(lease)
         })?;
-        Ok(Offer { shared: Arc::clone(shared), lease, deadline, told: false })
+        Ok(Offer { shared: Arc::clone(shared), lease, deadline, taken: false })
     }
 }
 
 impl Offer {
-    /// Waits until decode has read all blocks, or their time is up.
+    /// Waits until decode has read all blocks, or the offer has expired.
     ///
     /// # Errors
     ///
-    /// [`KvError`]: nobody has read them in time, or the peer is lost. The blocks are free again, and nothing reads them
-    /// any more.
+    /// [`KvError::LeaseExpired`] when decode has not read the blocks in time, [`KvError::PeerRevoked`] when decode
+    /// gave its pull up, [`KvError::PeerFailed`] for a lost peer. The blocks are free again and no longer read,
+    /// unless the error is [`KvError::Quarantined`].
     pub fn wait(mut self) -> Result<Pulled, KvError> {
         let deadline = Deadline::after(self.deadline.remaining() + END_WITHIN);
         let peer = self.shared.peer;
-        // The service has ended it at the deadline, unless the engine could not.
+        // The service ends the offer at its deadline; only an engine that cannot go on leaves it open.
         let late = || Err(KvError::LinkEnded { peer, cause: LaneFailure::Fenced });
         self.outcome_by(deadline).unwrap_or_else(late)
     }
 
-    /// Takes the blocks back: after `Ok` they are not read any more, and can be used for something else.
+    /// Takes the blocks back. After `Ok` they are not read any more, and can be used for something else.
     ///
-    /// Decode is asked to stop, and a pull of them that has begun ends with an error there; the link goes on. When it has
-    /// not answered by `deadline`, the lane is fenced: then the link has ended, and every transfer on it with it.
+    /// Decode is asked to stop, and a pull that has begun ends with an error there; the link goes on. When decode has
+    /// not answered by `deadline`, the lane is fenced: the link has ended then, and every transfer on it too.
     ///
-    /// It blocks meanwhile; [`start_revoke`](Self::start_revoke) does not.
+    /// The call blocks; [`start_revoke`](Self::start_revoke) does not.
     ///
     /// # Errors
     ///
-    /// [`KvError::Quarantined`] when the device did not fence the lane: its blocks are never used again.
+    /// [`KvError::Quarantined`] when the device did not fence the lane: the blocks are never used again.
     pub fn revoke(self, deadline: Deadline) -> Result<(), KvError> {
         self.start_revoke(deadline).wait()
     }
 
-    /// Begins to take the blocks back, as [`revoke`](Self::revoke) does, and returns at once.
+    /// Begins to take the blocks back like [`revoke`](Self::revoke), and returns at once.
     pub fn start_revoke(self, deadline: Deadline) -> Revoking<()> {
         let shared = &self.shared;
         shared.engine.lock_with(|core| {
@@ -108,7 +113,7 @@ impl Handle for Offer {
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
         let mut state = self.shared.lock();
         if let Some(outcome) = state.pulled(self.lease) {
-            self.told = true;
+            self.taken = true;
             return Poll::Ready(outcome);
         }
         let replaced = waker.and_then(|waker| state.offer_wakers.set(self.lease, waker));
@@ -141,32 +146,33 @@ impl Handle for Pull {
 
 impl Drop for Offer {
     fn drop(&mut self) {
-        if !self.told && !self.shared.engine.is_forked() {
+        if !self.taken && !self.shared.engine.is_forked() {
             self.shared.lock().forget_offer(self.lease);
         }
     }
 }
 
 impl Decode {
-    /// Reads the blocks that prefill offers for `request` into `blocks` of all layers, in that order.
+    /// Reads the blocks that prefill offers for `request` into `blocks`, in all layers and in that order.
     ///
-    /// It returns at once. The offer may have come before, or come until `deadline`.
+    /// The call returns at once. The offer may have come before the pull, or come until `deadline`.
     ///
     /// # Errors
     ///
-    /// [`KvError::NotReadable`] unless prefill's pool is a [`SourceToPull`](super::PoolUse::SourceToPull),
-    /// [`KvError::LeaseExpired`] when an offer for the request was taken back within the last minute, which is told once;
-    /// otherwise as for [`grant`](Self::grant).
+    /// [`KvError::NotReadable`] unless the pool of prefill is a [`SourceToPull`](super::PoolUse::SourceToPull);
+    /// [`KvError::LeaseExpired`] when prefill took back an offer for the request within the last 60 s, which is
+    /// reported once; otherwise the errors of [`grant`](Self::grant).
     pub fn pull(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Pull, KvError> {
         self.pulled(request, (blocks, None), deadline)
     }
 
-    /// Pulls the blocks of an earlier transfer again, for what `verdicts` has of them as missing or corrupt: that alone is
-    /// read, as [`grant_missing`](Self::grant_missing) says. Prefill offers the same blocks as before, in the same order.
+    /// Pulls again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, so that only those
+    /// are read. The rules of [`grant_missing`](Self::grant_missing) apply: prefill must offer the same blocks as
+    /// before, in the same order.
     ///
     /// # Errors
     ///
-    /// As for [`pull`](Self::pull), and [`KvError::NothingMissing`] when all is valid.
+    /// The errors of [`pull`](Self::pull), and [`KvError::NothingMissing`] when all verdicts are valid.
     pub fn pull_missing(
         &self,
         request: u64,
@@ -195,23 +201,24 @@ impl Decode {
 }
 
 impl Pull {
-    /// Waits until all blocks have been read, and were checked when the link has checksums.
+    /// Waits until all blocks have been read, and were checked if the link has checksums.
     ///
     /// # Errors
     ///
-    /// [`TransferError`] with what is known of each block: [`KvError::NotOffered`] and [`KvError::LeaseExpired`] when there
-    /// is nothing to read any more, the deadline, or a peer that is lost. Nothing writes the blocks any more.
+    /// [`TransferError`] with the verdict on each block: [`KvError::NotOffered`] and [`KvError::LeaseExpired`] when
+    /// there is nothing to read, [`KvError::DeadlineExceeded`], or [`KvError::PeerFailed`]. No read writes the blocks
+    /// any more, unless the cause is [`KvError::Quarantined`].
     pub fn wait(self) -> Result<Received, TransferError> {
         self.0.wait()
     }
 
-    /// Gives the pull up, and says what had arrived. After `Ok` nothing of it lands any more, and prefill's blocks are
-    /// released.
+    /// Gives the pull up, and returns verdicts on what had arrived. After `Ok` no byte of the pull lands any more,
+    /// and the blocks of prefill are released.
     ///
-    /// Reads that were posted are waited for; when they are not done by `deadline`, the lane is fenced: then the link has
-    /// ended, and every transfer on it with it.
+    /// Reads that were posted are waited for. When they are not done by `deadline`, the lane is fenced: the link has
+    /// ended then, and every transfer on it too.
     ///
-    /// It blocks meanwhile; [`start_cancel`](Self::start_cancel) does not.
+    /// The call blocks; [`start_cancel`](Self::start_cancel) does not.
     ///
     /// # Errors
     ///
@@ -220,12 +227,12 @@ impl Pull {
         self.start_cancel(deadline).wait()
     }
 
-    /// Begins to give the pull up, as [`cancel`](Self::cancel) does, and returns at once.
+    /// Begins to give the pull up like [`cancel`](Self::cancel), and returns at once.
     pub fn start_cancel(self, deadline: Deadline) -> Revoking<Verdicts> {
         self.0.start_revoke(deadline)
     }
 
-    /// How far it has come, as of the engine's last drive.
+    /// The progress of the pull, as of the engine's last drive.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.0.progress()

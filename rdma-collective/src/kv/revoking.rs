@@ -1,7 +1,7 @@
-//! Transfers that are given up without a thread that waits for it: what is left of their handles meanwhile.
+//! Handles of transfers that are being given up: [`Revoking`], polled, waited for or awaited.
 //!
-//! Giving up goes on at both ends' state machines, `receive` and `push`, which fence the lane at the deadline whoever
-//! looks; here it is only looked at.
+//! The state machines `receive` and `push` do the work, and fence the lane at the deadline whether or not anybody
+//! looks. This file only looks at them.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -13,23 +13,23 @@ use rdma_core::Deadline;
 
 use super::decode::Received;
 use super::pending::{BUDGET, Handle};
-use super::receive::TELL_WITHIN;
+use super::receive::CONFIRM_WITHIN;
 use super::verdict::Verdicts;
 use crate::engine::Engine;
 use crate::kv::{KvError, TransferError};
 use crate::link::{LaneFailure, PeerName};
 
-/// What is known in the end, once; otherwise the task is woken then.
+/// Takes the final result, which is there once; otherwise registers the waker.
 type Look<K> = dyn FnMut(Option<&Waker>) -> Poll<Result<K, KvError>> + Send + Sync;
 
-/// A transfer that is being given up, and what is known of it in the end: the [`Verdicts`] of a grant or a pull.
+/// A transfer that is being given up, and its final result: the [`Verdicts`] of a grant or a pull.
 ///
-/// After `Ok` nothing of it lands, or is read, any more. That comes when the peer has answered, or by fencing the lane at
-/// the deadline that was given: the engine does so when it is driven, by its [own
-/// thread](crate::engine::Driver::Thread) or by whoever polls, whether or not anybody looks at this. Dropping it lets that
-/// go on unseen.
+/// After `Ok` none of its bytes land, or are read, any more. The result comes when the peer has answered, or by
+/// fencing the lane at the given deadline. The engine fences when it is driven, by its [own
+/// thread](crate::engine::Driver::Thread) or by a thread that polls, whether or not this handle is looked at.
+/// Dropping the handle lets giving up go on.
 ///
-/// Look at it by [`poll`](Self::poll) from a loop, [`wait`](Self::wait) for it, or `.await` it under any runtime.
+/// Call [`poll`](Self::poll) from a loop, [`wait`](Self::wait), or `.await` under any runtime.
 ///
 /// ```
 /// # use std::net::TcpListener;
@@ -57,17 +57,17 @@ type Look<K> = dyn FnMut(Option<&Waker>) -> Poll<Result<K, KvError>> + Send + Sy
 /// # });
 /// # let (decode, prefill) = (decode?, prefill?);
 /// let (grant, push) = (decode.grant(1, &[0, 5], deadline)?, prefill.push(2, &[3, 1], deadline)?);
-/// // Both at once, and neither keeps the thread.
+/// // Both are given up at once, and neither blocks the thread.
 /// let (mut revoking, cancelling) = (grant.start_revoke(deadline), push.start_cancel(deadline));
 /// let verdicts = loop {
 ///     if let std::task::Poll::Ready(verdicts) = revoking.poll() {
 ///         break verdicts?;
 ///     }
-///     // Whatever else there is to do.
+///     // Other work of the loop goes here.
 /// };
 /// assert_eq!(verdicts.count(BlockVerdict::Valid), 0);
 /// assert_eq!(room.held(5), None);
-/// // As `cancelling.await?` does in a task.
+/// // A task would write `cancelling.await?`.
 /// cancelling.wait()?;
 /// assert_eq!(pool.held(3), None);
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
@@ -80,16 +80,16 @@ pub struct Revoking<K> {
     deadline: Deadline,
 }
 
-/// What outcomes leave of a transfer that was given up.
-pub(super) trait Leaves<K> {
+/// Conversion of a transfer's outcome into the result of giving it up.
+pub(super) trait IntoRevoked<K> {
     /// # Errors
     ///
-    /// It is not known that nothing of it lands any more.
-    fn leaves(self) -> Result<K, KvError>;
+    /// The device failed or did not fence, so bytes of the transfer may still land.
+    fn into_revoked(self) -> Result<K, KvError>;
 }
 
-impl Leaves<Verdicts> for Result<Received, TransferError> {
-    fn leaves(self) -> Result<Verdicts, KvError> {
+impl IntoRevoked<Verdicts> for Result<Received, TransferError> {
+    fn into_revoked(self) -> Result<Verdicts, KvError> {
         self.map(|received| received.verdicts).or_else(|error| match &*error.cause {
             cause @ (KvError::Quarantined { .. } | KvError::Engine(_)) => Err(cause.clone()),
             _ => Ok(error.verdicts),
@@ -97,8 +97,8 @@ impl Leaves<Verdicts> for Result<Received, TransferError> {
     }
 }
 
-impl<T> Leaves<()> for Result<T, KvError> {
-    fn leaves(self) -> Result<(), KvError> {
+impl<T> IntoRevoked<()> for Result<T, KvError> {
+    fn into_revoked(self) -> Result<(), KvError> {
         match self {
             Err(error @ (KvError::Quarantined { .. } | KvError::Engine(_))) => Err(error),
             _ => Ok(()),
@@ -107,45 +107,46 @@ impl<T> Leaves<()> for Result<T, KvError> {
 }
 
 impl<K> Revoking<K> {
-    /// Looks at a transfer that is given up by `deadline`.
+    /// Wraps the handle of a transfer that is given up by `deadline`.
     pub(super) fn new<H>(mut handle: H, peer: PeerName, deadline: Deadline) -> Self
     where
-        H: Handle<Outcome: Leaves<K>> + Send + Sync + 'static,
+        H: Handle<Outcome: IntoRevoked<K>> + Send + Sync + 'static,
     {
         let engine = handle.engine().clone();
-        let look = Box::new(move |waker: Option<&Waker>| handle.look(waker).map(Leaves::leaves));
+        let look = Box::new(move |waker: Option<&Waker>| handle.look(waker).map(IntoRevoked::into_revoked));
         Self { look, engine, peer, deadline }
     }
 
-    /// Drives the engine once and looks; it never waits. After `Ready` it is `Ready` no more.
+    /// Drives the engine once and looks for the result; never waits. `Ready` comes once: a later poll is `Pending`.
     ///
     /// # Errors
     ///
-    /// As for [`wait`](Self::wait).
+    /// The errors of [`wait`](Self::wait).
     pub fn poll(&mut self) -> Poll<Result<K, KvError>> {
-        // A device that cannot be trusted any more ends the transfer with that error.
+        // The error is dropped here, because a failed device ends the transfer with the same error.
         let _ = self.engine.drive(Instant::now(), BUDGET);
         (self.look)(None)
     }
 
-    /// Waits until nothing of the transfer lands, or is read, any more.
+    /// Waits until no byte of the transfer lands, or is read, any more.
     ///
     /// # Errors
     ///
-    /// [`KvError::Quarantined`] when the device did not fence the lane: its blocks are never used again.
-    /// [`KvError::LinkEnded`] two seconds after the deadline, if the engine has not got to it: they are held until it has.
+    /// [`KvError::Quarantined`] when the device did not fence the lane: the blocks are never used again.
+    /// [`KvError::LinkEnded`] 2 s after the deadline, if the engine has not fenced the lane by then: the blocks stay
+    /// held until it has.
     pub fn wait(self) -> Result<K, KvError> {
         let (peer, cause) = (self.peer, LaneFailure::Fenced);
-        let deadline = Deadline::after(self.deadline.remaining() + 2 * TELL_WITHIN);
-        // The engine has fenced the lane by then, unless it could not.
+        let deadline = Deadline::after(self.deadline.remaining() + 2 * CONFIRM_WITHIN);
+        // The engine has fenced the lane by then, unless no thread could drive it.
         self.wait_until(deadline).unwrap_or(Err(KvError::LinkEnded { peer, cause }))
     }
 
-    /// Waits until it has ended, or until `deadline`, whatever its own is.
+    /// Waits until giving up has ended, or until `deadline`, which may differ from the one given before.
     ///
     /// # Errors
     ///
-    /// It comes back at `deadline`, and goes on: wait again.
+    /// The handle itself comes back at `deadline`, and giving up goes on: wait again.
     pub fn wait_until(mut self, deadline: Deadline) -> Result<Result<K, KvError>, Self> {
         let ended = self.engine.wait_for(deadline, |_, _| (self.look)(None));
         ended.ok_or(self)
@@ -161,7 +162,7 @@ impl<K> fmt::Debug for Revoking<K> {
     }
 }
 
-/// The future of a [`Revoking`]. It is woken by whoever drives the engine.
+/// The future of a [`Revoking`]. The thread that drives the engine wakes it.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct RevokingFuture<K>(Revoking<K>);

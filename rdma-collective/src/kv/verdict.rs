@@ -1,4 +1,4 @@
-//! What became of each block of a transfer, layer by layer.
+//! Verdicts: one for each block of a transfer in each layer, and the count of writes that they follow from.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,25 +8,28 @@ use super::lease::Origin;
 use super::plan::BlockPlan;
 use super::pool::Pool;
 
-/// What a destination block holds in one layer.
+/// The verdict on one destination block in one layer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockVerdict {
-    /// What the source held: all of it has arrived, and the checksum holds where one was asked for.
+    /// The block holds the bytes of the source: all have arrived, and the checksum matches if the link has checksums.
     Valid,
-    /// Anything: not all of it has arrived, or its checksum, where one was asked for, was not checked.
+    /// The block may hold anything: not all bytes have arrived, or the checksum was not checked.
     Missing,
-    /// All of it has arrived, and the checksum does not hold.
+    /// All bytes have arrived, and the checksum does not match.
     Corrupt,
 }
 
-/// The verdicts on all blocks of a transfer.
+/// The verdicts on all blocks of a transfer, in every layer.
+///
+/// Keep them to move only the rest: [`Decode::grant_missing`](super::Decode::grant_missing) and
+/// [`Decode::pull_missing`](super::Decode::pull_missing) take them.
 #[derive(Clone)]
 pub struct Verdicts {
     blocks: Box<[u32]>,
     layers: u32,
-    /// By layer, then by place in the request.
+    /// By layer, then by position in the request.
     states: Box<[BlockVerdict]>,
-    /// Absent when nothing of it is valid.
+    /// The contents that the verdicts describe; absent when no block is valid.
     origin: Option<Origin>,
 }
 
@@ -36,12 +39,13 @@ impl Verdicts {
         Self { blocks: blocks.into(), layers, states, origin: None }
     }
 
-    /// They speak of what a transfer has left in its blocks.
+    /// Binds the verdicts to the contents that one transfer left in its blocks.
     pub(super) fn of(self, origin: Origin) -> Self {
         Self { origin: Some(origin), ..self }
     }
 
-    /// What they still say of `pool`: a block of another one, or that was granted or written since, is missing.
+    /// The verdicts as they hold now for `pool`: a block of another pool, or one granted or written since, counts as
+    /// missing, because its bytes are not those the verdict was made for.
     pub(super) fn as_of_now(&self, pool: &Pool) -> Self {
         let mut now = self.clone();
         let changed = match &self.origin {
@@ -54,8 +58,8 @@ impl Verdicts {
         now
     }
 
-    /// Those of a transfer of which `arrived` tells for each write of the plan whether it has. What the plan does not move
-    /// is valid.
+    /// Derives verdicts from the writes of `plan` that have `arrived`: a block is missing when a write that covers a
+    /// byte of it has not arrived. Blocks that the plan does not move are valid.
     pub(super) fn arrived(blocks: &[u32], plan: &Arc<BlockPlan>, layout: &Layout, arrived: &Arrived) -> Self {
         let mut verdicts = Self::new(layout.shape().layers, blocks, BlockVerdict::Valid);
         if arrived.count() == arrived.expected() {
@@ -79,13 +83,14 @@ impl Verdicts {
         verdicts
     }
 
+    /// Sets one verdict; a position out of range is ignored.
     pub(super) fn set(&mut self, layer: u32, place: usize, verdict: BlockVerdict) {
         if let Some(state) = self.states.get_mut(layer as usize * self.blocks.len() + place) {
             *state = verdict;
         }
     }
 
-    /// The verdict on the block at `place` of the request in `layer`; `None` when there is no such place.
+    /// The verdict on the block at position `place` of the request, in `layer`; `None` when either is out of range.
     #[must_use]
     pub fn get(&self, layer: u32, place: usize) -> Option<BlockVerdict> {
         let inside = layer < self.layers && place < self.blocks.len();
@@ -98,25 +103,25 @@ impl Verdicts {
         &self.blocks
     }
 
-    /// How many layers there are.
+    /// The number of layers.
     #[must_use]
     pub fn layers(&self) -> u32 {
         self.layers
     }
 
-    /// How many blocks, over all layers, have `verdict`.
+    /// Counts the blocks, summed over all layers, that have `verdict`.
     #[must_use]
     pub fn count(&self, verdict: BlockVerdict) -> usize {
         self.states.iter().filter(|state| **state == verdict).count()
     }
 
-    /// Whether every block holds what its source held.
+    /// Whether every block in every layer is valid.
     #[must_use]
     pub fn all_valid(&self) -> bool {
         self.states.iter().all(|state| *state == BlockVerdict::Valid)
     }
 
-    /// Layer, destination block and verdict of each block that is not valid.
+    /// Yields layer, destination block and verdict of each block that is not valid.
     pub fn invalid(&self) -> impl Iterator<Item = (u32, u32, BlockVerdict)> + '_ {
         let layers = (0..self.layers).flat_map(|layer| self.blocks.iter().map(move |block| (layer, *block)));
         layers
@@ -127,7 +132,7 @@ impl Verdicts {
 }
 
 impl PartialEq for Verdicts {
-    /// Whether they say the same of the same blocks, of whichever pool.
+    /// Compares blocks and verdicts; the pool that they are about does not matter.
     fn eq(&self, other: &Self) -> bool {
         (&self.blocks, self.layers, &self.states) == (&other.blocks, other.layers, &other.states)
     }
@@ -136,7 +141,7 @@ impl PartialEq for Verdicts {
 impl Eq for Verdicts {}
 
 impl fmt::Debug for Verdicts {
-    /// In a line, however many blocks there are.
+    /// Prints counts alone, on one line, however many blocks there are.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         use BlockVerdict::{Corrupt, Missing, Valid};
         let [valid, missing, corrupt] = [Valid, Missing, Corrupt].map(|verdict| self.count(verdict));
@@ -150,19 +155,23 @@ impl fmt::Debug for Verdicts {
     }
 }
 
-/// Which writes of a transfer have arrived; each is counted once.
+/// The set of writes of a transfer that have arrived, each counted once.
+///
+/// Completion is decided by this count alone: no write is inferred from another's arrival, because several lanes or
+/// adaptive routing may reorder writes.
 #[derive(Debug, Default)]
 pub(super) struct Arrived {
     bits: Vec<u64>,
     count: u32,
-    /// One beyond the highest that has arrived.
+    /// Index after the highest that has arrived.
     highest: u32,
-    /// How many were announced.
+    /// Number of writes that the peer has announced.
     expected: Option<u32>,
 }
 
 impl Arrived {
-    /// Notes write `index`; `false` when it cannot have arrived: it has before, or is not one of those announced.
+    /// Records the arrival of write `index`. Returns `false` for a breach of the protocol: the write has arrived
+    /// before, or is beyond the announced number.
     pub(super) fn note(&mut self, index: u32) -> bool {
         if self.expected.is_some_and(|expected| index >= expected) || self.has(index) {
             return false;
@@ -177,7 +186,8 @@ impl Arrived {
         true
     }
 
-    /// So many are to come; `false` when others have come before.
+    /// Records the announced number of writes. Returns `false` when a write beyond that number has arrived already,
+    /// as writes may overtake their announcement.
     pub(super) fn announce(&mut self, expected: u32) -> bool {
         self.expected = Some(expected);
         self.bits.resize(self.bits.len().max(expected.div_ceil(64) as usize), 0);
@@ -192,7 +202,7 @@ impl Arrived {
         self.count
     }
 
-    /// Writes that were announced; 0 before.
+    /// Writes that were announced; 0 before the announcement.
     pub(super) fn expected(&self) -> u32 {
         self.expected.unwrap_or(0)
     }

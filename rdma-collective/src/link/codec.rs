@@ -1,12 +1,13 @@
-//! Little-endian fields in bounded memory: what blobs and control messages are made of.
+//! The reader and the writer of little-endian fields, for blobs and control messages.
 //!
-//! Knows no message; reading beyond the end and writing beyond the room are errors, never panics.
+//! They know no message. The bytes come from a peer, so reading beyond the end and writing beyond the room are errors,
+//! never panics.
 
-/// Bytes ended inside a field.
+/// The error of a read: the bytes end inside the field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Ended;
 
-/// Takes fields from the front of `bytes`.
+/// A reader that takes fields from the front of `bytes`.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],
@@ -17,7 +18,7 @@ impl<'a> Reader<'a> {
         Self { bytes }
     }
 
-    /// What was not read yet.
+    /// The bytes that were not read yet.
     pub(crate) fn rest(self) -> &'a [u8] {
         self.bytes
     }
@@ -51,11 +52,11 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// There is no room for a field.
+/// The error of a write: the field does not fit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct NoRoom;
 
-/// Puts fields into `bytes`, from the front.
+/// A writer that puts fields into `bytes`, from the front.
 #[derive(Debug)]
 pub(crate) struct Writer<'a> {
     bytes: &'a mut [u8],
@@ -67,7 +68,7 @@ impl<'a> Writer<'a> {
         Self { bytes, at: 0 }
     }
 
-    /// Bytes written.
+    /// The number of bytes written.
     pub(crate) fn len(&self) -> usize {
         self.at
     }

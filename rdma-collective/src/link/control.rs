@@ -1,18 +1,20 @@
-//! The envelope of control messages: small SENDs on the lane that they speak of.
+//! The envelope of control messages, which are small SENDs on the lane that they concern.
 //!
-//! It owns the twelve bytes in front (version, kind, length, epoch, checksum) and the message that ends a lane; what is
-//! inside the others belongs to whoever uses the lane: kinds from 16 to collectives, from 32 to KV transfers. Verdicts on
-//! blocks rest on what is said here, so that a byte that was altered on its way must not be believed.
+//! This file owns the 12 bytes in front (version, kind, length, epoch, checksum) and the kinds that every lane has,
+//! READY and CLOSE. Kinds from 16 belong to collectives, kinds from 32 to KV transfers, and so do their bodies.
+//!
+//! Each message has a checksum of its own, because verdicts on KV blocks rest on these messages: a byte that was
+//! altered on the way must not be believed.
 
 use super::codec::{NoRoom, Reader, Writer};
 
-/// The version of every control message.
+/// The version in every control message; a peer with another one is refused.
 const VERSION: u8 = 2;
 /// The longest message: the envelope counts the bytes behind it with 16 bits.
 pub(crate) const MESSAGE_BYTES_MAX: u32 = ENVELOPE_BYTES as u32 + u16::MAX as u32;
 /// Bytes of the envelope.
 pub(crate) const ENVELOPE_BYTES: usize = HEAD_BYTES + 4;
-/// Those in front of the checksum.
+/// Bytes of the envelope in front of the checksum, which are covered by it.
 const HEAD_BYTES: usize = 8;
 
 /// The kind of a control message.
@@ -20,21 +22,21 @@ const HEAD_BYTES: usize = 8;
 pub(crate) struct Kind(pub(crate) u8);
 
 impl Kind {
-    /// The sender posts nothing on this lane any more; nothing is inside.
+    /// CLOSE: the sender posts nothing on this lane any more. The body is empty.
     pub(crate) const CLOSE: Self = Self(1);
-    /// The sender has connected this lane, and hears; nothing is inside. It is the first message either way on a lane
-    /// whose ends were not told so otherwise.
+    /// READY: the sender has connected this lane and can receive. The body is empty. It is the first message in each
+    /// direction, unless the two ends learn by other means that both are connected.
     pub(crate) const READY: Self = Self(2);
 }
 
-/// A control message as it arrived.
+/// A control message that arrived and passed its checks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Control<'a> {
     pub(crate) kind: Kind,
     pub(crate) body: &'a [u8],
 }
 
-/// Why bytes are no control message of a lane.
+/// The reason why bytes are not a control message of the lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ControlError {
     #[error("a control message of {0} bytes, where its envelope says otherwise")]
@@ -47,7 +49,7 @@ pub(crate) enum ControlError {
     Altered,
 }
 
-/// Puts a control message into `bytes` and returns its length; `body` writes what is inside.
+/// Writes a control message into `bytes` and returns its length; `body` writes the body.
 pub(crate) fn encode(
     bytes: &mut [u8],
     epoch: u32,
@@ -68,11 +70,14 @@ pub(crate) fn encode(
     Ok(ENVELOPE_BYTES + len)
 }
 
+/// The checksum of a message: CRC-32C of the envelope's head and the body.
 fn sum(head: &[u8], body: &[u8]) -> u32 {
     crc32c::crc32c_append(crc32c::crc32c(head), body)
 }
 
-/// Takes a control message of the lane's `epoch` out of exactly `bytes`.
+/// Reads a control message of the lane's `epoch`, which must fill `bytes` exactly.
+///
+/// The checksum is checked before the epoch: a wrong epoch in intact bytes is a stale peer, not a damaged message.
 pub(crate) fn decode(bytes: &[u8], epoch: u32) -> Result<Control<'_>, ControlError> {
     let short = |_| ControlError::Length(bytes.len());
     let mut reader = Reader::new(bytes);

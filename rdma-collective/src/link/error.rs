@@ -1,4 +1,4 @@
-//! Errors of one link: what its blob may be, and how a lane ends.
+//! Errors of one link: an unusable blob, a failed handshake, and the end of a lane.
 
 use std::fmt;
 use std::io;
@@ -8,118 +8,120 @@ use std::time::Duration;
 
 use rdma_core::{Failure, Gid, QpNum};
 
-/// Bytes are not the other end of the link that was meant.
+/// The reason why bytes are not the blob of the peer that was meant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlobError {
-    /// Something else altogether.
+    /// The bytes do not begin like a blob.
     #[error("these bytes are no blob of this library; hand over what the peer exported, unchanged")]
     NotABlob,
-    /// Bytes are missing at the end.
+    /// The blob is cut off: bytes are missing at the end.
     #[error("the blob is cut off after {len} bytes; hand over all that the peer exported")]
     Truncated {
-        /// Bytes there are.
+        /// Bytes that are there.
         len: usize,
     },
-    /// The checksum does not hold.
+    /// The checksum is wrong: the blob was altered on the way.
     #[error("the blob was altered on its way; carry it as bytes, not as text")]
     Altered,
-    /// The peer's release has another format.
+    /// The peer's release writes another version of the format.
     #[error("the peer's blob has version {theirs}, this side reads version {ours}; run one release on both")]
     OtherVersion {
-        /// The version this side reads.
+        /// The version that this side reads.
         ours: u16,
-        /// The blob's.
+        /// The version of the blob.
         theirs: u16,
     },
-    /// The peer belongs to another job.
+    /// The blob belongs to a process of another job.
     #[error("the blob is of another job; give all processes of the job the same token, and each job its own")]
     OtherJob,
-    /// The peer means another use.
+    /// The blob is for another kind of link.
     #[error("the blob is for a link of kind {theirs}, this one is of kind {ours}; connect like with like")]
     OtherKind {
         /// The kind that was expected.
         ours: u16,
-        /// The blob's.
+        /// The kind of the blob.
         theirs: u16,
     },
-    /// A field has a value that it cannot have, though the checksum holds.
+    /// A field has an impossible value although the checksum is right: the peer wrote it so.
     #[error("the blob's {field} cannot be; run one release on both sides")]
     Malformed {
         /// The field.
         field: &'static str,
     },
-    /// More than a blob can hold.
+    /// The link has more regions or payload than a blob can hold.
     #[error("the blob would be longer than {limit} bytes; export fewer regions")]
     TooLong {
-        /// The longest.
+        /// The longest blob, in bytes.
         limit: usize,
     },
 }
 
-/// Two processes did not meet over TCP.
+/// The reason why two processes did not meet over TCP.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
-    /// The listener cannot be used.
+    /// The listener does not accept connections.
     #[error("the listener does not accept: {source}; give one that listens")]
     Listen {
-        /// What the system said.
+        /// The system's reason.
         source: io::Error,
     },
-    /// Nobody with the job's token connected.
+    /// No process with the job's token connected in time.
     #[error(
         "no process of this job connected within {waited:.1?}; see whether the peer runs and has the same token"
     )]
     NobodyCame {
-        /// How long was waited.
+        /// Time that this side waited.
         waited: Duration,
     },
-    /// Nobody listens there.
+    /// Nobody accepted a connection at the address in time.
     #[error(
         "nobody listens at {address} within {waited:.1?}: {source}; see whether the peer runs, and for a firewall"
     )]
     Unreachable {
         /// The address.
         address: SocketAddr,
-        /// How long was tried.
+        /// Time for which it was tried.
         waited: Duration,
         /// Why the last try failed.
         source: io::Error,
     },
-    /// The peer says nothing more.
-    #[error("{peer} said nothing more until the deadline; see whether it is stopped, or another program")]
+    /// The peer stopped in the middle of the handshake.
+    #[error(
+        "{peer} said nothing more until the deadline; see whether that process is stopped, or another program"
+    )]
     Silent {
         /// The peer.
         peer: SocketAddr,
     },
-    /// The connection is lost.
+    /// The connection ended in the middle of the handshake.
     #[error("the connection to {peer} was lost: {source}; see why its process ended")]
     Lost {
         /// The peer.
         peer: SocketAddr,
-        /// What the system said.
+        /// The system's reason.
         source: io::Error,
     },
-    /// Something else listens or connects there.
-    #[error("what is at {peer} is no process of this library; check address and port")]
+    /// The other end of the connection is another program.
+    #[error("{peer} is no process of this library; check address and port")]
     Garbage {
         /// The peer.
         peer: SocketAddr,
     },
-    /// The peer runs another release.
+    /// The peer's release speaks another version of the handshake.
     #[error(
         "{peer} speaks version {theirs} of the handshake, this side version {ours}; run one release on both"
     )]
     OtherVersion {
         /// The peer.
         peer: SocketAddr,
-        /// Our version.
+        /// The version of this side.
         ours: u16,
-        /// The peer's.
+        /// The version of the peer.
         theirs: u16,
     },
-    /// The peer is of another job.
+    /// The peer has another job's token.
     #[error("{peer} is of another job; give both processes the same token, and each job its own port")]
     OtherToken {
         /// The peer.
@@ -127,17 +129,17 @@ pub enum HandshakeError {
     },
 }
 
-/// Who is at the other end of a link.
+/// The name of the peer at the other end of a link, for errors and logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerName {
-    /// Where it was met.
+    /// The address at which the handshake met the peer.
     Address(SocketAddr),
-    /// As its blob says.
+    /// The process and the device that the peer's blob names.
     Process {
-        /// The number of its process, where that is known; otherwise 0.
+        /// The pid of the peer, or 0 if it is not known.
         pid: u32,
-        /// The address of its device.
+        /// The GID of the peer's device.
         gid: Gid,
     },
 }
@@ -152,12 +154,12 @@ impl fmt::Display for PeerName {
     }
 }
 
-/// Names a lane: one queue pair to one peer.
+/// The name of a lane (one queue pair to one peer), for errors and logs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaneName {
     /// The number of this side's queue pair.
     pub qp_num: QpNum,
-    /// Counts the lanes that there have been to this peer.
+    /// The number of lanes that there were to this peer before. It tells a lane from an earlier one.
     pub epoch: u32,
 }
 
@@ -167,49 +169,53 @@ impl fmt::Display for LaneName {
     }
 }
 
-/// Why nothing goes over a lane any more.
+/// The reason why a lane has ended.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaneFailure {
-    /// A request on it failed.
+    /// A request on the lane failed.
     #[error("{0}")]
     Request(Failure),
-    /// The peer closed it in good order.
-    #[error("the peer has closed it")]
+    /// The peer closed the lane in good order.
+    #[error("the peer has closed the lane")]
     Closed,
-    /// The peer sent what it may not send.
+    /// The peer broke the protocol.
     #[error("the peer broke the protocol ({0}); run one release on both sides")]
     Violation(Arc<str>),
-    /// The peer speaks of a link that came before this one, or after it.
+    /// The peer's messages belong to an earlier or a later lane.
     #[error("the peer is at epoch {theirs} of this link, this side at {ours}; connect both ends anew")]
     OtherEpoch {
-        /// This side's.
+        /// The epoch of this side.
         ours: u32,
-        /// The peer's.
+        /// The epoch of the peer.
         theirs: u32,
     },
-    /// The device did not take a request.
+    /// The device refused to take a request.
     #[error("{0}")]
     Refused(Arc<str>),
-    /// The device failed, and with it every lane.
+    /// The device failed, and with it every lane on it.
     #[error("{0}")]
     Device(Arc<str>),
-    /// The peer's process on this host has ended, and had not closed the lane.
-    #[error("its process {pid} has ended; see what it said last, and the kernel's log")]
+    /// The peer's process (on this host) has ended without closing the lane.
+    #[error("process {pid} of the peer has ended; see the end of its log, and the kernel's log")]
     Died {
-        /// The process.
+        /// The pid of the peer.
         pid: u32,
     },
-    /// The connection that the peer's process on another host held has closed, and it had not closed the lane.
-    #[error("the connection to its process is closed; see what it said last, and whether its host runs")]
+    /// The peer's process (on another host) has ended without closing the lane: the connection that it held has closed.
+    #[error(
+        "the connection to the peer's process is closed; see the end of its log, and whether its host runs"
+    )]
     Disconnected,
-    /// The peer's process says nothing any more.
-    #[error("its process has said nothing for {since:.1?}; see whether it is stopped, starved or cut off")]
+    /// The peer's process has sent nothing for longer than `peer_timeout`, not even a heartbeat.
+    #[error(
+        "the peer's process has sent nothing for {since:.1?}; see whether that process is stopped, starved or cut off"
+    )]
     Silent {
-        /// For how long.
+        /// The time since the last sign of life.
         since: Duration,
     },
-    /// This side ended it.
-    #[error("this side ended it: a transfer on it missed its deadline, or its end was dropped")]
+    /// This side ended the lane.
+    #[error("this side ended the lane: a transfer on it missed its deadline, or its end was dropped")]
     Fenced,
 }

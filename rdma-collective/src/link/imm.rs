@@ -1,37 +1,38 @@
-//! The 32 bits that go with a write, and what they say.
+//! The immediate: the 32 bits that go with a write, and their meaning.
 //!
-//! A kind in the upper four bits, the rest by kind. An arrival is told by the immediate that came with it and
-//! by nothing else; what is complete is decided by counting. Kind 0 is none, so that a zero is an error.
+//! The upper four bits are the kind, the rest depends on it. An arrival is known by its immediate and by nothing else:
+//! nobody looks at memory to see whether a write has landed, and completeness is decided by counting. Kind 0 does not
+//! exist, so that an immediate of zero is an error.
 
 use std::fmt;
 
-/// What one immediate says.
+/// The meaning of one immediate.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Imm {
-    /// A message lies in a slot of a mailbox: `slot` of 12 bits, and which `turn` of the slot it is, 16 bits.
+    /// A message lies in a slot of a mailbox: the `slot` (12 bits), and the `turn` of the slot (16 bits).
     Message { slot: u16, turn: u16 },
-    /// So many messages of a mailbox were used up since the lane began: 28 bits, wrapping.
+    /// The number of mailbox messages that were given back since the lane began: 28 bits, wrapping.
     Freed { count: u32 },
-    /// So many counted receives were used and posted again since the lane began: 28 bits, wrapping.
+    /// The number of messages that cost a credit and were consumed since the lane began: 28 bits, wrapping.
     Credit { count: u32 },
     /// Write `index` (20 bits) of the transfer in slot `transfer` (8 bits) has landed.
     Block { transfer: u8, index: u32 },
-    /// The sender lives; the rest is 0.
+    /// A heartbeat: the sender's process lives. The other bits are 0.
     Alive,
 }
 
 /// Bits below the kind.
 const VALUE_BITS: u32 = 28;
-/// What counters of immediates are taken modulo.
+/// The mask of counters in immediates, which wrap at 28 bits.
 pub(crate) const COUNT_MASK: u32 = (1 << VALUE_BITS) - 1;
-/// Slots that a mailbox can have.
+/// Slots that a mailbox can have, at most.
 pub(crate) const SLOTS_MAX: u16 = 1 << 12;
-/// Writes that one transfer can have.
+/// Writes that one transfer can have, at most.
 pub(crate) const WRITES_MAX: u32 = 1 << 20;
-/// Transfers that a lane can carry at once.
+/// Transfers that a lane can carry at once, at most.
 pub(crate) const TRANSFERS_MAX: usize = 1 << 8;
 
-/// An immediate of no kind that this version knows.
+/// The error of an immediate whose kind this version does not know.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct UnknownImm(pub(crate) u32);
 
@@ -66,9 +67,9 @@ impl Imm {
     }
 }
 
-/// How far the wrapping 28-bit counter `count` is ahead of the low bits of `known`, when it is at most `limit`.
+/// The distance by which the wrapping 28-bit counter `count` is ahead of `known`, if it is at most `limit`.
 ///
-/// A counter that went back, or further than can be, is `None`: the peer is not to be trusted with it.
+/// `None` for a counter that went back, or further ahead than is possible: such a peer breaks the protocol.
 pub(crate) fn advanced(known: u64, count: u32, limit: u64) -> Option<u64> {
     let ahead = u64::from(count.wrapping_sub(known as u32) & COUNT_MASK);
     (ahead <= limit).then_some(ahead)

@@ -1,8 +1,11 @@
-//! A bounded row of slots in which one peer leaves messages for the other, in order and without a copy in between.
+//! The mailbox: a bounded row of slots, into which one peer writes messages for the other, in order.
 //!
-//! The receiver exports the slots; the sender writes message `n` into slot `n % slots` and announces it by the
-//! immediate of that very write. A slot is written again only after it was given back. Each slot begins with room for
-//! a header, which some messages carry: what it says is the user's. Which lane the messages take is the user's, too.
+//! The receiver exports the slots. The sender writes message `n` into slot `n % slots`, and the immediate of that same
+//! write announces it. The sender writes a slot again only after the receiver has given it back; otherwise it would
+//! overwrite a message that is still being read.
+//!
+//! Each slot begins with room for a header, which some messages carry. The contents of the header, and the choice of
+//! the lane for the messages, belong to the users of the mailbox.
 
 use rdma_core::error::RangeError;
 use rdma_core::memory::CacheHint;
@@ -15,48 +18,56 @@ use crate::engine::SetupError;
 /// Bytes of the header in front of each slot.
 pub(crate) const HEADER_BYTES: usize = 64;
 
-/// The size of a mailbox; both ends agree on it before.
+/// The size of a mailbox. Both ends must use the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Geometry {
     pub(crate) slots: u16,
-    /// Bytes of a slot, without its header.
+    /// Bytes of a slot, header not counted.
     pub(crate) slot_bytes: usize,
 }
 
 impl Geometry {
+    /// The distance between two slots, in bytes.
     fn stride(&self) -> usize {
         HEADER_BYTES + self.slot_bytes
     }
 
-    /// Bytes of all slots with their headers.
+    /// The size of all slots with their headers, in bytes; `None` if the geometry is not allowed.
     pub(crate) fn bytes(&self) -> Option<usize> {
         let stride = self.slot_bytes.checked_add(HEADER_BYTES)?;
         (1..=SLOTS_MAX).contains(&self.slots).then(|| stride.checked_mul(self.slots.into()))?
     }
 
+    /// The slot of message `number`.
     fn slot(&self, number: u64) -> u16 {
         (number % u64::from(self.slots)) as u16
     }
 
+    /// The turn of message `number`: how often its slot was used before, modulo 2^16. It tells a message from an old
+    /// one in the same slot.
     fn turn(&self, number: u64) -> u16 {
         (number / u64::from(self.slots)) as u16
     }
 }
 
-/// The sender's end.
+/// The sender's end of a mailbox.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     geometry: Geometry,
+    /// The receiver's slots.
     slots: RemoteMemory,
+    /// Buffers that no write is using.
     buffers: Vec<LocalBuf>,
-    /// The next message, when it was made before it could be put.
+    /// The next message, if it was made before it could be put.
     staged: Option<LocalBuf>,
+    /// Messages sent since the lane began.
     sent: u64,
+    /// Messages that the receiver has given back.
     freed: u64,
 }
 
 impl Outbox {
-    /// An end that writes to `slots`, with as many buffers as there are slots.
+    /// Makes an end that writes to `slots`, with as many buffers as there are slots.
     pub(crate) fn new(
         pd: &ProtectionDomain,
         geometry: Geometry,
@@ -67,7 +78,7 @@ impl Outbox {
         Ok(outbox)
     }
 
-    /// The same before it is known where the slots are.
+    /// Makes an end before the receiver's slots are known; [`lead_to`](Self::lead_to) sets them.
     pub(crate) fn opened(pd: &ProtectionDomain, geometry: Geometry) -> Result<Self, SetupError> {
         let Geometry { slots, slot_bytes } = geometry;
         let bytes = geometry.bytes().ok_or(SetupError::Mailbox { slots, slot_bytes })?;
@@ -83,7 +94,11 @@ impl Outbox {
         Ok(Self { geometry, slots, buffers, staged: None, sent: 0, freed: 0 })
     }
 
-    /// From now on it writes to `slots`.
+    /// Sets the receiver's slots.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Mailbox`] if their size is not that of this end's geometry.
     pub(crate) fn lead_to(&mut self, slots: RemoteMemory) -> Result<(), SetupError> {
         if self.geometry.bytes().is_none_or(|bytes| bytes as u64 != slots.len) {
             let Geometry { slots, slot_bytes } = self.geometry;
@@ -93,12 +108,12 @@ impl Outbox {
         Ok(())
     }
 
-    /// Messages sent so far: the number of the next one.
+    /// The number of messages sent so far, which is the number of the next one.
     pub(crate) fn sent(&self) -> u64 {
         self.sent
     }
 
-    /// Takes back the buffers of what is done, and tells whether a message can be put now.
+    /// Takes back the buffers of completed writes, and returns whether a message can be put now.
     pub(crate) fn is_ready(&mut self, lane: &mut Lane) -> bool {
         self.take_returned(lane);
         let has_buffer = self.staged.is_some() || !self.buffers.is_empty();
@@ -111,7 +126,7 @@ impl Outbox {
         }
     }
 
-    /// Makes the next message before it can be put: `len` bytes that `fill` writes. `false` while there is no buffer for it.
+    /// Makes the next message before it can be put: `len` bytes that `fill` writes. `false` while no buffer is free.
     pub(crate) fn stage(&mut self, lane: &mut Lane, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
         self.take_returned(lane);
         let end = HEADER_BYTES + len;
@@ -126,7 +141,7 @@ impl Outbox {
         staged
     }
 
-    /// Puts the message that was [staged](Self::stage); the caller has seen that the mailbox [is ready](Self::is_ready).
+    /// Puts the message that was [staged](Self::stage). The caller must have checked [`is_ready`](Self::is_ready).
     pub(crate) fn put_staged(&mut self, lane: &mut Lane, header: Option<&[u8; HEADER_BYTES]>) -> bool {
         let Some(mut buffer) = self.staged.take() else { return false };
         if let Some(header) = header {
@@ -143,14 +158,14 @@ impl Outbox {
         true
     }
 
-    /// Puts one message; the caller has seen that the mailbox [is ready](Self::is_ready).
+    /// Puts one message. The caller must have checked [`is_ready`](Self::is_ready).
     ///
-    /// `data` is no longer than a slot, or nothing is put and it is `false`.
+    /// Returns `false`, and puts nothing, if `data` is longer than a slot.
     pub(crate) fn put(&mut self, lane: &mut Lane, header: Option<&[u8; HEADER_BYTES]>, data: &[u8]) -> bool {
         self.put_with(lane, header, data.len(), |slot| slot.copy_from_slice(data))
     }
 
-    /// Puts one message of `len` bytes that `fill` writes; otherwise as [`put`](Self::put).
+    /// Puts one message of `len` bytes that `fill` writes; otherwise like [`put`](Self::put).
     pub(crate) fn put_with(
         &mut self,
         lane: &mut Lane,
@@ -161,10 +176,10 @@ impl Outbox {
         self.stage(lane, len, fill) && self.put_staged(lane, header)
     }
 
-    /// Puts `len` bytes of a registered range, without a header and without a copy; otherwise as [`put`](Self::put).
+    /// Puts `len` bytes of a registered range, without a header and without a copy; otherwise like [`put`](Self::put).
     ///
-    /// The range must stay as it is until the message has arrived, and registered until the write is done, which the
-    /// `last` of several tells of.
+    /// The range must stay unchanged until the message has arrived, and registered until the write has completed. The
+    /// write is signalled if it is the `last` of several, so that its completion tells of all.
     pub(crate) fn put_range(
         &mut self,
         lane: &mut Lane,
@@ -183,15 +198,16 @@ impl Outbox {
         true
     }
 
-    /// Counts the next message: what announces it, and whether its completion is wanted.
+    /// Counts the next message, and returns the immediate that announces it and whether its write must be signalled.
     fn announce(&mut self) -> (Imm, bool) {
         let imm = Imm::Message { slot: self.geometry.slot(self.sent), turn: self.geometry.turn(self.sent) };
         self.sent += 1;
-        // Half of the buffers are always on their way back.
+        // A signal once per half a mailbox: buffers come back only with a completion, so half of them are always on the
+        // way.
         (imm, self.sent.is_multiple_of(u64::from(self.geometry.slots / 2).max(1)))
     }
 
-    /// The peer has given slots back; `false` when it cannot have.
+    /// Notes that the receiver has given slots back; `false` if it gives back more than was sent.
     pub(crate) fn freed(&mut self, count: u32) -> bool {
         let ahead = imm::advanced(self.freed, count, self.sent - self.freed);
         self.freed += ahead.unwrap_or(0);
@@ -199,37 +215,38 @@ impl Outbox {
     }
 }
 
-/// The receiver's end.
+/// The receiver's end of a mailbox.
 #[derive(Debug)]
 pub(crate) struct Inbox {
     geometry: Geometry,
     region: Region,
-    /// Bytes of the message in each slot that has arrived and was not given back.
+    /// For each slot, the length in bytes of the message that has arrived and was not given back.
     arrived: Box<[Option<u32>]>,
+    /// Messages given back since the lane began.
     given_back: u64,
 }
 
 impl Inbox {
-    /// An end with slots of its own, exported as `region`.
+    /// Makes an end whose slots are `region`.
     pub(crate) fn new(geometry: Geometry, region: Region) -> Self {
         Self { geometry, region, arrived: vec![None; geometry.slots.into()].into(), given_back: 0 }
     }
 
-    /// What the sender is told.
+    /// The remote address of the slots, for the sender.
     pub(crate) fn remote(&self) -> RemoteMemory {
         self.region.remote()
     }
 
-    /// Messages given back so far: the number of the next one, between operations.
+    /// The number of messages given back so far. Between operations that is the number of the next message.
     pub(crate) fn given_back(&self) -> u64 {
         self.given_back
     }
 
-    /// An immediate has announced a message; `false` when none can have come there.
+    /// Notes a message that an immediate has announced; `false` if no message can have come in that slot and turn.
     pub(crate) fn announce(&mut self, slot: u16, turn: u16, bytes: u32) -> bool {
         let Some(place) = self.arrived.get_mut(usize::from(slot)) else { return false };
         let slots = u64::from(self.geometry.slots);
-        // The one message of this slot among those that may be under way.
+        // At most `slots` messages are under way, so exactly one of them belongs in this slot.
         let ahead = (u64::from(slot) + slots - self.given_back % slots) % slots;
         let expected = self.geometry.turn(self.given_back + ahead);
         let first = place.is_none() && expected == turn;
@@ -239,29 +256,29 @@ impl Inbox {
         first
     }
 
-    /// Bytes of message `number`, once it is there.
+    /// The length of message `number` in bytes, once it has arrived.
     pub(crate) fn arrived(&self, number: u64) -> Option<usize> {
         let slot = self.geometry.slot(number);
         self.arrived.get(usize::from(slot)).copied().flatten().map(|bytes| bytes as usize)
     }
 
-    /// Copies the header of message `number`.
+    /// Copies the header out of message `number`.
     pub(crate) fn header(&self, number: u64) -> [u8; HEADER_BYTES] {
         let mut header = [0; HEADER_BYTES];
         self.copy(number, 0, &mut header);
         header
     }
 
-    /// Copies data of message `number` from its `offset` on.
+    /// Copies data out of message `number`, beginning at `offset` behind the header.
     pub(crate) fn read(&self, number: u64, offset: usize, out: &mut [u8]) {
         self.copy(number, HEADER_BYTES + offset, out);
     }
 
-    /// Copies `len` bytes of message `number`, from its `offset` on, to `start` of `target`.
+    /// Copies `len` bytes out of message `number`, beginning at `offset` behind the header, to `start` of `target`.
     ///
     /// # Errors
     ///
-    /// [`RangeError`] when they are not there.
+    /// [`RangeError`] if one of the two ranges lies outside its memory.
     pub(crate) fn read_into(
         &self,
         number: u64,
@@ -277,12 +294,12 @@ impl Inbox {
         debug_assert!(copied.is_ok(), "a read beyond the slots");
     }
 
-    /// Where the slot of message `number` begins.
+    /// The offset of message `number`'s slot.
     fn place(&self, number: u64) -> usize {
         usize::from(self.geometry.slot(number)) * self.geometry.stride()
     }
 
-    /// Gives back all messages below `number`; what the sender is to be told.
+    /// Gives back all messages below `number`, and returns the immediate that reports it to the sender.
     pub(crate) fn give_back(&mut self, number: u64) -> Imm {
         while self.given_back < number {
             let slot = usize::from(self.geometry.slot(self.given_back));

@@ -1,7 +1,7 @@
-//! One peer, no ranks: lanes to it, how they come to be, and what their bytes mean.
+//! The link to one peer: lanes, the handshake that sets them up, mailboxes, and the meaning of the bytes on them.
 //!
-//! Collectives and KV transfers both stand on this; what they say to each other in control messages and payloads is
-//! theirs. The formats are written down in `docs/wire.md`.
+//! Nothing here knows ranks or operations. Collectives and KV transfers both use links; the control messages and
+//! payloads that they exchange are theirs. The formats are specified in `docs/wire.md`.
 
 pub(crate) mod blob;
 pub(crate) mod codec;
@@ -17,5 +17,5 @@ mod pulse;
 pub(crate) use blob::{Blob, LinkKind};
 pub use error::{BlobError, HandshakeError, LaneFailure, LaneName, PeerName};
 pub use handshake::Meet;
-pub(crate) use lane::{Arrival, Connection, Lane, LaneMemory, LaneOptions, Manner, OpeningLane};
+pub(crate) use lane::{Arrival, ConnectOverrides, Connection, Lane, LaneMemory, LaneOptions, OpeningLane};
 pub(crate) use pulse::Patience;

@@ -1,37 +1,40 @@
-//! Whether the two ends of a lane still hear each other, by the time that is passed in.
+//! Heartbeat and silence of one lane, computed from times that are passed in.
 //!
-//! Each end that has said nothing for a while says that it lives, so that silence means something: the peer's process
-//! is dead, stopped or cut off. Acknowledgements of the peer's device do not count, since it answers for a process that
-//! is stopped, too. What is done about it is the lane's.
+//! Each end that has sent nothing for a while sends a heartbeat, so that silence has a meaning: the peer's process is
+//! dead, stopped or cut off. Acknowledgements do not count as a sign of life, because a NIC acknowledges for a process
+//! that is stopped, too. Sending the heartbeat and ending the lane are the lane's tasks.
 
 use std::time::{Duration, Instant};
 
-/// How long silence is borne.
+/// The limits on a peer's silence.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Patience {
-    /// How long a peer that is waited for may be silent.
+    /// The longest silence of a peer that an operation waits for.
     pub(crate) peer_timeout: Duration,
-    /// The same when who waits is about to give up, so that the right one is named: long enough to wait for a core.
+    /// The longest silence shortly before the waiting operation's deadline, so that the operation ends with the name of
+    /// the silent peer. Long enough for a living process to get a core.
     pub(crate) hasty: Duration,
-    /// How long before that this begins: word of it has to go around.
+    /// The time before the deadline at which `hasty` applies: the other ranks must still hear of the loss by then.
     pub(crate) notice: Duration,
 }
 
-/// See the module.
+/// The state of one lane's heartbeat: the last signs of life in both directions, and the operations that wait.
 #[derive(Debug, Clone)]
 pub(crate) struct Pulse {
-    /// When something came from the peer's process last.
+    /// The last time at which something came from the peer's process.
     heard: Instant,
-    /// When something was sent last that the peer's process hears.
+    /// The last time at which something was sent that reaches the peer's process.
     said: Instant,
-    /// Since when somebody waits for the peer.
+    /// The time since which an operation waits for the peer. Silence from before it does not count.
     watched: Instant,
+    /// Operations that wait for the peer.
     watchers: u32,
-    /// When they give up at the latest.
+    /// The deadline of the waiting operations.
     until: Option<Instant>,
-    /// Whether the peer has a thread that says so whatever its callers do. Others may be silent as long as they like.
+    /// Whether the peer's engine has a thread, which sends heartbeats whatever its callers do. Without a thread,
+    /// silence means nothing and never becomes a failure.
     peer_beats: bool,
-    /// When this side listened again after it had not, and for how long it had not.
+    /// The end of the last gap in which this side did not listen, and the length of the gap.
     away: Option<(Instant, Duration)>,
 }
 
@@ -40,7 +43,7 @@ impl Pulse {
         Self { heard: now, said: now, watched: now, watchers: 0, until: None, peer_beats, away: None }
     }
 
-    /// The peer's process has said something.
+    /// Notes a sign of life of the peer's process.
     pub(crate) fn heard(&mut self, now: Instant) {
         self.heard = self.heard.max(now);
     }
@@ -49,25 +52,25 @@ impl Pulse {
         self.heard
     }
 
-    /// This side did not listen for as long as `gap`, and does so again: the peer has its time from now on.
+    /// Notes that this side did not listen for `gap` and listens again. The peer's timeout starts anew.
     pub(crate) fn back(&mut self, now: Instant, gap: Duration) {
         self.heard(now);
         self.away = Some((now, gap));
     }
 
-    /// How long this side did not listen, unless the peer has gone on with it since: it was heard more than a beat later,
-    /// and so not by what it had said meanwhile.
+    /// The length of the last gap in which this side did not listen, unless the peer was heard more than one heartbeat
+    /// after it. Only such a message shows that the peer goes on: an earlier one may have been sent during the gap.
     pub(crate) fn away(&self, beat: Duration) -> Option<Duration> {
         let (back, gap) = self.away?;
         back.checked_add(beat).is_none_or(|long_after| self.heard <= long_after).then_some(gap)
     }
 
-    /// Something was sent that the peer's process will hear.
+    /// Notes that something was sent that reaches the peer's process.
     pub(crate) fn said(&mut self, now: Instant) {
         self.said = self.said.max(now);
     }
 
-    /// An operation waits for the peer: from now on it has to be heard.
+    /// Notes that an operation waits for the peer; from now on the peer's silence counts.
     pub(crate) fn watch(&mut self, now: Instant) {
         if self.watchers == 0 {
             self.watched = now;
@@ -75,23 +78,26 @@ impl Pulse {
         self.watchers += 1;
     }
 
-    /// An operation waits no more.
+    /// Notes that an operation has stopped waiting.
     pub(crate) fn unwatch(&mut self) {
         self.watchers = self.watchers.saturating_sub(1);
         self.until = None;
     }
 
-    /// Who waits gives up then, however long peers may be silent.
+    /// Sets the deadline of the waiting operation.
     pub(crate) fn give_up_at(&mut self, until: Instant) {
         self.until = Some(until);
     }
 
-    /// When to say that this end lives, with a beat `every` so long.
+    /// The time of the next heartbeat, if one is sent `every` so long after the last message.
     pub(crate) fn beat_at(&self, every: Duration) -> Option<Instant> {
         self.said.checked_add(every)
     }
 
-    /// When the peer's silence becomes a failure; never while nobody waits for it.
+    /// The time at which the peer's silence becomes a failure; `None` while no operation waits for it.
+    ///
+    /// That is `peer_timeout` after the last sign of life. If the operation's deadline comes before, it is `notice`
+    /// before the deadline, but at least `hasty` after the last sign of life.
     pub(crate) fn lost_at(&self, patience: Patience) -> Option<Instant> {
         if self.watchers == 0 || !self.peer_beats {
             return None;
@@ -104,7 +110,7 @@ impl Pulse {
         silent_since.checked_add(peer_timeout).into_iter().chain(late).min()
     }
 
-    /// For how long nothing was heard.
+    /// The time since the last sign of life.
     pub(crate) fn silence(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.heard)
     }

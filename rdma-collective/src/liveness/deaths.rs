@@ -1,4 +1,7 @@
-//! One descriptor for all that an engine sleeps for: its completion channel, and what tells that peers' processes end.
+//! The epoll descriptor by which an engine sleeps: its completion channel, and the watches on its peers' processes.
+//!
+//! A process of this host is watched by its pidfd, one of another host by a TCP connection that it holds: the kernel
+//! closes both when the process ends, by a crash included.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,33 +10,34 @@ use std::time::{Duration, Instant};
 use rustix::event::{Timespec, epoll};
 use rustix::io::{Errno, Result};
 
-/// How often is looked while nobody sleeps: a system call each.
+/// The interval between two looks while nobody sleeps; each look is a system call in the driving loop.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// Deaths taken with one look; others come with the next.
+/// Deaths taken with one look; the next look takes the others.
 const BATCH: usize = 16;
-/// What the completion channel is known by.
+/// The key of the completion channel; keys of lanes never reach it.
 const CHANNEL: u64 = u64::MAX;
 
-/// What tells that a process has ended.
+/// The evidence by which the end of a process is known.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Sign {
-    /// The kernel, of a process of this host by its number.
+    /// The pidfd of a process of this host, with its number.
     Process(u32),
-    /// The end of a connection that it holds and says nothing over.
+    /// The end of a connection that the process holds, and over which nothing is sent.
     Connection,
 }
 
-/// Processes by keys that their users choose.
+/// The watched processes, by keys that the engine chooses (one for each lane).
 #[derive(Debug)]
 pub(crate) struct Deaths {
     epoll: OwnedFd,
-    /// By what they are known, too, for those who are told.
+    /// The evidence and the descriptor of each process, by key.
     processes: HashMap<u64, (Sign, OwnedFd)>,
+    /// The time of the last look.
     looked: Option<Instant>,
 }
 
 impl Deaths {
-    /// None yet; the descriptor is readable when `channel` is.
+    /// Makes the descriptor, which is readable when `channel` is; no process is watched yet.
     pub(crate) fn new(channel: BorrowedFd<'_>) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, channel, epoll::EventData::new_u64(CHANNEL), epoll::EventFlags::IN)?;
@@ -47,42 +51,42 @@ impl Deaths {
             Sign::Connection => epoll::EventFlags::RDHUP,
         };
         let added = epoll::add(&self.epoll, &process, epoll::EventData::new_u64(key), flags);
-        // The peer watches the other end: a connection is held though this one cannot be watched.
+        // A connection is kept though it cannot be watched, because the peer may watch its other end.
         if added.is_ok() || sign == Sign::Connection {
             self.processes.insert(key, (sign, process));
         }
         added
     }
 
-    /// Holds a connection that the peer may watch, until it is [forgotten](Self::forget), and does not watch it.
+    /// Keeps a connection open that the peer may watch, until it is [forgotten](Self::forget). It is not watched here.
     pub(crate) fn hold(&mut self, key: u64, connection: OwnedFd) {
         self.processes.insert(key, (Sign::Connection, connection));
     }
 
-    /// Whether it is watched, or held.
+    /// Whether the process is watched, or its connection is held.
     pub(crate) fn is_watched(&self, key: u64) -> bool {
         self.processes.contains_key(&key)
     }
 
-    /// Watches it no more.
+    /// Ends the watch, and closes the descriptor.
     pub(crate) fn forget(&mut self, key: u64) {
         let _ = self.take(key);
     }
 
     fn take(&mut self, key: u64) -> Option<Sign> {
         let (sign, process) = self.processes.remove(&key)?;
-        // A copy that a forked child holds would keep it watched.
+        // Removed by name: closing the descriptor is not enough while a forked child holds a copy of it.
         let _ = epoll::delete(&self.epoll, &process);
         Some(sign)
     }
 
-    /// The next [`look`](Self::look) is not too soon, whenever it is.
+    /// Makes the next [`look`](Self::look) look whenever it comes: a sleeper has woken, perhaps by a death.
     pub(crate) fn look_next(&mut self) {
         self.looked = None;
     }
 
-    /// Tells `died` the keys and signs of processes that have died, in the order of their deaths, each once. It does nothing too
-    /// soon after the last time.
+    /// Calls `died` with the key and the sign of each process that has died, in the order of the deaths, each once.
+    /// Does nothing within 10 ms after the last look.
     pub(crate) fn look(&mut self, now: Instant, mut died: impl FnMut(u64, Sign)) {
         let soon = |looked: Instant| now.saturating_duration_since(looked) < LOOK_EVERY;
         if self.processes.is_empty() || self.looked.is_some_and(soon) {
@@ -94,7 +98,7 @@ impl Deaths {
         let count = match epoll::wait(&self.epoll, &mut events[..], Some(&Timespec::default())) {
             Ok(count) => count,
             Err(Errno::INTR) => 0,
-            Err(error) => return tracing::debug!(%error, "deaths of peers are not told this time"),
+            Err(error) => return tracing::debug!(%error, "cannot look for deaths of peers this time"),
         };
         for event in &events[..count.min(BATCH)] {
             let key = event.data.u64();

@@ -1,7 +1,7 @@
-//! Processes of the same host, whose end the kernel tells at once.
+//! Detection of dead processes by the kernel: names of processes, and descriptors that tell when they end.
 //!
-//! What goes over lanes (signs of life, and their absence) is `link`'s; what a death means for whoever waits is the
-//! engine's.
+//! A death is known at once, without a timeout. Heartbeats over lanes, and silence, are `link`'s (they also find a
+//! process that is stopped or cut off); what a death means for the operations that wait is the engine's.
 
 mod deaths;
 mod process;

@@ -1,4 +1,4 @@
-//! A process by a name that no other has, and a descriptor that tells when it ends.
+//! The name of a process that no other process has, and the descriptor that tells when it ends.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
@@ -8,33 +8,34 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
 
-/// A process: a number alone would be another's on another host, in another container, or later.
+/// The name of a process. The pid alone is not enough: another host, another container, or a later process may have
+/// the same.
 ///
-/// One of which something is not known, as without `/proc`, is nobody: it is all 0.
+/// All fields are 0 if one of them cannot be found out (without `/proc`, for example). Such a name matches nobody.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Process {
     /// The running kernel's `boot_id`.
     pub(crate) boot: [u8; 16],
     /// Inode of the namespace that `pid` counts in.
     pub(crate) pid_namespace: u64,
-    /// When it started, in the kernel's ticks since boot.
+    /// The start time, in the kernel's ticks since boot. It tells the process from a later one with the same pid.
     pub(crate) start: u64,
     pub(crate) pid: u32,
 }
 
-/// What is known of a process that somebody named.
+/// The outcome of an attempt to watch a process.
 #[derive(Debug)]
 pub(crate) enum Watch {
-    /// It runs; the descriptor becomes readable when it ends.
+    /// The process runs; the descriptor (a pidfd) becomes readable when it ends.
     Runs(OwnedFd),
-    /// It has ended.
+    /// The process has ended.
     Ended,
-    /// It is this process, or one of which the kernel here tells nothing.
+    /// The process cannot be watched: it is this one, or on another host, or in another pid namespace.
     Unseen,
 }
 
 impl Process {
-    /// This process.
+    /// The name of this process; all 0 if it cannot be found out.
     pub(crate) fn own() -> Self {
         Self::find_own().unwrap_or_default()
     }
@@ -48,7 +49,7 @@ impl Process {
         Some(Self { boot, pid_namespace, start: start_of(pid)?, pid })
     }
 
-    /// Another process of this host and namespace.
+    /// The name of another process of this host and pid namespace.
     #[cfg(test)]
     pub(crate) fn of(pid: u32) -> Self {
         Self { pid, start: start_of(pid).expect("it runs"), ..Self::own() }
@@ -66,13 +67,13 @@ impl Process {
         Ok(Self { boot, pid_namespace, start, pid: reader.u32()? })
     }
 
-    /// Whether it is on another host than `own`, or behind a wall of which the kernel tells nothing.
+    /// Whether the kernel here cannot watch the process: it is on another host than `own`, or in another pid namespace.
     pub(crate) fn is_elsewhere(&self, own: &Self) -> bool {
         let nobody = Self::default();
         *self == nobody || *own == nobody || (self.boot, self.pid_namespace) != (own.boot, own.pid_namespace)
     }
 
-    /// Looks it up.
+    /// Opens a descriptor that tells when the process ends.
     pub(crate) fn watch(&self) -> Watch {
         let own = Self::own();
         let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
@@ -84,21 +85,23 @@ impl Process {
             return Watch::Unseen;
         }
         match pidfd_open(pid, PidfdFlags::empty()) {
-            // Asked after the descriptor is open: the number may have been given to another before, not since.
+            // The start time is compared after the descriptor is open, not before: the kernel may have given the pid to
+            // another process until then, and cannot while the descriptor holds it.
             Ok(descriptor) if start_of(self.pid) == Some(self.start) => Watch::Runs(descriptor),
             Ok(_) | Err(Errno::SRCH) => Watch::Ended,
-            // A kernel or a sandbox that does not offer it, or no descriptor left.
+            // The kernel or a sandbox refuses pidfds, or no descriptor is left.
             Err(error) => {
-                tracing::debug!(pid = self.pid, %error, "the end of a peer's process will not be told");
+                tracing::debug!(pid = self.pid, %error, "cannot watch the process of a peer: its death will show as silence only");
                 Watch::Unseen
             }
         }
     }
 }
 
-/// When a process started; `None` when there is none of that number.
+/// The start time of a process, in ticks since boot; `None` if no process has that pid.
 fn start_of(pid: u32) -> Option<u64> {
-    // Its name is in brackets and may contain any character; the 20th number behind it counts from boot.
+    // The process's name is in brackets and may contain any character, brackets too: split at the last one. The 20th
+    // field behind it is the start time (proc(5), `starttime`).
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, behind) = stat.rsplit_once(')')?;
     behind.split_whitespace().nth(19)?.parse().ok()

@@ -1,5 +1,5 @@
-//! Sample of the cases of an exhaustive test: all of them in a soak (`SOAK=full`, which `cargo xtask soak exhaustive` sets),
-//! every few otherwise, because all of them together take minutes.
+//! Sample of the cases of an exhaustive test: all in a soak (`SOAK=full`, set by `cargo xtask soak exhaustive`), a few
+//! otherwise, because all of them together take minutes.
 
 /// Counts the cases of one test.
 pub(crate) struct Sample {
@@ -8,8 +8,8 @@ pub(crate) struct Sample {
 }
 
 impl Sample {
-    /// One case of `step`, or all in a soak. A `step` that has no factor in common with the lengths of the test's loops
-    /// has each value of each loop come up.
+    /// Picks one case in `step`, or all in a soak. Choose a `step` without a factor in common with the lengths of the
+    /// test's loops, so that each value of each loop comes up.
     pub(crate) fn one_of(step: usize) -> Self {
         let is_soak = std::env::var("SOAK").is_ok_and(|soak| soak == "full");
         Self { step: if is_soak { 1 } else { step }, seen: 0 }

@@ -1,4 +1,4 @@
-//! Ways that operations may take: all are right, whichever are asked for, and ranks that ask for others are told.
+//! Algorithms and protocols: each gives right results, and ranks that allow different ones get an error.
 
 use rdma_collective::collective::CollectiveError;
 use rdma_collective::collective::CommunicatorError;
@@ -14,7 +14,7 @@ fn input(rank: u32, count: usize) -> Vec<u32> {
     (0..count as u32).map(|index| index.wrapping_mul(0x9e37_79b9) ^ rank).collect()
 }
 
-/// On slices and on tensors.
+/// Runs the operations on slices and on tensors.
 fn all_right(comm: &mut Communicator, count: usize) -> bool {
     let (rank, ranks, root) = (comm.rank(), comm.size(), comm.size() - 1);
     let mut sum = vec![0_u32; count];
@@ -93,7 +93,7 @@ fn ranks_that_ask_for_other_ways_are_told_when_they_meet() {
     }
 }
 
-/// All-to-all, which has ways of its own.
+/// All-to-all, which has algorithms of its own.
 fn is_right_all_to_all(comm: &mut Communicator, count: usize) -> bool {
     let (rank, ranks) = (comm.rank(), comm.size());
     let own = input(rank, count * ranks as usize);
@@ -123,7 +123,7 @@ fn all_to_all_is_right_by_others_and_in_pairs_whatever_its_length() {
     }
 }
 
-/// Only where an operation has made links to all ranks is there one to the next.
+/// A rank can send to any other only after an operation has made links to all ranks.
 fn is_linked(comm: &mut Communicator) -> bool {
     let (next, mut got) = ((comm.rank() + 1) % comm.size(), [0_u8]);
     let previous = (comm.rank() + comm.size() - 1) % comm.size();
@@ -172,7 +172,7 @@ fn all_to_all_makes_no_links_unless_pieces_may_not_be_taken_and_links_may() {
     }
 }
 
-/// A table that has another way for each size, of which some cannot be taken.
+/// A tuning table with another algorithm for each size; some of them are impossible here.
 pub const MIXED: &str = "rdma-collective tuning 1
 all-reduce 2- mapped 2K direct,flat
 all-reduce 2- mapped 8K tree,direct

@@ -1,4 +1,4 @@
-//! All-reduce over the software device: against an oracle, and against ranks that do not do as they should.
+//! All-reduce over the software device: compared with an oracle, and with ranks that fail or misbehave.
 
 use std::time::{Duration, Instant};
 
@@ -139,7 +139,7 @@ fn a_rank_knows_its_neighbours_and_what_all_ranks_said() {
 fn a_rank_that_never_comes_is_named_at_the_deadline_and_the_communicator_ends() {
     let outcomes = each_communicator(3, Wire::Local, CommunicatorOptions::default(), |mut comm| {
         if comm.rank() == 2 {
-            // Alive, and late for ever.
+            // This rank stays alive and never calls.
             std::thread::sleep(Duration::from_millis(1500));
             return None;
         }
@@ -148,7 +148,7 @@ fn a_rank_that_never_comes_is_named_at_the_deadline_and_the_communicator_ends() 
         let error = comm
             .all_reduce(&mut data, ReduceOp::Sum, Deadline::after(Duration::from_millis(500)))
             .unwrap_err();
-        // The others begin when the system lets them, and may be told of it sooner.
+        // The scheduler decides when the other ranks begin, so they may hear of the failure before.
         let own = matches!(error, CollectiveError::DeadlineExceeded { .. });
         assert!(!own || started.elapsed() >= Duration::from_millis(499), "{error}");
         let again = comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap_err();
@@ -164,7 +164,7 @@ fn a_rank_that_never_comes_is_named_at_the_deadline_and_the_communicator_ends() 
     }
 }
 
-/// Devices that give up within some tens of milliseconds, each with a plan of what shall go wrong.
+/// Devices that give up within some tens of milliseconds, each with a fault plan.
 fn faulty(
     wire: Wire,
     faults: impl Fn(u32) -> FaultPlan + Send + Sync + 'static,
@@ -190,7 +190,7 @@ fn assert_named(wire: Wire, end: impl Fn(Communicator, &FaultPlan) + Send + Sync
     let (options, device) = faulty(wire, move |rank| plans[rank as usize].clone());
     let patient = Some(RetryOptions { ack_timeout: AckTimeout::new(20), ..RetryOptions::default() });
     let options = move |rank| match rank {
-        // Cut off, it would find a neighbour lost, and be the first to say so.
+        // A rank that is cut off would find its neighbour lost, and report that first.
         2 => EngineOptions { retry: patient.clone(), ..options.clone() },
         _ => options.clone(),
     };
@@ -255,13 +255,13 @@ fn lost_late_and_reordered_messages_change_nothing() {
 
 #[test]
 fn a_byte_that_is_flipped_on_its_way_is_in_the_result() {
-    // The tenth payload that rank 1 gets is in the middle of the data, though some of them are words of the protocol.
+    // The tenth payload that rank 1 receives is in the middle of the data, although some payloads are control messages.
     let plan = |rank| match rank {
         1 => FaultPlan::seeded(1).with(Rule::new(Fault::Corrupt).nth(10)),
         _ => FaultPlan::seeded(0),
     };
     let (_, device) = faulty(Wire::Tcp, plan);
-    // Nobody says meanwhile that it waits or lives, however slow the machine is.
+    // No rank sends a wait report or a heartbeat meanwhile, however slow the machine is.
     let (heartbeat, peer_timeout) = (Duration::from_secs(30), Duration::from_secs(60));
     let options = EngineOptions { heartbeat, peer_timeout, ..EngineOptions::default() };
     let right = each_rank_on(2, options, device, |mut rank| {

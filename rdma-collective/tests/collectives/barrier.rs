@@ -1,4 +1,4 @@
-//! Barriers: nobody returns before all have come, over whatever wire.
+//! Barriers: no rank returns before all have called, over any wire.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
@@ -71,7 +71,7 @@ fn a_rank_that_calls_something_else_is_an_error_that_quotes_it() {
     for wire in [Wire::Mapped, Wire::Tcp] {
         for other in others {
             let errors = each_communicator(2, wire, CommunicatorOptions::default(), move |mut comm| {
-                // Where there is nothing to reduce, a rank hears of it in the next call.
+                // Without a reduction, a rank hears of the failure only in its next call.
                 let mut call = || if comm.rank() == 1 { other(&mut comm) } else { comm.barrier(long()) };
                 call().and_then(|()| call()).unwrap_err()
             });

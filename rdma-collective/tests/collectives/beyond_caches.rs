@@ -6,7 +6,7 @@ use rdma_collective::collective::Tensor;
 use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_core::Wire;
 
-/// Bytes that ranks read and write together from which every processor goes around its caches.
+/// Bytes that the ranks read and write together, from which on stores bypass the caches on every processor.
 const BEYOND: usize = 16 << 20;
 
 fn element(rank: u32, index: usize) -> u32 {
@@ -17,7 +17,7 @@ fn input(rank: u32, count: usize) -> Vec<u32> {
     (0..count).map(|index| element(rank, index)).collect()
 }
 
-/// So many elements that what is of `parts` times as many is beyond, and no whole number of lines or pieces.
+/// Element count of one of `parts` parts, which together exceed the caches; not a multiple of a line or a piece.
 fn count(parts: usize) -> usize {
     BEYOND / size_of::<u32>() / parts + 4099
 }

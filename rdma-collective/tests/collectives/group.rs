@@ -1,4 +1,4 @@
-//! Groups of sends and receives, alone and among all that ranks do.
+//! Groups of sends and receives, alone and between other operations.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ impl Message {
     }
 }
 
-/// Sends and receives all of them in a group, as far as they are this rank's; whether what came is what was sent.
+/// Sends and receives this rank's messages in one group; returns whether the received bytes are those sent.
 fn exchange(comm: &mut Communicator, messages: &[Message], sends_first: bool) -> bool {
     let own = comm.rank();
     let sent: Vec<_> =
@@ -103,7 +103,7 @@ fn a_group_that_cannot_be_sends_nothing() {
 /// Steps of the ranks, one after the other.
 #[derive(Debug, Clone)]
 enum Step {
-    /// By one send and one receive, and by tensors if it is owned.
+    /// A single send and a single receive; on tensors if `owned`.
     One(Message, bool),
     Group(Vec<Message>),
     AllReduce(usize),

@@ -1,5 +1,5 @@
-//! Ranks of several hosts, which are names here: what is of one is mapped, what is not goes over TCP, and all-reduce
-//! goes inside hosts first.
+//! Ranks of several hosts, which only their names tell apart here. Ranks of one host share memory, others use TCP,
+//! and a hierarchical all-reduce reduces inside the hosts first.
 
 use std::thread;
 use std::time::Duration;
@@ -35,7 +35,8 @@ fn input(rank: u32, count: usize) -> Vec<u32> {
     (0..count as u32).map(|index| index.wrapping_mul(0x9e37_79b9) ^ rank).collect()
 }
 
-/// On slices, in place and out of place, and on tensors; floats are but alike on all ranks, whose bits are given back.
+/// Reduces slices, in place and out of place, and tensors. Returns the bits of the floats, which only have to be
+/// alike on all ranks.
 fn is_right(comm: &mut Communicator, count: usize) -> (bool, Vec<u32>) {
     let (rank, ranks) = (comm.rank(), comm.size());
     let mut sum = vec![0_u32; count];
@@ -52,7 +53,7 @@ fn is_right(comm: &mut Communicator, count: usize) -> (bool, Vec<u32>) {
     let mut tensor: Tensor<u32> = comm.alloc(count).unwrap();
     tensor.copy_from_slice(&own);
     let pending = comm.start_all_reduce(tensor, ReduceOp::Sum, long()).unwrap();
-    // Another one waits behind it.
+    // Another operation waits behind this one.
     let mut ones = vec![1.0_f64; count];
     comm.all_reduce(&mut ones, ReduceOp::Avg, long()).unwrap();
     right &= ones.iter().all(|one| *one == 1.0);
@@ -106,7 +107,7 @@ fn it_is_taken_where_it_is_asked_for_and_ranks_are_together_on_several_hosts() {
     }
 }
 
-/// Whether it has made links to all ranks, by which any two send to each other.
+/// Whether the communicator has links to all ranks, so that any two can send to each other.
 fn is_linked_by_an_all_reduce(comm: &mut Communicator, bytes: usize) -> bool {
     let mut data = vec![comm.rank() as u8; bytes];
     comm.all_reduce(&mut data, ReduceOp::Max, long()).unwrap();
@@ -212,7 +213,7 @@ proptest! {
     fn any_hosts_counts_and_slots_give_what_they_must(
         hosts in prop::collection::vec(0_u32..4, 1..=8),
         slots in 1_u16..9,
-        // So many messages at most that a slow machine sends them in time.
+        // The count is small enough for a slow machine to send them in time.
         (slot_bytes, count) in prop::sample::select(vec![64_usize, 4096, 60_000])
             .prop_flat_map(|bytes| (Just(bytes), 0..40_000.min(bytes * 50))),
     ) {

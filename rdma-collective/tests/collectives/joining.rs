@@ -1,5 +1,4 @@
-//! Ranks that do not belong together, or not yet: each test has one of the ways, asserts the error that both sides
-//! get, and that they meet when it is mended.
+//! Ranks that cannot join: each test has one cause, asserts the error on both sides, and joins once the cause is gone.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -114,7 +113,7 @@ fn ranks_with_devices_on_different_wires_are_told_so() {
         comm.close(long()).unwrap();
         error.to_string()
     });
-    // The one that does not reach the other says why, and the other says it after it.
+    // The rank that cannot connect gives the reason, and the other repeats it.
     assert!(errors[1].contains("wire"), "{}", errors[1]);
     assert_eq!(errors[0], format!("rank 1 could not be set up: {}; mend it there", errors[1]));
 }
@@ -156,7 +155,7 @@ fn ranks_that_sum_different_types_or_counts_are_both_told_and_name_each_other() 
     for errors in errors {
         for error in errors {
             let text = error.to_string();
-            // The one that finds it out tells the other.
+            // The rank that finds the difference tells the other.
             let known = matches!(
                 error,
                 CollectiveError::Mismatch { .. }

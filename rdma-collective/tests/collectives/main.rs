@@ -1,6 +1,7 @@
-//! Communicators and their collectives between ranks in one process, by what is asked of them. One executable, since
-//! linking each part by itself takes longer than it runs; what counts what its process has, or measures times, has one
-//! of its own.
+//! Communicators and their collectives between ranks in one process.
+//!
+//! One executable for all, because linking each part by itself takes longer than running it. Tests that count the
+//! resources of their process, or measure time, are executables of their own.
 
 #[path = "../common/mod.rs"]
 mod common;
@@ -9,22 +10,22 @@ mod world;
 
 mod algorithms;
 mod all_reduce;
-mod apart;
 mod barrier;
 mod beyond_caches;
-mod direct;
-mod flat;
-mod givers;
+mod deferred;
+mod eager;
 mod group;
 mod hosts;
 mod joining;
-mod mesh;
+mod links;
 mod mismatch;
 mod numerics;
 mod pending;
-mod pieces;
-mod points;
+mod pipeline;
 mod queued;
+mod send_only;
+mod send_recv;
 mod setup;
 mod split;
 mod uneven;
+mod zero_copy;

@@ -1,4 +1,4 @@
-//! Ranks that do not call the same: every rank has an error, and no error names an innocent one.
+//! Ranks that call different operations: every rank gets an error, and no error names an innocent rank.
 
 use crate::common::long;
 use crate::world::each_communicator;
@@ -88,7 +88,7 @@ fn other_types_and_reductions_are_an_error_that_quotes_both() {
         let usual = Called { count, ..CALLED };
         for ranks in [2, 4] {
             assert_mismatch(ranks, [Called { data_type: DataType::F16, ..usual }], [usual]);
-            // As long in bytes.
+            // An equal number of bytes.
             assert_mismatch(ranks, [Called { data_type: DataType::I32, ..usual }], [usual]);
             assert_mismatch(ranks, [Called { op: ReduceOp::Max, ..usual }], [usual]);
         }
@@ -102,7 +102,7 @@ fn another_order_of_calls_is_an_error_on_all() {
     for ranks in [2, 4] {
         for first in [large, alike] {
             assert_mismatch(ranks, [small, first], [first, small]);
-            // Not at once.
+            // The mismatch follows a call in which both agree.
             assert_mismatch(ranks, [CALLED, small, first], [CALLED, first, small]);
         }
     }

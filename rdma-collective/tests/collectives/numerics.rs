@@ -109,7 +109,7 @@ impl Call {
     }
 }
 
-/// In memory that is sent without a copy.
+/// Runs the calls on memory that is sent without a copy.
 fn registered<T: Element>(comm: &mut Communicator, input: &[u8], op: ReduceOp) -> Vec<u8> {
     let mut tensor = comm.alloc::<T>(input.len() / size_of::<T>()).unwrap();
     T::as_bytes_mut(&mut tensor).copy_from_slice(input);
@@ -150,7 +150,7 @@ fn every_type_and_operation_is_the_oracles_on_1_to_8_ranks() {
                     calls.push(Call { count: 500 + seed as usize % 7, data_type, op, seed });
                 }
             }
-            // As short messages to all, and around the ring.
+            // Lengths for the eager protocol, and for the ring.
             let usual = CommunicatorOptions { reproducible, ..CommunicatorOptions::default() };
             check(ranks, Wire::Local, usual.clone(), calls.clone());
             let options = CommunicatorOptions { slots: 4, slot_bytes: 256, chunk_bytes_min: 64, ..usual };

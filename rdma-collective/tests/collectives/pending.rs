@@ -148,7 +148,7 @@ fn a_runtime_that_stalls_for_seconds_loses_nothing_and_holds_nobody_up() {
         let own = tensor(&comm, 400_000);
         let mut pending = start(&mut comm, own);
         if comm.rank() == 1 {
-            // A runtime that stalls: it polls nothing for longer than a peer may be silent.
+            // A runtime that stalls: it polls nothing for longer than the peer timeout.
             thread::sleep(Duration::from_secs(5));
         }
         let begin = Instant::now();

@@ -1,4 +1,4 @@
-//! Deadlines of operations: each holds by itself, and who has missed it is told.
+//! Deadlines of queued operations: each holds for itself, and the error names the late rank.
 
 use std::thread;
 use std::time::Duration;
@@ -111,11 +111,11 @@ fn culprit(error: &CollectiveError) -> Option<u32> {
 fn a_rank_that_is_late_is_named_by_all_though_they_wait_for_each_other() {
     for (count, wire) in [(3, Wire::Local), (5000, Wire::Mapped), (1 << 20, Wire::Tcp)] {
         let errors = each_communicator(4, wire, CommunicatorOptions::default(), move |mut comm| {
-            // The engine of the one that is late says that it lives.
+            // The late rank's engine still sends heartbeats.
             if comm.rank() == 2 {
                 return comm.failure(long()).unwrap();
             }
-            // The first that gives up waits for one that waits.
+            // The first rank that gives up waits for a rank that itself waits.
             let deadline = Deadline::after(Duration::from_secs(if comm.rank() == 0 { 1 } else { 30 }));
             comm.all_reduce(&mut vec![1.0_f32; count], ReduceOp::Sum, deadline).unwrap_err()
         });

@@ -1,4 +1,4 @@
-//! Ranks that are lost while a communicator is made: whoever waits for them ends soon, and names them.
+//! Ranks that are lost while a communicator is made: the others fail soon, and name them.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! Communicators of some of the ranks of one.
+//! Splitting a communicator.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;

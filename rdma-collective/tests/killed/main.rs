@@ -36,7 +36,7 @@ enum Phase {
 
 /// How errors speak of it, and of its cause.
 const ERRORS: [&str; 3] = ["was lost before it was connected", "is lost in request", "the link to"];
-const CAUSES: [&str; 2] = ["has ended; see what it said last", "the peer has closed it"];
+const CAUSES: [&str; 2] = ["has ended; see the end of its log", "the peer has closed the lane"];
 
 const PHASES: [Phase; 5] = [Phase::Connect, Phase::Copy, Phase::Wait, Phase::Close, Phase::CloseBoth];
 

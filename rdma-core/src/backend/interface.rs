@@ -194,7 +194,7 @@ pub(crate) trait RawWorker: Send {
 
     /// Creates a reliable-connection queue pair in RESET.
     ///
-    /// Its queues are at least as deep as `options` asks, and hold [`SENTINELS`] more receives unless the device
+    /// The queues are at least as deep as `options` asks, and hold [`SENTINELS`] more receives unless the device
     /// cannot.
     fn create_qp(
         &mut self,

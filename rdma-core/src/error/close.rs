@@ -4,7 +4,7 @@ use std::io;
 
 /// A device refused to release an object; the object still exists.
 ///
-/// Its source is a [`Quarantine`](super::Quarantine) when a stopped peer still accesses the memory.
+/// The source is a [`Quarantine`](super::Quarantine) when a stopped peer still accesses the memory.
 #[derive(Debug, thiserror::Error)]
 #[error("{verb} failed: {source}; the object still exists: close what depends on it, then close it again")]
 pub struct CloseError {

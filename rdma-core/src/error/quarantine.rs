@@ -11,7 +11,7 @@ use crate::memory::Irreplaceable;
 /// This error says that they could not be replaced. The memory is kept: reusing it would let the late write
 /// corrupt other data.
 ///
-/// It is the source of the [`io::Error`] in a [`CloseError`] or a [`FenceError`](super::FenceError). Memory
+/// This error is the source of the [`io::Error`] in a [`CloseError`] or a [`FenceError`](super::FenceError). Memory
 /// that was dropped in this state is counted by [`quarantined`](crate::quarantined).
 #[derive(Debug, thiserror::Error)]
 #[error(

@@ -47,7 +47,7 @@ extern "C" fn enter_child() {
 
 /// Returns whether this process was forked from one that watched.
 ///
-/// Its device state is then a copy of the parent's: rings that the parent's peers write, and perhaps a lock
+/// The child's device state is a copy of the parent's: rings that the parent's peers write, and perhaps a lock
 /// whose owning thread does not exist here. So nothing of it may be touched.
 #[inline]
 pub(crate) fn is_child() -> bool {

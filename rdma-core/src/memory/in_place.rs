@@ -55,7 +55,7 @@ use crate::Access;
 /// - end soon, not unwind, and call nothing of this crate, because a run on a `PeerSlice` holds the lock of
 ///   all software devices of the process.
 ///
-/// It may run again on bytes that it ran on before, because the peer replaced pages meanwhile. Running twice
+/// The work may run again on bytes that it ran on before, because the peer replaced pages meanwhile. Running twice
 /// must give the same bytes as running once.
 pub unsafe trait InPlace {
     /// Rights that the peer must grant: `REMOTE_READ`, `REMOTE_WRITE` or both. Anything else does not

@@ -122,7 +122,7 @@ impl Memory {
     ///   [`LocalBuf`](crate::LocalBuf) derefs to.
     #[must_use]
     pub unsafe fn from_raw_parts(data: NonNull<u8>, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
-        // SAFETY: the caller promises what `Foreign::from_raw_parts` requires, since both have the same
+        // SAFETY: the caller promises what `Foreign::from_raw_parts` requires, since both have one
         // contract.
         Self(Mapping::Foreign(unsafe { Foreign::from_raw_parts(data, len, keep) }))
     }
@@ -192,7 +192,7 @@ impl Memory {
     #[must_use]
     pub unsafe fn share_in_place(mut self) -> Self {
         if let Mapping::Foreign(memory) = &mut self.0 {
-            // SAFETY: the caller promises what `allow` requires, since both have the same contract.
+            // SAFETY: the caller promises what `allow` requires, since both have one contract.
             unsafe { memory.allow() };
         }
         self

@@ -6,7 +6,7 @@ use crate::CompletionStatus;
 
 /// The identifier of one posted work request, unique as long as its worker lives.
 ///
-/// It encodes the slot of the queue pair, a generation and a sequence number. It is never a pointer, so a
+/// The number encodes the slot of the queue pair, a generation and a sequence number. It is never a pointer, so a
 /// number that a faulty device returns can be checked instead of being followed.
 #[doc(alias = "wr_id")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -21,7 +21,7 @@ use crate::{
 
 /// A completion queue, its queue pairs, and the memory of the requests that are in flight on them.
 ///
-/// One thread at a time uses a worker (`Send`, not `Sync`), so that posting takes no lock. Posting moves a
+/// A single thread at a time uses a worker (`Send`, not `Sync`), so that posting takes no lock. Posting moves a
 /// buffer into the worker; [`poll`](Self::poll) or [`wait`](Self::wait) gives it back. Dropping a worker
 /// destroys its queue pairs and drops the buffers that are still in flight.
 ///

@@ -1,22 +1,22 @@
-//! What clients ask of the store and what it answers, as payloads of frames.
+//! The messages of the store: requests of clients and replies of the server, as payloads of frames.
 
 use super::JobToken;
 use super::frame::Frame;
 use crate::bootstrap::FrameError;
 
-/// Bytes of the longest key, and of the longest name of a gathering.
+/// The longest key and the longest name of a gathering, in bytes.
 pub const KEY_BYTES_MAX: usize = 256;
-/// Bytes of the longest value.
+/// The longest value, in bytes.
 pub const VALUE_BYTES_MAX: usize = 64 * 1024;
-/// Bytes of the values of all ranks in one gathering, with 4 more for each.
+/// The longest gathering, in bytes: the values of all ranks, with 4 more for each.
 pub const GATHERED_BYTES_MAX: usize = 4 << 20;
-/// The longest payload before a client is known: that of [`Hello`].
+/// The longest payload before a client has joined: that of [`Hello`].
 pub(crate) const HELLO_BYTES: usize = 32;
-/// The longest payload of a client that is known.
+/// The longest payload of a client that has joined.
 pub(crate) const REQUEST_BYTES_MAX: usize = 4 + 2 + KEY_BYTES_MAX + VALUE_BYTES_MAX;
 /// The longest payload of a reply.
 pub(crate) const REPLY_BYTES_MAX: usize = 4 + GATHERED_BYTES_MAX;
-/// Ranks that an answer lists before it only counts the others.
+/// Ranks that an answer lists; further ones are only counted.
 const RANKS_LISTED_MAX: usize = 16;
 
 /// The first frame of a connection.
@@ -25,10 +25,11 @@ pub(crate) struct Hello {
     pub(crate) token: JobToken,
     pub(crate) rank: u32,
     pub(crate) world: u32,
-    /// Random, so that a second attempt is told from a second process of the same rank.
+    /// A random number of the process. It tells a second attempt from a second process with the same rank.
     pub(crate) attempt: u64,
 }
 
+/// A request of a client.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
     Hello(Hello),
@@ -37,25 +38,26 @@ pub(crate) enum Request {
     Gather { wait_ms: u32, name: String, value: Vec<u8> },
 }
 
+/// A reply of the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Welcome,
     Done,
     Value(Vec<u8>),
     Gathered(Vec<Vec<u8>>),
-    /// The wait is over. For a key: ranks that have not joined; for a gathering: ranks that have not come.
+    /// The wait is over. The ranks are those that have not joined (for a key), or have not come (for a gathering).
     TimedOut(Ranks),
     Refused(Refusal),
 }
 
-/// Some ranks: how many, and the first of them by number.
+/// A set of ranks: their number, and the lowest of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ranks {
     pub(crate) count: u32,
     pub(crate) first: Vec<u32>,
 }
 
-/// Why the store refuses.
+/// The reason of a refusal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
     OtherVersion { store: u16, client: u16 },
@@ -169,7 +171,8 @@ impl Reply {
             131 => Self::Value(reader.value()?),
             132 => {
                 let count = reader.u32()?;
-                // Not reserved in advance: the count is the peer's word, each value is read.
+                // Nothing is reserved for `count`, which is only the peer's word: memory grows with the bytes that
+                // came.
                 let mut values = Vec::new();
                 for _ in 0..count {
                     let len = reader.u32()?;
@@ -193,7 +196,8 @@ impl Reply {
 }
 
 impl Refusal {
-    /// A code, two numbers and a text, in all versions.
+    /// Writes a code, two numbers and a text. This form is the same in all versions, because a refusal for the version
+    /// must be readable by another one.
     fn encode(&self, payload: &mut Vec<u8>) {
         let (code, first, second, text) = match self {
             Self::OtherVersion { store, client } => (1, u64::from(*store), u64::from(*client), ""),
@@ -228,7 +232,7 @@ impl Refusal {
             8 => Self::Left { rank: narrow(first)? },
             _ => return Err(FrameError::Malformed { what: "reason" }),
         };
-        // What a reason does not use is empty.
+        // Fields that a reason does not use must be empty: encode again, and compare.
         let mut again = Vec::new();
         refusal.encode(&mut again);
         if before.strip_suffix(reader.0) != Some(again.as_slice()) {
@@ -243,7 +247,7 @@ fn put_key(payload: &mut Vec<u8>, key: &str) {
     payload.extend(key.as_bytes());
 }
 
-/// What is left of a payload.
+/// A reader of the fields of a payload.
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
@@ -276,7 +280,7 @@ impl<'a> Reader<'a> {
         String::from_utf8(key).map_err(|_| FrameError::Malformed { what: "key that is not UTF-8" })
     }
 
-    /// All that is left.
+    /// The rest of the payload, as a value.
     fn value(&mut self) -> Result<Vec<u8>, FrameError> {
         if self.0.len() > VALUE_BYTES_MAX {
             return Err(FrameError::Malformed { what: "length of a value" });

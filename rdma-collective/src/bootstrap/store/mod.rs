@@ -1,8 +1,8 @@
-//! What the store knows and decides, without I/O and without a clock of its own.
+//! The state and the decisions of the store, without I/O and without a clock of its own.
 //!
-//! Events come in by `handle_*` and `join`, together with the time; afterwards effects are taken by
-//! [`Store::poll_effect`] until there are none, and [`Store::poll_timeout`] says when to call again at the
-//! latest. A connection has at most one request under way: [`Store::is_waiting`] says when not to read on.
+//! Events come in by `join` and `handle_*`, together with the time. After each event the caller must carry out the
+//! effects from [`Store::poll_effect`] until there are none. [`Store::poll_timeout`] is the latest time for the next
+//! call. A connection has at most one request under way: while [`Store::is_waiting`], the caller must not read on.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::net::SocketAddr;
@@ -12,13 +12,13 @@ use super::JobToken;
 use super::frame::Frame;
 use super::message::{GATHERED_BYTES_MAX, Hello, Ranks, Refusal, Reply, Request};
 
-/// Bytes of all keys and values together.
+/// The limit on all keys and values together, in bytes.
 const STORE_BYTES_MAX: usize = 64 << 20;
 
-/// A connection, as whoever does the I/O calls it.
+/// The number by which the server names a connection.
 pub(super) type ConnectionId = u64;
 
-/// What is to be done outside.
+/// An action that the server must carry out.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Send {
@@ -31,42 +31,46 @@ pub(super) enum Effect {
     },
 }
 
+/// The store of one job.
 #[derive(Debug)]
 pub(super) struct Store {
     token: JobToken,
     world: u32,
-    /// Who joined, once and for all, by rank.
+    /// The ranks that have joined. A rank stays here after it has left, so that it cannot join twice.
     joined: BTreeMap<u32, Joined>,
-    /// The first rank that has left: others may have ended because of it.
+    /// The first rank that has left. Errors name this one, because the others may have ended because of it.
     first_left: Option<u32>,
     /// The rank of each open connection that joined.
     connections: HashMap<ConnectionId, u32>,
     values: HashMap<String, Vec<u8>>,
     value_bytes: usize,
-    /// Those that somebody waits for, by name.
+    /// The gatherings that a rank waits for, by name.
     pub(super) gatherings: HashMap<String, Gathering>,
     waits: BTreeMap<ConnectionId, Wait>,
     effects: VecDeque<Effect>,
 }
 
+/// A gathering that is not complete.
 #[derive(Debug, Default)]
 pub(super) struct Gathering {
-    /// What ranks came with, all of which are waiting.
+    /// The values of the ranks that have come and still wait.
     values: BTreeMap<u32, Vec<u8>>,
-    /// Who came, and waits no more.
+    /// The ranks that had come, and have stopped waiting.
     gave_up: BTreeSet<u32>,
 }
 
+/// A rank that has joined.
 #[derive(Debug)]
 struct Joined {
     attempt: u64,
     from: SocketAddr,
-    /// `None` once it has left.
+    /// The rank's connection; `None` once the rank has left.
     connection: Option<ConnectionId>,
-    /// Whether it has asked for anything, and so knows that it has joined.
+    /// Whether the rank has made a request, and so knows that it has joined.
     confirmed: bool,
 }
 
+/// A request that waits for its answer.
 #[derive(Debug)]
 struct Wait {
     id: u32,
@@ -96,10 +100,10 @@ impl Store {
         }
     }
 
-    /// Lets a connection in, or says why not.
+    /// Lets a connection join as a rank, or returns the reason why not.
     ///
-    /// A rank joins once. Only a process whose connection was lost before it knew may try again; the new attempt
-    /// takes the place of the old one.
+    /// A rank joins once. Only the same process may try again (its attempt number shows it), and only if its connection
+    /// was lost before it knew that it had joined. The new connection then takes the place of the old one.
     pub(super) fn join(
         &mut self,
         connection: ConnectionId,
@@ -144,7 +148,7 @@ impl Store {
             joined.confirmed = true;
         }
         match request {
-            // Joined already: saying so again changes nothing.
+            // The rank has joined already, so another hello changes nothing.
             Request::Hello(_) => self.reply(connection, id, Reply::Welcome),
             Request::Set { key, value } => self.set(connection, id, key, value),
             Request::Get { wait_ms, key } => match self.values.get(&key) {
@@ -162,7 +166,7 @@ impl Store {
         }
     }
 
-    /// Ends the waits that are over at `now`.
+    /// Answers the requests whose wait is over at `now`.
     pub(super) fn handle_timeout(&mut self, now: Instant) {
         let over: Vec<ConnectionId> = self
             .waits
@@ -170,7 +174,8 @@ impl Store {
             .filter(|(_, wait)| wait.until <= now)
             .map(|(connection, _)| *connection)
             .collect();
-        // What is missing is told before anyone is taken out: ranks that give up together came all the same.
+        // All answers are made before any rank is taken out of its gathering: ranks that time out together did come,
+        // and must not appear in each other's lists of missing ranks.
         for connection in &over {
             let Some(Wait { id, what, .. }) = self.waits.get(connection) else { continue };
             let missing = match what {
@@ -185,13 +190,13 @@ impl Store {
         }
     }
 
-    /// Forgets a connection. Gatherings cannot be complete without its rank, and end now.
+    /// Handles the end of a connection. The rank has left, so no gathering can become complete, and all fail now.
     pub(super) fn handle_disconnect(&mut self, connection: ConnectionId) {
         self.stop_waiting(connection);
         let Some(rank) = self.connections.remove(&connection) else { return };
         match self.joined.get_mut(&rank) {
             Some(joined) if joined.confirmed => joined.connection = None,
-            // It may not know that it had joined, and nobody has seen it.
+            // The process may not know that it had joined, and no other rank has seen it: it may try again.
             _ => {
                 self.joined.remove(&rank);
                 return;
@@ -209,12 +214,12 @@ impl Store {
         }
     }
 
-    /// What is to be done outside, one at a time, in order.
+    /// Takes the next effect, in order.
     pub(super) fn poll_effect(&mut self) -> Option<Effect> {
         self.effects.pop_front()
     }
 
-    /// When the next wait is over.
+    /// The time at which the next wait is over.
     pub(super) fn poll_timeout(&self) -> Option<Instant> {
         self.waits.values().map(|wait| wait.until).min()
     }
@@ -232,7 +237,7 @@ impl Store {
     }
 
     fn set(&mut self, connection: ConnectionId, id: u32, key: String, value: Vec<u8>) {
-        // What a map needs for an entry, roughly, so that empty values are not free.
+        // A rough price for an entry of the map, so that empty values are not free.
         const ENTRY_BYTES: usize = 64;
         let old = self.values.get(&key).map_or(0, |old| ENTRY_BYTES + key.len() + old.len());
         let bytes = self.value_bytes - old + ENTRY_BYTES + key.len() + value.len();
@@ -269,7 +274,7 @@ impl Store {
         Ok(())
     }
 
-    /// Answers all who wait for a gathering when its last rank has come.
+    /// Answers all ranks of a gathering, if its last rank has come.
     fn complete(&mut self, name: &str) {
         if self.gatherings.get(name).is_none_or(|gathering| gathering.values.len() < self.world as usize) {
             return;
@@ -292,7 +297,8 @@ impl Store {
         self.waits.insert(connection, Wait { id, until, what });
     }
 
-    /// Takes back what the connection waits with: who has given up does not make others' gathering complete.
+    /// Takes the connection's value back out of its gathering: a rank that has given up must not make the gathering of
+    /// the others complete.
     fn stop_waiting(&mut self, connection: ConnectionId) {
         let Some(Wait { what: Awaited::Gathering(name), .. }) = self.waits.remove(&connection) else {
             return;
@@ -309,7 +315,7 @@ impl Store {
         }
     }
 
-    /// Who did not come to a gathering; when all have come some time, who waits no more.
+    /// The ranks that did not come to a gathering. If all have come at some time, those that have stopped waiting.
     fn missing_from(&self, name: &str) -> Ranks {
         let gathering = self.gatherings.get(name);
         let is_here = |rank: u32| gathering.is_some_and(|of| of.values.contains_key(&rank));

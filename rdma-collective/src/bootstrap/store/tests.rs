@@ -74,7 +74,7 @@ fn a_second_attempt_takes_the_place_of_one_that_did_not_know_it_had_joined() {
     let (mut store, now) = store();
     store.join(12, from(3), &hello(1, 5)).unwrap();
     assert_eq!(store.poll_effect(), Some(Effect::Close { connection: 11 }));
-    // It knows now: a third one is not the same process.
+    // The process knows now that it has joined: a third connection is not the same process.
     store.handle_request(now, 12, 0, set("a", b""));
     assert_eq!(replies(&mut store), [(12, 0, Reply::Done)]);
     assert!(matches!(store.join(13, from(4), &hello(1, 5)), Err(Refusal::JoinedTwice { rank: 1, .. })));
@@ -224,7 +224,7 @@ fn values_are_bounded_together() {
         assert!(held < 2000, "no bound");
     };
     assert_eq!(full, Reply::Refused(Refusal::Full { bytes_max: STORE_BYTES_MAX as u64 }));
-    // What is replaced makes room.
+    // A value that is replaced makes room.
     store.handle_request(now, 10, 1, set("key 0", b""));
     store.handle_request(now, 10, 2, set("one more", b"small"));
     assert_eq!(replies(&mut store), [(10, 1, Reply::Done), (10, 2, Reply::Done)]);

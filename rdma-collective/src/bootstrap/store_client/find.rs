@@ -1,4 +1,4 @@
-//! Finding the store where its address is not known for sure: at one of several ports, or by the job's name.
+//! The search for a store whose address is not certain: at one of several ports, or by the job's name.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
@@ -8,22 +8,22 @@ use rdma_core::Deadline;
 
 use super::{CONNECT_PAUSE_MAX, Join, StoreClient};
 use crate::bootstrap::BootstrapError;
-use crate::bootstrap::{JobToken, door};
+use crate::bootstrap::{JobToken, by_name};
 
-/// How long one port may take to answer at first: somebody else's server may stay silent for ever.
+/// The time that one port has to answer at first: another program's server may accept and stay silent for ever.
 const PROBE_MIN: Duration = Duration::from_millis(250);
-/// How long later on, when the store itself may be slow.
+/// The time that one port has to answer later on: by then, slowness of the store itself is more likely.
 const PROBE_MAX: Duration = Duration::from_secs(2);
 
 impl StoreClient {
-    /// Joins the store of the job with this token at whichever of `ports` of a host it listens, trying all of them
-    /// again and again until the deadline.
+    /// Finds the store of a job at one of the `ports` of a host, and joins it. All ports are tried again and again
+    /// until the deadline.
     ///
-    /// What answers with another token, or is no store, is somebody else's and passed over.
+    /// A server with another token, or one that is no store, belongs to somebody else and is skipped.
     ///
     /// # Errors
-    /// [`BootstrapError::NotFound`] with what answered instead; a refusal of the store itself, such as
-    /// [`BootstrapError::OtherWorld`], at once.
+    /// [`BootstrapError::NotFound`] at the deadline, with the most telling answer of another server. A refusal of the
+    /// job's own store, such as [`BootstrapError::OtherWorld`], at once.
     pub fn find(
         ip: IpAddr,
         ports: &[u16],
@@ -60,29 +60,29 @@ impl StoreClient {
         Err(BootstrapError::NotFound { host: ip, ports, waited, source: Box::new(told), by: None })
     }
 
-    /// Joins the store that rank 0 serves on this host [by name](super::super::StoreServer::bind_by_name), waiting
-    /// for it until the deadline.
+    /// Joins the store that rank 0 serves on this host [by name](super::super::StoreServer::bind_by_name), and waits
+    /// for it until the deadline. The caller needs no token: rank 0 hands it to processes of the same user.
     ///
     /// # Errors
-    /// [`BootstrapError::NobodyByName`] when there is none, [`BootstrapError::Impostor`] when another user has it;
-    /// otherwise as [`connect`](Self::connect).
+    /// [`BootstrapError::NobodyByName`] if no rank 0 appeared, [`BootstrapError::Impostor`] if another user holds the
+    /// name; otherwise the errors of [`connect`](Self::connect).
     pub fn connect_by_name(
         name: &str,
         rank: u32,
         world: u32,
         deadline: Deadline,
     ) -> Result<Self, BootstrapError> {
-        let (address, token) = door::knock(name, deadline)?;
+        let (address, token) = by_name::ask(name, deadline)?;
         Self::connect(Join { address, token, rank, world }, deadline)
     }
 }
 
-/// Whether somebody else may have answered, or nobody.
+/// Whether an error may come from a server of somebody else, or from none, so that the search goes on.
 fn is_not_ours(error: &BootstrapError) -> bool {
     weight(error) > 0
 }
 
-/// How much an error tells about why the store was not found; 0 for one that is the store's own.
+/// The rank of an error as an explanation why the store was not found; 0 for an error of the job's own store.
 fn weight(error: &BootstrapError) -> u8 {
     match error {
         BootstrapError::Lost { .. } => 1,

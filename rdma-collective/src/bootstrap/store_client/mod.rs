@@ -1,4 +1,6 @@
-//! A rank's side of the store: blocking calls, each with a deadline.
+//! The client of the store: a rank's connection, with blocking calls that each have a deadline.
+//!
+//! How a rank finds a store whose port is not certain is in `find`.
 
 mod find;
 
@@ -17,48 +19,50 @@ use super::message::{
 };
 use crate::bootstrap::{BootstrapError, Elsewhere, FrameError, RankList};
 
-/// The longest that one attempt to connect takes, so that one lost packet does not cost a minute.
+/// The longest single attempt to connect, so that one lost packet does not cost a minute.
 const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
-/// The longest pause between two attempts.
+/// The longest pause between two attempts to connect.
 const CONNECT_PAUSE_MAX: Duration = Duration::from_millis(200);
 
-/// Reads after the deadline: header and payload of the answer, and of one that was given up before.
+/// Reads that are made after the deadline, for an answer that has arrived already: header and payload of the answer,
+/// and of one answer that was given up before.
 const LATE_READS_MAX: u32 = 4;
 
-/// Which store to join, and as whom.
+/// The store to join, and the rank to join it as.
 #[derive(Clone, Debug)]
 pub struct Join {
-    /// Where the store listens.
+    /// The address at which the store listens.
     pub address: SocketAddr,
     /// The job's token.
     pub token: JobToken,
     /// This process's rank.
     pub rank: u32,
-    /// How many ranks the job has.
+    /// The number of ranks of the job.
     pub world: u32,
 }
 
-/// One rank's connection to the store.
+/// The connection of one rank to the store.
 ///
-/// A rank that drops it has left: gatherings of the others then fail at once, naming it. Keep it as long as
-/// others may need this rank.
+/// Dropping it means that the rank has left: gatherings of the other ranks then fail at once and name it. Keep the
+/// client as long as others may need this rank. See [`StoreServer`](super::StoreServer) for an example.
 #[derive(Debug)]
 pub struct StoreClient {
     join: Join,
     stream: TcpStream,
     reader: FrameReader,
     next_id: u32,
+    /// The connection is of no more use.
     lost: bool,
-    /// What others may have been told of where this is, when they do not come.
+    /// The mismatch between rank 0's address and the one that others were given, for the error when they do not come.
     elsewhere: Option<Box<Elsewhere>>,
 }
 
 impl StoreClient {
-    /// Joins the store, trying again until the deadline while nobody listens there.
+    /// Joins the store at the address in `join`. While nobody listens there, the call tries again until the deadline.
     ///
     /// # Errors
-    /// [`BootstrapError`]: unreachable or silent until the deadline, not a store, or refused, with both sides' values
-    /// of what does not match.
+    /// [`BootstrapError::Unreachable`] or [`BootstrapError::NoAnswer`] at the deadline. A refusal, such as
+    /// [`BootstrapError::OtherToken`] or [`BootstrapError::JoinedTwice`], at once and with both sides' values.
     pub fn connect(join: Join, deadline: Deadline) -> Result<Self, BootstrapError> {
         let started = Instant::now();
         let address = join.address;
@@ -85,7 +89,7 @@ impl StoreClient {
         self.join.rank
     }
 
-    /// How many ranks the job has.
+    /// The number of ranks of the job.
     #[must_use]
     pub fn world(&self) -> u32 {
         self.join.world
@@ -96,23 +100,24 @@ impl StoreClient {
         self.join.token
     }
 
-    /// From now on, whose ranks do not come is told this as well.
+    /// Sets a hint that errors about missing ranks carry from now on.
     pub(crate) fn set_elsewhere(&mut self, elsewhere: Elsewhere) {
         self.elsewhere = Some(Box::new(elsewhere));
     }
 
-    /// The address by which this machine reaches the store, and so likely the one by which others reach it.
+    /// The local address of the connection to the store. Other hosts can likely reach this host by it, too.
     ///
     /// # Errors
-    /// [`BootstrapError::Lost`] when the connection is gone.
+    /// [`BootstrapError::Lost`] if the connection is gone.
     pub fn local_address(&self) -> Result<SocketAddr, BootstrapError> {
         self.stream.local_addr().map_err(|source| self.lost(source))
     }
 
-    /// Sets `key`, in place of what it had.
+    /// Sets `key` to `value`. An earlier value is replaced.
     ///
     /// # Errors
-    /// [`BootstrapError::TooLarge`], [`BootstrapError::Full`], or no answer before the deadline.
+    /// [`BootstrapError::TooLarge`] beyond [`KEY_BYTES_MAX`] or [`VALUE_BYTES_MAX`], [`BootstrapError::Full`] if the
+    /// store has no room, [`BootstrapError::NoAnswer`] at the deadline.
     pub fn set(&mut self, key: &str, value: &[u8], deadline: Deadline) -> Result<(), BootstrapError> {
         check_len("a key", key.len(), KEY_BYTES_MAX)?;
         check_len("a value", value.len(), VALUE_BYTES_MAX)?;
@@ -123,10 +128,10 @@ impl StoreClient {
         }
     }
 
-    /// The value of `key`, waiting until somebody sets it.
+    /// Returns the value of `key`, and waits until a rank sets it.
     ///
     /// # Errors
-    /// [`BootstrapError::KeyMissing`] with the ranks that have not joined when nobody sets it in time.
+    /// [`BootstrapError::KeyMissing`] at the deadline, with the ranks that have not joined.
     pub fn get(&mut self, key: &str, deadline: Deadline) -> Result<Vec<u8>, BootstrapError> {
         check_len("a key", key.len(), KEY_BYTES_MAX)?;
         let started = Instant::now();
@@ -142,13 +147,15 @@ impl StoreClient {
         }
     }
 
-    /// The values that all ranks come with to `name`, by rank, once the last one has come.
+    /// Gathers one value of every rank under `name`, and returns them by rank. All ranks must call it with the same
+    /// name; the call returns once the last one has.
     ///
-    /// All values together are bounded: 4 MiB, so 1 KiB each of 4096 ranks.
+    /// All values together are limited to [`GATHERED_BYTES_MAX`] (4 MiB): 1 KiB for each of 4096 ranks, for example.
     ///
     /// # Errors
-    /// [`BootstrapError::RanksMissing`] names the ranks that did not come in time; this rank has then not come either.
-    /// [`BootstrapError::RankLeft`] as soon as a rank that had joined is gone.
+    /// [`BootstrapError::RanksMissing`] at the deadline, with the ranks that did not come. The value of this rank is
+    /// then taken back, so the gathering of the others stays incomplete. [`BootstrapError::RankLeft`] as soon as a rank
+    /// that had joined is gone.
     pub fn all_gather(
         &mut self,
         name: &str,
@@ -173,21 +180,21 @@ impl StoreClient {
         }
     }
 
-    /// Waits until all ranks have come to `name`.
+    /// Waits until all ranks have called it with the same `name`.
     ///
     /// # Errors
-    /// As [`StoreClient::all_gather`].
+    /// The errors of [`StoreClient::all_gather`].
     pub fn barrier(&mut self, name: &str, deadline: Deadline) -> Result<(), BootstrapError> {
         self.all_gather(name, &[], deadline).map(|_| ())
     }
 
-    /// One attempt to join. An error that is `Lost` may pass, all others are final.
+    /// Makes one attempt to join. The error `Lost` may pass, so the caller tries again; all others are final.
     fn attempt(join: &Join, attempt: u64, deadline: Deadline) -> Result<Self, BootstrapError> {
         let address = join.address;
         let lost = |source| BootstrapError::Lost { address, source };
         let wait = deadline.remaining().clamp(Duration::from_millis(1), CONNECT_ATTEMPT);
         let stream = TcpStream::connect_timeout(&address, wait).map_err(lost)?;
-        // Without a listener, a port of the range that clients are given may by chance be connected to itself.
+        // Without a listener, a connection to an ephemeral port of this host may by chance be connected to itself.
         if stream.local_addr().map_err(lost)? == address {
             return Err(lost(ErrorKind::ConnectionRefused.into()));
         }
@@ -208,7 +215,8 @@ impl StoreClient {
         }
     }
 
-    /// Sends a request, made with the time that the store may wait, and gives its answer.
+    /// Sends a request and returns the answer. `request` is made with the time that the store may wait, in
+    /// milliseconds.
     fn call(
         &mut self,
         name: &str,
@@ -246,7 +254,7 @@ impl StoreClient {
 
     fn send(&mut self, mut bytes: &[u8], deadline: Deadline) -> Result<(), Failed> {
         remaining(deadline)?;
-        // Half a request cannot be taken back.
+        // Lost until all is sent: half a request cannot be taken back, so a failure in between ends the connection.
         self.lost = true;
         while !bytes.is_empty() {
             self.stream.set_write_timeout(Some(remaining(deadline)?)).map_err(Failed::Io)?;
@@ -260,12 +268,13 @@ impl StoreClient {
         Ok(())
     }
 
-    /// The answer to request `id`; those to requests that were given up are passed over.
+    /// Receives the answer to request `id`. Answers to earlier requests, which were given up, are skipped.
     fn receive(&mut self, id: u32, deadline: Deadline) -> Result<Reply, Failed> {
         let mut buffer = [0; 8192];
         let mut late_reads = 0;
         loop {
-            // What has arrived by the deadline is taken, even when this process was not looking.
+            // An answer that arrived by the deadline counts, even if this process ran again only after it. So a few
+            // reads are made after the deadline, each of which waits 1 ms at most.
             late_reads += u32::from(deadline.expired());
             if late_reads > LATE_READS_MAX {
                 return Err(Failed::Deadline);
@@ -281,7 +290,8 @@ impl StoreClient {
                 Err(error) => return Err(Failed::Io(error)),
             };
             if let Some(frame) = self.reader.push(&buffer[..read]).map_err(Failed::Frame)? {
-                // A store of another version cannot know where our request has its identifier.
+                // A refusal for the version counts whatever its identifier: a store of another version cannot know
+                // where our request has it.
                 let reply = Reply::decode(&frame).map_err(Failed::Frame)?;
                 if frame.id == id || matches!(reply, Reply::Refused(Refusal::OtherVersion { .. })) {
                     return Ok(reply);
@@ -290,6 +300,7 @@ impl StoreClient {
         }
     }
 
+    /// The error for a refusal of the store.
     fn refused(&mut self, refusal: Refusal, name: &str) -> BootstrapError {
         match refusal {
             Refusal::OtherVersion { store, client } => BootstrapError::OtherVersion { store, client },
@@ -308,7 +319,7 @@ impl StoreClient {
         }
     }
 
-    /// An answer to something else: there is no telling what the next one would be.
+    /// The error for an answer of the wrong kind. The connection is given up, because later answers may be wrong, too.
     fn unexpected(&mut self) -> BootstrapError {
         self.lost = true;
         let source = FrameError::Malformed { what: "answer for its request" };
@@ -320,6 +331,7 @@ impl StoreClient {
     }
 }
 
+/// The reason why a request failed on the wire.
 enum Failed {
     Deadline,
     Io(io::Error),
@@ -332,19 +344,20 @@ impl From<Ranks> for RankList {
     }
 }
 
-/// What is left, for a socket: not 0, which would be for ever.
+/// The remaining time as a socket timeout: at least 1 ms, because 0 would mean no timeout at all.
 fn remaining(deadline: Deadline) -> Result<Duration, Failed> {
     let remaining = deadline.remaining();
     if remaining.is_zero() { Err(Failed::Deadline) } else { Ok(remaining.max(Duration::from_millis(1))) }
 }
 
-/// How long the store may wait, in milliseconds: a little less than the caller, so that it is the store that
-/// says what is missing.
+/// The time that the store may wait, in milliseconds: a little less than the caller does, so that the store's answer
+/// (with the missing ranks) arrives before the caller gives up.
 fn store_wait(remaining: Duration) -> u32 {
     let wait = remaining - (remaining / 8).min(Duration::from_millis(500));
     u32::try_from(wait.as_millis()).unwrap_or(u32::MAX)
 }
 
+/// Whether an I/O error is temporary, so that the call is made again.
 fn is_pause(error: &io::Error) -> bool {
     matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted)
 }

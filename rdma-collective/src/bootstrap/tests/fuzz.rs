@@ -1,5 +1,4 @@
-//! Frames and the store driven by arbitrary bytes; the store is held against a model that is told the rules
-//! and none of the code.
+//! Fuzzing of frames and of the store. The store is compared with a model that knows its rules and none of its code.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -58,14 +57,14 @@ const TOKEN: JobToken = JobToken::from_bytes([9; 16]);
 /// The identifier of a request, the request, and when its wait ends.
 type UnderWay = (u32, Request, Instant);
 
-/// What the store should know, as its documentation says.
+/// The state that the store should have, by its documentation.
 struct Model {
     store: Store,
     now: Instant,
     next: u64,
     /// Open connections that joined: rank, and the request under way with the end of its wait.
     open: BTreeMap<u64, (u32, Option<UnderWay>)>,
-    /// By rank: attempt, and whether it asked for anything.
+    /// The attempt of each rank, and whether it has made a request.
     joined: BTreeMap<u32, (u64, bool)>,
     values: BTreeMap<String, Vec<u8>>,
 }

@@ -43,7 +43,7 @@ fn client(server: &StoreServer, rank: u32, world: u32) -> StoreClient {
     StoreClient::connect(join(server, rank, world), long()).unwrap()
 }
 
-/// A connection that says nothing of its own accord.
+/// A connection that sends nothing by itself.
 fn stranger(address: SocketAddr) -> TcpStream {
     let stream = TcpStream::connect(address).unwrap();
     stream.set_read_timeout(Some(LONG)).unwrap();

@@ -1,4 +1,4 @@
-//! Who is refused and what is not a store: each error with both sides' values.
+//! Tests of refusals, and of servers that are no store: each error carries both sides' values.
 
 use super::*;
 use crate::bootstrap::{Elsewhere, RankList};

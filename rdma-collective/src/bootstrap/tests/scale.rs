@@ -1,5 +1,5 @@
-//! The meeting of up to 1,024 ranks: the store's decisions on a simulated network, with the requests that a communicator
-//! makes until its ring is set up.
+//! The meeting of up to 1,024 ranks: the store's decisions on a simulated network, with the requests that a
+//! communicator makes until its ring is set up.
 
 use std::fmt::Write as _;
 
@@ -9,11 +9,11 @@ use super::super::store::{Effect, Store};
 use super::*;
 use crate::tests::netsim::{Network, Wire};
 
-/// What a rank tells of itself, and a blob of one end of a link: about what they are with names of a usual length.
+/// The size of a rank's description and of a blob, in bytes, with names of a usual length.
 const INTRODUCTION_BYTES: usize = 80;
 const BLOB_BYTES: usize = 160;
 
-/// What was needed.
+/// The resources that a run needed.
 #[derive(Debug, PartialEq, Eq)]
 struct Report {
     time: u64,

@@ -1,4 +1,4 @@
-//! The end of a communicator that somebody asks for, and the question why it has ended.
+//! Aborting a communicator from any thread, and asking why it has failed.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -11,14 +11,14 @@ use super::{Communicator, Shared};
 use crate::collective::CollectiveError;
 use crate::engine::Service;
 
-/// Ends the operations of a communicator, from any thread. Cloning it clones the handle.
+/// A handle that ends a communicator from any thread. Clones end the same communicator.
 #[derive(Clone)]
 pub struct Aborter {
     shared: Weak<Shared>,
 }
 
 impl Communicator {
-    /// A handle that ends this communicator from any thread, for instance one that watches over the job.
+    /// Returns a handle that ends this communicator from any thread, for example from a watchdog of the job.
     ///
     /// ```
     /// use std::time::Duration;
@@ -48,10 +48,10 @@ impl Communicator {
         Aborter { shared: Arc::downgrade(&self.shared) }
     }
 
-    /// Why operations fail from now on, as soon as this rank knows; `None` when it knows of nothing at `deadline`.
+    /// Waits until this rank learns why the communicator has failed; `None` if it knows of no failure at `deadline`.
     ///
-    /// For who notices by other means that something is wrong, such as by the loss of the store: this tells whose fault it
-    /// is, since ranks that end tell the others why.
+    /// Use it after another sign of trouble, such as the loss of the store. Ranks that fail tell the others why, so
+    /// the error names the rank at fault.
     #[must_use]
     pub fn failure(&self, deadline: Deadline) -> Option<CollectiveError> {
         let shared = &self.shared;
@@ -63,10 +63,10 @@ impl Communicator {
 }
 
 impl Aborter {
-    /// Ends all pending and later operations of the communicator on all ranks, with
-    /// [`Requested`](crate::collective::AbortReason::Requested) and this rank. It does not wait for that.
+    /// Ends all pending and later operations of the communicator, on all ranks. Does not wait for the other ranks.
     ///
-    /// A communicator that has ended stays as it is.
+    /// The operations fail with [`Requested`](crate::collective::AbortReason::Requested), which names this rank. A
+    /// communicator that has ended stays as it is.
     pub fn abort(&self) {
         let Some(shared) = self.shared.upgrade() else { return };
         shared.engine.lock_with(|core| {

@@ -1,5 +1,7 @@
-//! What a communicator says of itself, in NCCL's words: its beginning, its links and its end at INFO, and once at WARN
-//! why it has failed. Operations say nothing but which way they take, once for each collective and size.
+//! Log lines of a communicator, in NCCL's words, so that tools and people that read NCCL's log can read this one.
+//!
+//! Start, links and end are logged at INFO, and the first failure once at WARN. An operation logs nothing but its
+//! algorithm and protocol, once for each collective and power of two of bytes.
 
 use std::fmt;
 use std::time::Instant;
@@ -14,22 +16,24 @@ use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{Engine, net};
 use crate::link::LaneName;
 
-/// Says it.
+/// Writes the log lines of one communicator.
 #[derive(Debug)]
 pub(super) struct Announcer {
-    /// Which communicator, and which rank of it.
+    /// The prefix of its lines: communicator, rank, device, job and epoch.
     who: String,
+    /// The transport, as NCCL would name it in a channel's line.
     net: &'static str,
     rank: u32,
-    /// What it was split from.
+    /// The communicator that this one was split from.
     parent: Option<Parent>,
+    /// When this rank began to join, for the line with the timings.
     begun: Instant,
-    /// It was said that it has ended.
+    /// Whether a failure was logged. Later failures follow from the first one and are not logged.
     ended: bool,
 }
 
 impl Announcer {
-    /// A communicator that is begun.
+    /// Begins the log of a communicator: a line says that it starts to join.
     pub(super) fn start(engine: &Engine, store: &dyn Rendezvous, options: &CommunicatorOptions) -> Self {
         let CommunicatorOptions { name, epoch, .. } = options;
         let (rank, world, job) = (store.rank(), store.world(), store.token().fingerprint());
@@ -49,7 +53,7 @@ impl Announcer {
         Self { who, net: net(engine.context()), rank, parent, begun: Instant::now(), ended: false }
     }
 
-    /// It is connected, or cannot be.
+    /// Logs that the communicator is connected, or why it cannot be.
     pub(super) fn connected(&self, links: Result<Option<&Links>, &CommunicatorError>) {
         let Self { who, begun, .. } = self;
         match links {
@@ -70,31 +74,34 @@ impl Announcer {
         }
     }
 
+    /// Logs one direction of the ring as NCCL logs a channel.
     fn channel(&self, [from, to]: [u32; 2], way: &str, access: PeerAccess, lane: LaneName) {
         let net = self.net;
         tracing::info!("Channel 00/0 : {from}[0] -> {to}[0] [{way}] via {net}/0/{access}, {lane}");
     }
 
-    /// Which way a collective of so many bytes, or as few as half of them, takes.
+    /// Logs which algorithm and protocol a collective of up to `bytes` takes, down to half as many.
     pub(super) fn way(&self, collective: &str, bytes: usize, way: &str) {
         tracing::info!("{} - {collective} of up to {bytes} bytes: {way}", self.who);
     }
 
-    /// There are no operations any more; only the first word of it is said.
+    /// Logs why the communicator has failed; only the first call logs.
     pub(super) fn ended(&mut self, error: &CollectiveError) {
+        // Every later operation fails too, for the same reason.
         if std::mem::replace(&mut self.ended, true) {
             return;
         }
         let Self { who, rank, parent, .. } = self;
         match error {
+            // An abort that this rank's own caller asked for is no failure.
             CollectiveError::Aborted { culprit, reason: AbortReason::Requested, .. } if culprit == rank => {
                 tracing::info!("{who} - Abort START");
             }
-            _ => tracing::warn!("{who} has failed: {error}{}", named_there(parent.as_ref(), error)),
+            _ => tracing::warn!("{who} has failed: {error}{}", in_parent(parent.as_ref(), error)),
         }
     }
 
-    /// Its lanes are gone.
+    /// Logs that the lanes have ended.
     pub(super) fn closed(&self) {
         tracing::info!("{self}");
     }
@@ -106,8 +113,9 @@ impl fmt::Display for Announcer {
     }
 }
 
-/// Who the rank that an error names is in the communicator that its own was split from.
-fn named_there(parent: Option<&Parent>, error: &CollectiveError) -> String {
+/// The rank that an error names, by its number in the parent communicator: a user knows the ranks of the job, not
+/// those of a split. Empty if there is no parent.
+fn in_parent(parent: Option<&Parent>, error: &CollectiveError) -> String {
     let named = parent.zip(error.culprit());
     let there = named.and_then(|(parent, rank)| Some((&parent.name, rank, parent.rank_of(rank)?)));
     there.map_or_else(String::new, |(name, rank, there)| format!(" (rank {rank} is rank {there} of {name})"))
@@ -121,9 +129,9 @@ mod tests {
     fn a_rank_that_is_named_is_told_by_its_number_in_the_parent_too() {
         let parent = Parent { name: "world".to_owned(), ranks: vec![7, 3], color: 1, key: 0 };
         let unlinked = |rank| CollectiveError::Unlinked { rank, reason: String::new() };
-        assert_eq!(named_there(Some(&parent), &unlinked(1)), " (rank 1 is rank 3 of world)");
-        assert_eq!(named_there(Some(&parent), &unlinked(2)), "");
-        assert_eq!(named_there(Some(&parent), &CollectiveError::Unsent), "");
-        assert_eq!(named_there(None, &unlinked(1)), "");
+        assert_eq!(in_parent(Some(&parent), &unlinked(1)), " (rank 1 is rank 3 of world)");
+        assert_eq!(in_parent(Some(&parent), &unlinked(2)), "");
+        assert_eq!(in_parent(Some(&parent), &CollectiveError::Unsent), "");
+        assert_eq!(in_parent(None, &unlinked(1)), "");
     }
 }

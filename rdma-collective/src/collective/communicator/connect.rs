@@ -1,20 +1,24 @@
-//! From a store where all ranks meet to a ring: introductions, blobs of neighbours, connections, and a last meeting.
+//! Joining: from a rendezvous of all ranks to a connected ring.
+//!
+//! The steps, each of which ends with a gathering of all ranks: introductions, which must agree; the blobs of the
+//! ring's lanes; connections to both neighbours; and, on one host, the shared-memory windows. A rank that fails in a
+//! step gives its reason in the gathering, so that all ranks fail at once and none waits for its deadline.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdma_core::{Access, Deadline, RemoteMemory};
 
-use super::hold::{self, Door, Held};
 use super::hosts::Hosts;
 use super::info::Introduction;
-use super::mesh::Mesh;
+use super::link_table::LinkTable;
+use super::liveness_socket::{self, Listener, WatchedPeer};
 use super::ring::{Links, Neighbour, RingLinks};
 use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, Rendezvous};
 use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
 use crate::collective::CommunicatorError;
 use crate::engine::SetupError;
-use crate::engine::{Core, Engine, LaneId};
+use crate::engine::{Engine, EngineState, LaneId};
 use crate::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::link::{Blob, LaneOptions, LinkKind};
 
@@ -22,9 +26,10 @@ use crate::link::{Blob, LaneOptions, LinkKind};
 pub(super) const CONTROL_BYTES_MAX: u32 = 128;
 
 impl Communicator {
-    /// Meets the other ranks in the store and connects to the neighbours.
+    /// Joins a communicator of all ranks of the store.
     ///
-    /// All ranks of the store call it, with the same options. The store is needed until then alone.
+    /// All ranks of the store must call this, with the same options. The communicator does not use the store
+    /// afterwards.
     ///
     /// ```
     /// use std::time::Duration;
@@ -47,8 +52,9 @@ impl Communicator {
     ///
     /// # Errors
     ///
-    /// [`CommunicatorError::Bootstrap`] names ranks that did not come before the deadline; [`CommunicatorError::Differs`] an option
-    /// that is not alike, on all ranks; others say what the device refused.
+    /// - [`CommunicatorError::Bootstrap`] names the ranks that did not join before the deadline.
+    /// - [`CommunicatorError::Differs`] names an option that differs between ranks; every rank gets it.
+    /// - Other errors say what the device refused.
     pub fn new(
         engine: &Engine,
         store: &mut StoreClient,
@@ -58,7 +64,7 @@ impl Communicator {
         Self::meet(engine, store, options, deadline)
     }
 
-    /// The same wherever the ranks meet.
+    /// Joins a communicator by any rendezvous: a store, or a communicator that is split.
     pub(crate) fn meet(
         engine: &Engine,
         store: &mut dyn Rendezvous,
@@ -79,49 +85,53 @@ impl Communicator {
     }
 }
 
-/// What is told of an error, at most.
+/// The longest reason that a rank gives to the others, in bytes.
 const REASON_BYTES_MAX: usize = 1000;
-/// How long a rank that could not be set up waits for the others to hear of it: they may be waiting for a connection.
-const TOLD_WITHIN: Duration = hold::WITHIN.saturating_add(Duration::from_secs(5));
+/// How long a rank that has failed waits for the others to gather its reason. They may still be trying to connect
+/// liveness sockets, which takes up to [`liveness_socket::CONNECT_WITHIN`]; the other 5 s are for the gathering itself.
+const REASON_WITHIN: Duration = liveness_socket::CONNECT_WITHIN.saturating_add(Duration::from_secs(5));
 
-/// Lanes and memory that the neighbours have not been told of.
-struct Opened {
+/// The ends of the ring's lanes, before the neighbours know of them.
+struct OpenRing {
     next: LaneId,
     previous: LaneId,
     geometry: Geometry,
     inbox: Inbox,
-    door: Door,
+    listener: Listener,
 }
 
+/// A communicator while it joins.
 pub(super) struct Setup<'a> {
     pub(super) engine: &'a Engine,
     pub(super) store: &'a mut dyn Rendezvous,
     pub(super) options: &'a CommunicatorOptions,
     pub(super) deadline: Deadline,
-    /// Where the ranks are, once they have told.
+    /// The ranks of each host, once the ranks have introduced themselves.
     pub(super) hosts: Arc<Hosts>,
 }
 
 impl Setup<'_> {
+    /// The rendezvous key of `what`. It has the epoch, so that a second attempt does not read values of the first.
     pub(super) fn key(&self, what: impl std::fmt::Display) -> String {
         format!("comm/{}/{}/{what}", self.options.name, self.options.epoch)
     }
 
-    /// All ranks, and the links to the neighbours unless this one is alone.
+    /// Introduces this rank and connects it; there are no links if it is alone.
     fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Links>), CommunicatorError> {
         let ranks = self.introduce()?;
-        let names: Vec<&str> = ranks.iter().map(|told| told.host_id.as_str()).collect();
-        let named = ranks.iter().map(|told| told.host_is_named);
+        let names: Vec<&str> = ranks.iter().map(|introduction| introduction.host_id.as_str()).collect();
+        let named = ranks.iter().map(|introduction| introduction.host_is_named);
         self.hosts = Arc::new(Hosts::new(names.iter().copied().zip(named)));
-        if let Some(hosts) = self.hosts.told_apart(&names) {
+        if let Some(hosts) = self.hosts.describe_named(&names) {
             tracing::info!("{hosts}");
         }
         let links = if ranks.len() > 1 { Some(self.links()?) } else { None };
         Ok((ranks, links))
     }
 
-    /// Every rank compares itself with all others, so that a difference is an error on all of them at once.
+    /// Gathers the introductions. Every rank compares itself with all others, so a difference is an error on all ranks.
     fn introduce(&mut self) -> Result<Vec<Introduction>, CommunicatorError> {
+        // Each rank names the first rank that differs from itself.
         let own = Introduction::own(self.engine.context(), self.options);
         let told = self.store.all_gather(&self.key("ranks"), &own.encode(), self.deadline)?;
         let read = (0..).zip(&told).map(|(rank, bytes)| Introduction::decode(bytes, rank));
@@ -139,24 +149,29 @@ impl Setup<'_> {
             let host = self.host(&ring)?;
             Ok((ring, host))
         });
+        // The engine may outlive this attempt, and must not keep its lanes.
         if let (Err(_), Some(lanes)) = (&connected, lanes) {
             self.fence(&lanes);
         }
         connected
     }
 
-    /// Ends lanes that were set up in vain, or for a while.
+    /// Ends lanes that are not used after all.
     pub(super) fn fence(&self, lanes: &[LaneId]) {
         let deadline = self.deadline.min(Deadline::after(FENCE_WITHIN));
         let mut core = self.engine.lock();
         for lane in lanes {
             if let Err(error) = core.fence_lane(*lane, deadline) {
-                tracing::warn!(%error, "a lane that is of no use stays until the engine goes");
+                tracing::warn!(
+                    %error,
+                    "an unused lane could not be closed; its memory stays until the engine is dropped"
+                );
             }
         }
     }
 
-    fn open(&self) -> Result<Opened, CommunicatorError> {
+    /// Opens both lanes and registers the inbox, before any rank is told of them.
+    fn open(&self) -> Result<OpenRing, CommunicatorError> {
         let options = self.options;
         let geometry = Geometry { slots: options.slots, slot_bytes: options.slot_bytes };
         let mailbox = SetupError::Mailbox { slots: options.slots, slot_bytes: options.slot_bytes };
@@ -173,8 +188,8 @@ impl Setup<'_> {
         let next = self.engine.open_lane(lane.clone())?;
         match self.engine.open_lane(lane) {
             Ok(previous) => {
-                let door = Door::open(self.engine, self.store.local_address());
-                Ok(Opened { next, previous, geometry, inbox, door })
+                let listener = Listener::open(self.engine, self.store.local_address());
+                Ok(OpenRing { next, previous, geometry, inbox, listener })
             }
             Err(error) => {
                 self.fence(&[next]);
@@ -185,17 +200,19 @@ impl Setup<'_> {
 
     fn publish_and_connect(
         &mut self,
-        opened: Result<Opened, CommunicatorError>,
+        opened: Result<OpenRing, CommunicatorError>,
     ) -> Result<RingLinks, CommunicatorError> {
         let published = opened.and_then(|opened| self.publish(&opened).map(|()| opened));
         let opened = self.agree("blobs", published)?;
         let connected = self.connect(opened);
-        // Nobody sends before all can receive.
+        // No rank may send before every rank can receive: the device would repeat the message in vain and end the lane.
         self.agree("connected", connected)
     }
 
-    /// Waits until every rank has come as far. A rank that could not says why, and it is an error on all of them at
-    /// once: what the system refuses one of them the others would wait for until their deadline.
+    /// Waits until every rank has finished the step `what`.
+    ///
+    /// A rank that has failed gives its reason, which is an error on all ranks. Otherwise the others would wait for
+    /// it until their deadline, and would not learn the reason.
     fn agree<T>(&mut self, what: &str, own: Result<T, CommunicatorError>) -> Result<T, CommunicatorError> {
         let key = self.key(what);
         let value = match own {
@@ -203,9 +220,14 @@ impl Setup<'_> {
             Err(error) => {
                 let reason = error.to_string();
                 let reason = cut(&reason, self.store.world());
-                let deadline = self.deadline.min(Deadline::after(TOLD_WITHIN));
+                // This rank fails anyway, so it does not wait for the whole deadline.
+                let deadline = self.deadline.min(Deadline::after(REASON_WITHIN));
                 if let Err(untold) = self.store.all_gather(&key, reason, deadline) {
-                    tracing::debug!(%untold, "not every rank was told why this one could not be set up");
+                    tracing::debug!(
+                        %untold,
+                        "not every rank learned why this rank failed to join; \
+                         those wait until their deadlines"
+                    );
                 }
                 return Err(error);
             }
@@ -213,6 +235,7 @@ impl Setup<'_> {
         let reasons = self.store.all_gather(&key, &[], self.deadline)?;
         match (0..).zip(reasons).find(|(_, reason)| !reason.is_empty()) {
             Some((rank, reason)) => {
+                // The text is a peer's: control characters could forge lines of this rank's log.
                 let reason = String::from_utf8_lossy(&reason).replace(char::is_control, " ");
                 Err(CommunicatorError::Rank { rank, reason })
             }
@@ -220,17 +243,22 @@ impl Setup<'_> {
         }
     }
 
-    fn publish(&mut self, opened: &Opened) -> Result<(), CommunicatorError> {
+    /// Gives both neighbours the blobs of this rank's ends.
+    fn publish(&mut self, opened: &OpenRing) -> Result<(), CommunicatorError> {
         let rank = self.store.rank();
+        // Messages go to the next rank, so the previous rank writes into this rank's inbox: its blob has the region.
+        // It also has the address to which the previous rank connects its liveness socket.
         let to_next = self.blob(opened.next, Vec::new(), Vec::new())?;
-        let to_previous = self.blob(opened.previous, vec![opened.inbox.remote()], opened.door.address())?;
+        let to_previous =
+            self.blob(opened.previous, vec![opened.inbox.remote()], opened.listener.address())?;
         self.store.set(&self.key(format_args!("{rank}/next")), &to_next, self.deadline)?;
         self.store.set(&self.key(format_args!("{rank}/previous")), &to_previous, self.deadline)?;
         Ok(())
     }
 
-    fn connect(&mut self, opened: Opened) -> Result<RingLinks, CommunicatorError> {
-        let Opened { next, previous, geometry, inbox, door } = opened;
+    /// Connects both lanes of the ring.
+    fn connect(&mut self, opened: OpenRing) -> Result<RingLinks, CommunicatorError> {
+        let OpenRing { next, previous, geometry, inbox, listener } = opened;
         let (rank, world) = (self.store.rank(), self.store.world());
         let next_rank = if rank + 1 == world { 0 } else { rank + 1 };
         let previous_rank = if rank == 0 { world - 1 } else { rank - 1 };
@@ -239,34 +267,42 @@ impl Setup<'_> {
         let [slots] = from_next.regions[..] else {
             return Err(CommunicatorError::Introduction { rank: next_rank });
         };
-        let held = [
-            Held { rank: next_rank, lane: next, blob: &from_next },
-            Held { rank: previous_rank, lane: previous, blob: &from_previous },
+        let watched = [
+            WatchedPeer { rank: next_rank, lane: next, blob: &from_next },
+            WatchedPeer { rank: previous_rank, lane: previous, blob: &from_previous },
         ];
         let outbox = Outbox::new(&self.engine.pd(), geometry, slots)?;
         let mut core = self.engine.lock();
         let next = self.neighbour(&mut core, next, (next_rank, &from_next), outbox)?;
         let previous = self.neighbour(&mut core, previous, (previous_rank, &from_previous), inbox)?;
+        // The engine is released: connecting sockets may take seconds.
         drop(core);
-        door.hold(self.engine, &self.store.token(), held, self.deadline);
+        listener.connect(self.engine, &self.store.token(), watched, self.deadline);
         let job = (self.store.token().fingerprint(), self.options.epoch);
-        let mesh = Mesh::new((rank, world), job, Arc::clone(&self.hosts));
-        Ok(RingLinks::new(next, previous, (rank, world), mesh))
+        let link_table = LinkTable::new((rank, world), job, Arc::clone(&self.hosts));
+        Ok(RingLinks::new(next, previous, (rank, world), link_table))
     }
 
+    /// Connects the lane to one neighbour.
     fn neighbour<B>(
         &self,
-        core: &mut Core,
+        core: &mut EngineState,
         lane: LaneId,
         (rank, peer): (u32, &Blob),
         mailbox: B,
     ) -> Result<Neighbour<B>, CommunicatorError> {
-        core.connect_lane_as(lane, peer, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
+        core.connect_lane_as(
+            lane,
+            peer,
+            Instant::now(),
+            self.hosts.connect_overrides([self.store.rank(), rank]),
+        )?;
         let access = core.peer_access(lane)?;
         let name = core.lane(lane).ok_or(SetupError::LaneGone)?.name();
         Ok(Neighbour { rank, lane, name, mailbox, access })
     }
 
+    /// The encoded blob of one of this rank's lanes.
     pub(super) fn blob(
         &self,
         lane: LaneId,
@@ -277,6 +313,7 @@ impl Setup<'_> {
         Ok(Blob { regions, payload, ..blob }.encode()?)
     }
 
+    /// Reads the blob that a neighbour has published for this rank.
     fn peer(&mut self, rank: u32, end: &str) -> Result<Blob, CommunicatorError> {
         let bytes = self.store.get(&self.key(format_args!("{rank}/{end}")), self.deadline)?;
         let (blob, _) = Blob::decode(&bytes, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
@@ -288,7 +325,7 @@ impl Setup<'_> {
     }
 }
 
-/// As much of `text` as each of `world` ranks may say at once.
+/// The part of `text` that fits a gathering in which each of `world` ranks gives as much.
 pub(super) fn cut(text: &str, world: u32) -> &[u8] {
     let bytes_max = REASON_BYTES_MAX.min((GATHERED_BYTES_MAX / world.max(1) as usize).saturating_sub(4));
     &text.as_bytes()[..text.len().min(bytes_max)]

@@ -1,46 +1,47 @@
-//! Which ranks of a communicator are on one host.
+//! The hosts of a communicator: which ranks run on which, and whether a user has named them.
 
 use std::sync::Arc;
 
 use super::Algorithm;
 use crate::bootstrap::RankList;
 use crate::groups::Groups;
-use crate::link::Manner;
+use crate::link::ConnectOverrides;
 
-/// How many hosts are said, and how many ranks of each.
-const HOSTS_SAID: usize = 16;
-const RANKS_SAID: usize = 8;
-/// Who gave them their names is not known: an option does, or a program that has it from the environment.
+/// The most hosts in a log line, and the most ranks of each: the line stays readable for 1,000 hosts.
+const HOSTS_LISTED_MAX: usize = 16;
+const RANKS_LISTED_MAX: usize = 8;
+/// The text does not say who named the hosts, because the library cannot know: a program may fill the option from the
+/// environment.
 const BY_NAME: &str = "Hosts as they were named (CommunicatorOptions::host_id, or NCCL_HOSTID where a program reads it), \
                        between which ranks share no memory unless Wire::Mapped is asked for";
 
-/// See the module. The same on all ranks.
+/// The hosts of all ranks; equal on all ranks.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Hosts {
     groups: Arc<Groups>,
-    /// Of each rank, whether somebody has named its host.
+    /// By rank: whether a user has named its host.
     named: Vec<bool>,
 }
 
-/// How ranks are spread over hosts.
+/// How the ranks are spread over hosts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) enum Spread {
-    /// All are on one host, or none is with another.
+    /// All ranks are on one host, or each has a host of its own.
     #[default]
     Flat,
-    /// There are several hosts, and some ranks are together.
+    /// There are several hosts, and some ranks share one.
     Hosts,
 }
 
 impl Spread {
-    /// Whether operations can go that way among such ranks.
+    /// Whether an algorithm is possible here: a hierarchical one needs two levels.
     pub(super) fn has(self, way: Algorithm) -> bool {
         way != Algorithm::Hierarchical || self != Self::Flat
     }
 }
 
 impl Hosts {
-    /// Of what each rank calls its host, and whether somebody has named it so.
+    /// Groups the ranks by the identities of their hosts; each comes with whether a user has named it.
     pub(super) fn new<'a>(told: impl IntoIterator<Item = (&'a str, bool)>) -> Self {
         let (names, named): (Vec<&str>, _) = told.into_iter().unzip();
         Self { groups: Arc::new(Groups::by(names)), named }
@@ -52,27 +53,29 @@ impl Hosts {
     }
 
     pub(crate) fn spread(&self) -> Spread {
+        // Several hosts, and fewer hosts than ranks.
         match self.groups.all() {
             [_, rest @ ..] if !rest.is_empty() && rest.len() + 1 < self.groups.ranks() => Spread::Hosts,
             _ => Spread::Flat,
         }
     }
 
-    /// What is said of ranks that are held apart, of whose hosts `names` has that of each; `None` where there are none.
-    pub(super) fn told_apart(&self, names: &[&str]) -> Option<String> {
+    /// A log line about ranks that share no memory because users named their hosts apart; `None` if there are none.
+    /// `names` has the name of each rank's host.
+    pub(super) fn describe_named(&self, names: &[&str]) -> Option<String> {
         let hosts = self.groups.all();
         if hosts.len() < 2 || !self.named.contains(&true) {
             return None;
         }
         let list = |ranks: &[u32]| {
-            let first = ranks.iter().copied().take(RANKS_SAID).collect();
+            let first = ranks.iter().copied().take(RANKS_LISTED_MAX).collect();
             RankList::new(u32::try_from(ranks.len()).unwrap_or(u32::MAX), first)
         };
-        let said = hosts.iter().take(HOSTS_SAID).filter_map(|ranks| {
+        let said = hosts.iter().take(HOSTS_LISTED_MAX).filter_map(|ranks| {
             let name = names.get(*ranks.first()? as usize)?;
             Some(format!("{name:?} has {}", list(ranks)))
         });
-        let more = match hosts.len().saturating_sub(HOSTS_SAID) {
+        let more = match hosts.len().saturating_sub(HOSTS_LISTED_MAX) {
             0 => String::new(),
             more => format!(", and there are {more} more"),
         };
@@ -80,11 +83,13 @@ impl Hosts {
         Some(format!("{BY_NAME}: {said}{more}"))
     }
 
-    /// How these two ranks connect: where nobody has named their hosts, as their devices find that they can.
-    pub(super) fn manner(&self, ranks: [u32; 2]) -> Manner {
+    /// How two ranks connect. Ranks on differently named hosts are kept apart. Without names, their devices find out
+    /// whether they share a machine.
+    pub(super) fn connect_overrides(&self, ranks: [u32; 2]) -> ConnectOverrides {
         let [one, other] = ranks.map(|rank| self.groups.of(rank));
+        // A single named host is enough: its user wants it kept apart from all others, named or not.
         let named = ranks.iter().any(|rank| self.named.get(*rank as usize) == Some(&true));
-        Manner { apart: named && one != other, ..Manner::default() }
+        ConnectOverrides { apart: named && one != other, ..ConnectOverrides::default() }
     }
 }
 
@@ -114,7 +119,7 @@ mod tests {
     fn ranks_are_held_apart_where_one_of_them_has_a_host_that_somebody_named() {
         let apart = |named: [bool; 3]| {
             let hosts = Hosts::new(["x", "y", "x"].into_iter().zip(named));
-            [[0, 1], [1, 2], [2, 0]].map(|ranks| hosts.manner(ranks).apart)
+            [[0, 1], [1, 2], [2, 0]].map(|ranks| hosts.connect_overrides(ranks).apart)
         };
         assert_eq!(apart([true; 3]), [true, true, false]);
         assert_eq!(apart([true, false, false]), [true, false, false]);
@@ -124,7 +129,7 @@ mod tests {
     #[test]
     fn what_is_said_of_ranks_that_are_apart_has_every_host_and_an_end() {
         let said = |names: &[&str], named: bool| {
-            let said = Hosts::new(names.iter().map(|name| (*name, named))).told_apart(names)?;
+            let said = Hosts::new(names.iter().map(|name| (*name, named))).describe_named(names)?;
             assert!(said.contains("host_id") && said.contains("unless Wire::Mapped"), "{said}");
             said.strip_prefix(&format!("{BY_NAME}: ")).map(str::to_owned)
         };

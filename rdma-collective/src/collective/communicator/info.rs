@@ -1,4 +1,6 @@
-//! What every rank tells all others before any of them connects, so that all find the same mistakes.
+//! Introductions: the options and the identity that each rank gives to all others before any rank connects.
+//!
+//! All ranks compare the same introductions, so all of them find the same difference.
 
 use rdma_core::Context;
 
@@ -9,34 +11,36 @@ use crate::collective::CommunicatorError;
 use crate::link::codec::{NoRoom, Reader, Writer};
 use crate::liveness::Process;
 
-/// The version of the encoding below.
+/// The version of the encoding below. Ranks of different versions must not join.
 const VERSION: u16 = 5;
-/// Bytes of a name that is told: of a host, a device or a table.
+/// The longest encoded name of a host, a device or a tuning table, in bytes.
 const NAME_BYTES_MAX: usize = 64;
-/// The longest encoding.
+/// The longest encoding, in bytes.
 const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + TUNED + 8 + 4 * (1 + NAME_BYTES_MAX);
 
-/// What a rank has said of itself.
+/// A rank's process, host and device, as the rank itself reported them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankInfo {
-    /// Its process on its host.
+    /// The process id on the rank's host.
     pub pid: u32,
-    /// Its host's name.
+    /// The name of the host.
     pub host: String,
-    /// Its device's name.
+    /// The name of the device.
     pub device: String,
-    /// Whether that is the software device.
+    /// Whether the device is the software device.
     pub soft: bool,
 }
 
-/// A rank's info, and what must be alike on all ranks.
+/// A rank's info, and the options that must be the same on all ranks.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Introduction {
     pub(super) info: RankInfo,
-    /// What tells its host from others, and whether somebody has named it so.
+    /// The identity of the rank's host, which tells it from others.
     pub(super) host_id: String,
+    /// Whether a user gave that identity. Otherwise it is the host's boot id.
     pub(super) host_is_named: bool,
+    /// Slots of a mailbox. This and the next options shape messages, so a difference would garble data.
     pub(super) slots: u16,
     pub(super) slot_bytes: u64,
     pub(super) chunk_bytes_min: u64,
@@ -45,11 +49,12 @@ pub(super) struct Introduction {
     pub(super) tuning: TableInfo,
 }
 
-/// Which table says which way operations go.
+/// The identity of the tuning table, which selects algorithm and protocol.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct TableInfo {
-    /// Where it is from, which need not be alike.
+    /// The source of the table. Ranks may read the same table from different paths, so this is not compared.
     source: String,
+    /// A digest of the rows. Ranks with different rows would choose different algorithms and wait for each other.
     digest: u64,
 }
 
@@ -58,7 +63,7 @@ impl TableInfo {
         Self { source: tuning.source().to_owned(), digest: tuning.digest() }
     }
 
-    /// As it is told where another differs: the same table by another name is none that does.
+    /// The table's name for an error text; empty if the two tables have the same digest, so that they compare equal.
     fn told_beside(&self, other: &Self) -> String {
         if self.digest == other.digest {
             String::new()
@@ -69,7 +74,9 @@ impl TableInfo {
 }
 
 impl Introduction {
+    /// The introduction of this rank.
     pub(super) fn own(context: &Context, options: &CommunicatorOptions) -> Self {
+        // The node name is for people. `host_id` decides which ranks share a host, since node names may repeat.
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let info = RankInfo {
             pid: std::process::id(),
@@ -90,6 +97,7 @@ impl Introduction {
         }
     }
 
+    /// Encodes the introduction. Names longer than [`NAME_BYTES_MAX`] are cut.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![0; BYTES_MAX];
         let mut writer = Writer::new(&mut bytes);
@@ -112,6 +120,7 @@ impl Introduction {
         writer.put(&self.algorithms.bits())?;
         writer.u64(self.tuning.digest)?;
         for name in [&self.info.host, &self.info.device, &self.tuning.source, &self.host_id] {
+            // The cut may fall inside a character; `decode` replaces what is left of it.
             let told = &name.as_bytes()[..name.len().min(NAME_BYTES_MAX)];
             writer.u8(told.len() as u8)?;
             writer.put(told)?;
@@ -119,10 +128,15 @@ impl Introduction {
         Ok(())
     }
 
-    /// Reads what `rank` has said.
+    /// Decodes the introduction of `rank`.
+    ///
+    /// # Errors
+    ///
+    /// The version differs, or the bytes are malformed.
     pub(super) fn decode(bytes: &[u8], rank: u32) -> Result<Self, CommunicatorError> {
         let malformed = |_| CommunicatorError::Introduction { rank };
         let mut reader = Reader::new(bytes);
+        // The version is read first, because nothing behind it means the same in another version.
         let version = reader.u16().map_err(malformed)?;
         if version != VERSION {
             let (ours, theirs) = (VERSION.to_string(), version.to_string());
@@ -145,6 +159,7 @@ impl Introduction {
             Ok::<_, CommunicatorError>(String::from_utf8_lossy(told).into_owned())
         };
         let (host, device, source, host_id) = (name()?, name()?, name()?, name()?);
+        // Bytes behind the last field mean another encoding under the same version.
         if !reader.rest().is_empty() {
             return Err(CommunicatorError::Introduction { rank });
         }
@@ -163,7 +178,11 @@ impl Introduction {
         })
     }
 
-    /// That `theirs`, which `rank` has said, goes with this.
+    /// Compares this rank's introduction with that of `rank`.
+    ///
+    /// # Errors
+    ///
+    /// The first option that differs, with both values.
     pub(super) fn check(&self, theirs: &Self, rank: u32) -> Result<(), CommunicatorError> {
         let kind = |soft: bool| if soft { "the software device" } else { "an RDMA device" }.to_owned();
         let fields = [
@@ -182,7 +201,7 @@ impl Introduction {
     }
 }
 
-/// What a machine is known by where nobody has named it: the boot of its kernel, or else its name.
+/// The identity of a machine that no user has named: its kernel's boot id, or else its host name.
 fn machine(info: &RankInfo) -> String {
     match u128::from_be_bytes(Process::own().boot) {
         0 => shortened(&info.host),
@@ -190,7 +209,8 @@ fn machine(info: &RankInfo) -> String {
     }
 }
 
-/// Names are told in part, which shall not make one of two: of a long one a sum stands at the end.
+/// Shortens a name to the encoded length. A checksum replaces the end of a long name, so that two names with the same
+/// beginning stay different.
 fn shortened(name: &str) -> String {
     if name.len() <= NAME_BYTES_MAX {
         return name.to_owned();

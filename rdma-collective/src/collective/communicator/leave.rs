@@ -1,29 +1,34 @@
-//! The end of a communicator in good order: nothing of it is on its way any more, and its lanes are gone.
+//! Closing a communicator in good order.
+//!
+//! The order matters: pending operations finish first, then all messages are acknowledged and the peers are told
+//! goodbye, and only then are the lanes fenced. `abort` owns the other end, which waits for nothing.
 
 use std::task::Poll;
 use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Communicator, FENCE_WITHIN, RingLinks, Unlike};
+use super::{Communicator, FENCE_WITHIN, RingLinks, WrongMessage};
 use crate::collective::operation::{Abort, DAMAGED};
 use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{LaneId, Service};
 
 impl Communicator {
-    /// Waits until all that this rank has sent has arrived, tells its neighbours that it leaves, and ends.
+    /// Closes the communicator: waits until all messages of this rank have arrived, and tells its neighbours.
     ///
-    /// The other ranks need not close at the same time: an operation of theirs that needs this rank no more completes.
-    /// Operations that are still pending are waited for first.
+    /// Operations that are still pending finish first. The other ranks need not close at the same time: an operation of
+    /// theirs completes if it needs nothing more from this rank.
     ///
     /// # Errors
     ///
-    /// [`CollectiveError::Ended`] when it had failed before; [`CollectiveError::Engine`] when the device refuses to end
-    /// a lane; [`CollectiveError::Aborted`], for a [`Mismatch`](AbortReason::Mismatch), when a rank of this host that only gave was last in
-    /// another operation than this one. At the deadline it ends all the same, with [`CollectiveError::Unsent`].
+    /// - [`CollectiveError::Ended`]: the communicator had failed before.
+    /// - [`CollectiveError::Engine`]: the device refuses to end a lane.
+    /// - [`CollectiveError::Aborted`] with [`Mismatch`](AbortReason::Mismatch): a rank of this host that only sent,
+    ///   such as a broadcast root, had called something else.
+    /// - [`CollectiveError::Unsent`]: the deadline has passed. The communicator is closed all the same.
     pub fn close(mut self, deadline: Deadline) -> Result<(), CollectiveError> {
         match (self.leave(deadline), self.shared.lock().ended()) {
-            // The memory of a lane that did not end is kept, whatever was before.
+            // This error comes first, whatever failed before: the device may still write to the memory of that lane.
             (Err(fence @ CollectiveError::Engine(_)), _) => Err(fence),
             (_, Some(CollectiveError::Ended { first })) if !matches!(*first, CollectiveError::Unsent) => {
                 Err(CollectiveError::Ended { first })
@@ -35,6 +40,7 @@ impl Communicator {
     fn leave(&mut self, deadline: Deadline) -> Result<(), CollectiveError> {
         self.closed = true;
         let shared = &self.shared;
+        // A deferred operation is driven by its caller, who closes now; the engine must finish it.
         shared.hand_to_engine();
         let idle = shared
             .engine
@@ -42,7 +48,7 @@ impl Communicator {
         if idle.is_none() {
             shared.lock().end(&CollectiveError::Unsent);
         }
-        let known = self.look_back();
+        let known = self.check_last_rounds();
         let mut lanes: Vec<LaneId> = shared.lock().ring.iter().flat_map(RingLinks::all_lanes).collect();
         let others = shared.host.iter().flat_map(|host| host.lanes());
         lanes.extend(others.filter(|lane| !lanes.contains(lane)).collect::<Vec<_>>());
@@ -50,9 +56,10 @@ impl Communicator {
             shared.lock().announcer.closed();
             return Ok(());
         }
+        // The goodbye goes before the fence: without it, the end of this rank would look like its loss to the peers.
         let drained = shared.engine.say_goodbye(&lanes, deadline);
         let fenced = shared.engine.lock_with(|core| {
-            // One that cannot be ended does not keep the others from it.
+            // Every lane is fenced before an error is returned, so that one refusal does not keep the others open.
             let within = deadline.min(Deadline::after(FENCE_WITHIN));
             let fence = |lane: &LaneId| core.fence_lane(*lane, within);
             let fenced: Vec<_> = lanes.iter().map(fence).collect();
@@ -67,23 +74,26 @@ impl Communicator {
         if idle.is_some() && drained { Ok(()) } else { Err(CollectiveError::Unsent) }
     }
 
-    /// Whether ranks of this host that gave in an operation which this one did without gave in the same: no later one finds it.
-    fn look_back(&self) -> Result<(), CollectiveError> {
+    /// Compares the eager messages that this rank did not need with what it had called.
+    ///
+    /// A root that only sends does not read the messages of its peers in that round; a later round compares them.
+    /// After the last operation there is no later round, so a mismatch in it would go unnoticed.
+    fn check_last_rounds(&self) -> Result<(), CollectiveError> {
         let shared = &self.shared;
-        // What has failed was told.
+        // The gate is open only if nothing has failed. After a failure all ranks have been told of it already.
         let host = shared.host.as_deref().filter(|_| shared.gate.is_open());
-        let Some(Err(unlike)) = host.map(|host| host.check_ended()) else { return Ok(()) };
+        let Some(Err(wrong)) = host.map(|host| host.check_ended()) else { return Ok(()) };
         shared.engine.lock_with(|core| {
             let mut state = shared.lock();
             let Some(ring) = &mut state.ring else { return Ok(()) };
             let (sequence, reporter) = (shared.gate.sequence(), self.rank);
-            let (abort, error) = match unlike {
-                Unlike::Mismatch { ours, theirs } => {
+            let (abort, error) = match wrong {
+                WrongMessage::Mismatch { ours, theirs } => {
                     let (sequence, reason) = (ours.sequence, AbortReason::Mismatch);
                     let abort = Abort { sequence, culprit: theirs.rank, reporter, reason };
                     (abort, abort.into_error(reporter, None, None))
                 }
-                Unlike::Damaged(culprit) => {
+                WrongMessage::Damaged(culprit) => {
                     let reason = AbortReason::PeerFailed;
                     let lost = ring.violation_of(core, culprit, DAMAGED);
                     (Abort { sequence, culprit, reporter, reason }, lost.into_error(None))
@@ -103,7 +113,11 @@ impl Drop for Communicator {
             && let Err(error) = self.leave(Deadline::after(self.options.linger))
         {
             let rank = self.rank();
-            tracing::warn!(rank, %error, "a communicator that was dropped did not end in good order");
+            tracing::warn!(
+                rank, %error,
+                "a communicator was dropped and could not close in good order; \
+                 call `close` to handle the error"
+            );
         }
     }
 }

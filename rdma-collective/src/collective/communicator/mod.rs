@@ -5,24 +5,24 @@
 mod abort;
 mod algorithms;
 mod announce;
-mod blame;
+mod attribution;
 mod connect;
 mod gate;
-mod hold;
 mod host;
 mod hosts;
 mod info;
 mod leave;
-mod mesh;
+mod link_table;
+mod liveness_socket;
 mod nccl;
 mod options;
 mod pending;
 mod rendezvous;
 mod ring;
 mod shared;
-mod stalls;
 mod state;
 pub mod tuning;
+mod wait_graph;
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -35,7 +35,7 @@ use crate::collective::CollectiveError;
 use crate::collective::call::Collective;
 use crate::collective::execute::{CachedPlan, Job, Participants};
 use crate::collective::rank_of::RankOf;
-use crate::engine::{Core, Driver, Engine, HANDOVER_DELAY, Service};
+use crate::engine::{Driver, Engine, EngineState, HANDOVER_DELAY, Service};
 use crate::groups::Groups;
 
 pub use abort::Aborter;
@@ -43,22 +43,24 @@ pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
 use gate::{CoarseClock, DeferredOp, EngineDrive, FastPath, FastPathGate};
 pub(crate) use host::{
-    HostGroup, RANKS_MAX, ReduceScratch, UNIT_BYTES, Unlike, ZERO_COPY_PIECE_BYTES, message_bytes_max,
+    HostGroup, RANKS_MAX, ReduceScratch, UNIT_BYTES, WrongMessage, ZERO_COPY_PIECE_BYTES, message_bytes_max,
 };
 pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
 #[cfg(any(fuzzing, test))]
-pub(crate) use mesh::find_blob;
-pub(crate) use mesh::{Boxes, Link, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
+pub(crate) use link_table::find_blob;
+pub(crate) use link_table::{
+    Link, LinkMailboxes, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes,
+};
 pub use options::CommunicatorOptions;
 pub use pending::{Pending, PendingFuture, StillPending, WaitError};
 pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
 use ring::FENCE_WITHIN;
 pub(crate) use ring::{CommContext, Lost, PIECE_BYTES, RingLinks, Scratch, at_fault, violation};
 use shared::Shared;
-pub(crate) use stalls::{Awaited, Direction};
 use state::State;
 use tuning::{Orders, Peers};
+pub(crate) use wait_graph::{Direction, WaitingFor};
 
 /// A group of ranks, seen from one of them.
 ///
@@ -206,9 +208,9 @@ impl Communicator {
         &mut self,
         deadline: Deadline,
         among: Participants,
-        mut begin: impl FnMut(&mut CommContext<'_>, &mut Core, u64) -> R,
-        mut step: impl FnMut(&mut R, &mut CommContext<'_>, &mut Core) -> Poll<Result<(), CollectiveError>>,
-        late: impl FnOnce(&mut R, &mut CommContext<'_>, &mut Core) -> CollectiveError,
+        mut begin: impl FnMut(&mut CommContext<'_>, &mut EngineState, u64) -> R,
+        mut step: impl FnMut(&mut R, &mut CommContext<'_>, &mut EngineState) -> Poll<Result<(), CollectiveError>>,
+        late: impl FnOnce(&mut R, &mut CommContext<'_>, &mut EngineState) -> CollectiveError,
     ) -> Result<(), CollectiveError> {
         let shared = &self.shared;
         shared.hand_to_engine();
@@ -379,7 +381,7 @@ impl Communicator {
     }
 
     #[cfg(test)]
-    pub(crate) fn with_ring<T>(&self, with: impl FnOnce(&mut Core, &mut RingLinks) -> T) -> Option<T> {
+    pub(crate) fn with_ring<T>(&self, with: impl FnOnce(&mut EngineState, &mut RingLinks) -> T) -> Option<T> {
         let shared = &self.shared;
         shared.engine.lock_with(|core| shared.lock().ring.as_mut().map(|ring| with(core, ring)))
     }

@@ -1,14 +1,16 @@
-//! NCCL's variables that concern collectives, and how they become options of a communicator.
+//! NCCL's variables as options of a communicator.
 //!
-//! Owns the reading of `NCCL_ALGO` and of the tuning file; [`env`](crate::env) finds the variables and knows no collective.
+//! Reads `NCCL_ALGO` and the tuning file. [`env`](crate::env) finds the variables; that module knows nothing of
+//! collectives.
 
 use super::tuning::{Tuning, TuningError};
 use super::{Algorithms, CommunicatorOptions};
 use crate::env::NcclOptions;
 
-/// Names in `NCCL_ALGO` that only NCCL has: algorithms for GPUs or reducing switches, and operations without a choice.
+/// Names in `NCCL_ALGO` that only NCCL has: algorithms for GPUs or for switches that reduce, and operations without a
+/// choice.
 ///
-/// They are left out with a warning, so that a pod that is set up for GPUs runs here too.
+/// They are ignored with a warning, so that an environment that was made for GPUs also works here.
 const NCCL_ONLY: [&str; 10] = [
     "CollNet",
     "CollNetDirect",

@@ -1,5 +1,6 @@
-//! Where the ranks of a communicator that is being made tell each other what each needs of the others: a store, or a communicator
-//! that all of them are in.
+//! Rendezvous: how the ranks of a new communicator exchange values before they are connected.
+//!
+//! The values go through a store, or, for a split, through the communicator that all of them are in already.
 
 use std::net::SocketAddr;
 
@@ -8,40 +9,44 @@ use rdma_core::Deadline;
 use crate::bootstrap::{JobToken, StoreClient};
 use crate::collective::CommunicatorError;
 
-/// See the module. All ranks come to the same gatherings in the same order.
+/// An exchange of values among the ranks of a new communicator.
+///
+/// All ranks must call the same gatherings in the same order: a rank that skips one leaves the others waiting.
 pub(crate) trait Rendezvous {
-    /// This rank, in the communicator that is made.
+    /// This rank's number in the new communicator.
     fn rank(&self) -> u32;
 
+    /// The number of ranks of the new communicator.
     fn world(&self) -> u32;
 
+    /// The token of the job. Blobs of another job are refused.
     fn token(&self) -> JobToken;
 
-    /// By which address this machine is likely reached.
+    /// The address by which other machines are likely to reach this one.
     fn local_address(&self) -> Option<SocketAddr>;
 
-    /// The communicator that the ranks are in already.
+    /// The communicator that is split; `None` for a store.
     fn parent(&self) -> Option<&Parent>;
 
-    /// Sets `key` for whoever asks after the next gathering.
+    /// Sets `key`. Other ranks may read it after the next gathering.
     ///
     /// # Errors
     ///
-    /// It could not be told.
+    /// The value could not be sent before the deadline.
     fn set(&mut self, key: &str, value: &[u8], deadline: Deadline) -> Result<(), CommunicatorError>;
 
-    /// What another rank has set before the last gathering.
+    /// Reads a key that another rank has set before the last gathering.
     ///
     /// # Errors
     ///
-    /// It could not be heard.
+    /// The value could not be read before the deadline.
     fn get(&mut self, key: &str, deadline: Deadline) -> Result<Vec<u8>, CommunicatorError>;
 
-    /// What all ranks come with to `name`, by rank.
+    /// Gathers the values that all ranks give under `name`, by rank.
     ///
     /// # Errors
     ///
-    /// Not all of them came.
+    /// Not all ranks gave a value before the deadline.
     fn all_gather(
         &mut self,
         name: &str,
@@ -50,30 +55,31 @@ pub(crate) trait Rendezvous {
     ) -> Result<Vec<Vec<u8>>, CommunicatorError>;
 }
 
-/// What a communicator was split from.
+/// The communicator that another one was split from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Parent {
-    /// Its name.
+    /// The parent's name.
     pub(crate) name: String,
-    /// The ranks there, by the ranks here.
+    /// The ranks in the parent, by rank of the split communicator.
     pub(crate) ranks: Vec<u32>,
+    /// The color that all ranks of the split communicator gave.
     pub(crate) color: u32,
-    /// This rank's.
+    /// The key that this rank gave.
     pub(crate) key: i32,
 }
 
 impl Parent {
-    /// Which rank there `rank` is.
+    /// The number of `rank` in the parent.
     pub(super) fn rank_of(&self, rank: u32) -> Option<u32> {
         self.ranks.get(rank as usize).copied()
     }
 }
 
-/// By what the ranks of a communicator came together.
+/// The rendezvous of a communicator, as far as later splits and links need it.
 #[derive(Clone, Debug)]
 pub(crate) struct Origin {
     pub(crate) token: JobToken,
-    /// By which address this machine is likely reached.
+    /// The address by which other machines are likely to reach this one.
     pub(crate) address: Option<SocketAddr>,
     pub(crate) parent: Option<Parent>,
 }
@@ -92,6 +98,7 @@ impl Rendezvous for StoreClient {
     }
 
     fn local_address(&self) -> Option<SocketAddr> {
+        // Without an address only the liveness sockets and a log line are missing.
         Self::local_address(self).ok()
     }
 

@@ -17,7 +17,7 @@ use super::ring::{self, CommContext, RingLinks, Scratch};
 use crate::collective::execute::{Job, Participants};
 use crate::collective::operation::Abort;
 use crate::collective::{AbortReason, CollectiveError};
-use crate::engine::{Core, Service};
+use crate::engine::{EngineState, Service};
 
 /// Operations that may wait for each other.
 pub(crate) const OPERATIONS_MAX: usize = 64;
@@ -41,6 +41,7 @@ pub(crate) struct State {
     /// Ended, for whoever waits for them.
     done: VecDeque<(Entry, Result<(), CollectiveError>)>,
     /// Ended with an error: the device may still use what they own.
+    #[expect(clippy::vec_box, reason = "a job stays in the box in which its handle will find it")]
     failed: Vec<Box<Job>>,
     ended: Option<Arc<CollectiveError>>,
     pub(super) announcer: Announcer,
@@ -151,7 +152,7 @@ impl State {
 
     /// Leaves the operation under way to the caller that has begun it, `until` then, unless it needs the engine or others wait
     /// behind it.
-    pub(super) fn leave_to_caller(&mut self, core: &mut Core, until: Instant) {
+    pub(super) fn leave_to_caller(&mut self, core: &mut EngineState, until: Instant) {
         let alone = self.begun && self.queue.len() == 1;
         if alone && self.queue.front().is_some_and(|entry| entry.job.suits_caller()) {
             core.leave();
@@ -168,7 +169,7 @@ impl State {
     }
 
     /// Goes on with an operation that has begun without the engine, and with nothing else under way.
-    pub(super) fn adopt(&mut self, core: &mut Core, begun: DeferredOp, now: Instant) {
+    pub(super) fn adopt(&mut self, core: &mut EngineState, begun: DeferredOp, now: Instant) {
         debug_assert!(self.is_idle() && !self.borrowed, "whoever begins another hands it over before");
         let DeferredOp { id, job, deadline, .. } = begun;
         if let Some(ring) = &mut self.ring {
@@ -183,7 +184,7 @@ impl State {
 
     /// While no operation is under way, what neighbours say is taken all the same, and a failure is passed on: others may
     /// wait for it. The next operation ends by it.
-    fn attend(&mut self, core: &mut Core) -> bool {
+    fn attend(&mut self, core: &mut EngineState) -> bool {
         let idle = self.is_idle() && !self.borrowed;
         let Some(ring) = &mut self.ring else { return false };
         let known = ring.abort.is_some();
@@ -208,7 +209,7 @@ impl State {
     }
 
     /// Ends all operations on all ranks, as this one's caller asks.
-    pub(super) fn abort(&mut self, core: &mut Core) {
+    pub(super) fn abort(&mut self, core: &mut EngineState) {
         let (culprit, reporter, reason) = (self.rank, self.rank, AbortReason::Requested);
         match &mut self.ring {
             Some(ring) => ring.tell(core, Abort { sequence: 0, culprit, reporter, reason }),
@@ -225,7 +226,7 @@ impl State {
     }
 
     /// Why operations fail from now on; `None` while they need not.
-    pub(super) fn failure(&mut self, core: &mut Core) -> Option<CollectiveError> {
+    pub(super) fn failure(&mut self, core: &mut EngineState) -> Option<CollectiveError> {
         if let Some(first) = &self.ended {
             return Some(CollectiveError::clone(first));
         }
@@ -283,7 +284,7 @@ impl State {
     }
 
     /// The lanes have been fenced: nothing uses what the operations own any more.
-    pub(super) fn release(&mut self, core: &mut Core) {
+    pub(super) fn release(&mut self, core: &mut EngineState) {
         let told = self.done.iter_mut().map(|(entry, _)| &mut entry.job);
         let held =
             self.failed.iter_mut().chain(told).filter_map(|job| (!job.release(core)).then_some(())).count();
@@ -294,7 +295,7 @@ impl State {
     }
 
     /// Runs the first operation; what became of it, once it has ended.
-    fn run(&mut self, core: &mut Core, now: Instant) -> Option<Result<(), CollectiveError>> {
+    fn run(&mut self, core: &mut EngineState, now: Instant) -> Option<Result<(), CollectiveError>> {
         let Self { rank, ring, host, look_at, scratch, queue, .. } = self;
         let entry = queue.front_mut()?;
         let mut parts =
@@ -325,7 +326,11 @@ impl State {
     }
 
     /// An operation whose deadline has passed before it began; the others end with it.
-    fn expire(&mut self, core: &mut Core, now: Instant) -> Option<(Entry, Result<(), CollectiveError>)> {
+    fn expire(
+        &mut self,
+        core: &mut EngineState,
+        now: Instant,
+    ) -> Option<(Entry, Result<(), CollectiveError>)> {
         let waits =
             |(at, entry): (usize, &Entry)| at >= usize::from(self.begun) && entry.deadline.expired_at(now);
         let place = self.queue.iter().enumerate().position(waits)?;
@@ -335,7 +340,7 @@ impl State {
 
     /// Ends the communicator for an operation that this rank does not begin any more: others may be in it already, and
     /// would take the next one for it.
-    pub(super) fn end_queued(&mut self, core: &mut Core) -> CollectiveError {
+    pub(super) fn end_queued(&mut self, core: &mut EngineState) -> CollectiveError {
         let known = self.failure(core);
         let counted =
             self.begun && self.queue.front().is_some_and(|entry| entry.job.among() != Participants::Pair);
@@ -350,7 +355,7 @@ impl State {
     }
 
     /// An operation has ended: tells whoever waits for it.
-    fn finish(&mut self, core: &mut Core, mut entry: Entry, outcome: Result<(), CollectiveError>) {
+    fn finish(&mut self, core: &mut EngineState, mut entry: Entry, outcome: Result<(), CollectiveError>) {
         let failed = outcome.as_ref().err().filter(|error| !error.is_refusal()).cloned();
         if let Some(error) = &failed {
             entry.job.revoke();
@@ -368,7 +373,7 @@ impl State {
 }
 
 impl Service for State {
-    fn advance(&mut self, core: &mut Core, now: Instant) -> bool {
+    fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut any = false;
         if let Some(begun) = self.gate.deferred.take_due(now) {
             self.adopt(core, begun, now);

@@ -16,7 +16,7 @@ use super::ring_exec::ExecContext;
 use super::spin::{Polled, poll_brief, spin_then_yield};
 use super::stop::{Progress, Stop};
 use crate::collective::ReduceError;
-use crate::collective::communicator::{Awaited, HostGroup, RingLinks, Scratch};
+use crate::collective::communicator::{HostGroup, RingLinks, Scratch, WaitingFor};
 use crate::collective::eager_plan::{Copied, EagerPlan, Reduced};
 use crate::collective::operation::Header;
 
@@ -297,7 +297,7 @@ impl EagerExchange {
         }
         let further = self.way() != before;
         if further {
-            self.meeting.progressed = with.core.driven();
+            self.meeting.progressed = with.core.now();
         }
         self.look_soon = further && self.is_in_pieces();
         self.missing().can_come(&self.meeting.header, with.ring, ended).map(|()| false)
@@ -328,7 +328,7 @@ impl EagerExchange {
         }
     }
 
-    pub(super) fn waits_for(&self, ring: &RingLinks) -> Awaited {
+    pub(super) fn waits_for(&self, ring: &RingLinks) -> WaitingFor {
         let awaited = match &self.content {
             Content::Pipelined(stage) if self.meeting.missing.is_empty() => stage.awaited(),
             _ => self.meeting.missing,

@@ -18,7 +18,7 @@ use crate::collective::CollectiveError;
 use crate::collective::communicator::{CommContext, HostGroup, RingLinks, Scratch};
 use crate::collective::schedule::{Primitive, Schedule, Step};
 use crate::collective::send_recv_set::SendRecvSet;
-use crate::engine::Core;
+use crate::engine::EngineState;
 
 /// How often ranks of one host that go by links look for others that do not.
 const LOOK_ASIDE_EVERY: Duration = Duration::from_millis(20);
@@ -103,12 +103,12 @@ impl Exec {
 }
 
 /// A message of a rank that does not go by links wakes nobody.
-fn look_aside<T>(host: Option<&HostGroup>, outcome: &Poll<T>, core: &Core) -> Option<Instant> {
-    host.filter(|_| outcome.is_pending()).map(|_| core.driven() + LOOK_ASIDE_EVERY)
+fn look_aside<T>(host: Option<&HostGroup>, outcome: &Poll<T>, core: &EngineState) -> Option<Instant> {
+    host.filter(|_| outcome.is_pending()).map(|_| core.now() + LOOK_ASIDE_EVERY)
 }
 
 /// From now on the neighbours' silence is looked into.
-pub(super) fn watch(parts: &CommContext<'_>, core: &mut Core, now: Instant) {
+pub(super) fn watch(parts: &CommContext<'_>, core: &mut EngineState, now: Instant) {
     if let Some(ring) = &parts.ring {
         ring.watch(core, now);
     }
@@ -141,7 +141,7 @@ pub(super) fn advance<B: Buffers>(
     running: Option<&mut Exec>,
     plan: &Plan,
     parts: &mut CommContext<'_>,
-    core: &mut Core,
+    core: &mut EngineState,
     buffers: &mut B,
 ) -> Poll<Result<(), CollectiveError>> {
     let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
@@ -163,18 +163,18 @@ pub(super) fn advance<B: Buffers>(
         (Exec::SendRecv(flows), _) => flows.advance(with.ring, with.core, &mut Lent(with.buffers)),
         (Exec::Shm(flat), Some(host)) => {
             let outcome = flat.advance(&mut with, host);
-            *parts.look_at = outcome.is_pending().then(|| flat.look_at(with.core.driven()));
+            *parts.look_at = outcome.is_pending().then(|| flat.look_at(with.core.now()));
             outcome
         }
         (Exec::ZeroCopy(direct), Some(host)) => {
             let around = matches!(plan.execution, ExecutionPlan::ZeroCopy(_, Fallback::Ring(_)));
             let outcome = direct.advance(&mut with, host, around);
-            *parts.look_at = outcome.is_pending().then(|| direct.look_at(with.core.driven()));
+            *parts.look_at = outcome.is_pending().then(|| direct.look_at(with.core.now()));
             if let (Poll::Ready(Ok(Outcome::Fallback)), ExecutionPlan::ZeroCopy(_, elsewhere)) =
                 (&outcome, &plan.execution)
             {
                 *running = Exec::elsewhere(direct, plan, elsewhere, &mut with, host);
-                *parts.look_at = Some(with.core.driven());
+                *parts.look_at = Some(with.core.now());
                 Poll::Pending
             } else {
                 outcome.map_ok(|_| ())
@@ -192,7 +192,7 @@ pub(super) fn advance_points<M: send_recv::SendRecvBuffers>(
     running: Option<&mut Exec>,
     points: &SendRecvSet,
     parts: &mut CommContext<'_>,
-    core: &mut Core,
+    core: &mut EngineState,
     memory: &mut M,
 ) -> Poll<Result<(), CollectiveError>> {
     let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
@@ -210,7 +210,7 @@ pub(super) fn advance_points<M: send_recv::SendRecvBuffers>(
 fn conclude(
     running: &Exec,
     ring: &mut RingLinks,
-    core: &mut Core,
+    core: &mut EngineState,
     outcome: Poll<Result<(), Stop>>,
 ) -> Poll<Result<(), CollectiveError>> {
     outcome.map(|outcome| {
@@ -223,7 +223,7 @@ fn conclude(
 pub(super) fn late(
     running: Option<&mut Exec>,
     parts: &mut CommContext<'_>,
-    core: &mut Core,
+    core: &mut EngineState,
 ) -> CollectiveError {
     let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
         // A rank that is alone waits for nobody.

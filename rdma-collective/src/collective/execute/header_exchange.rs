@@ -7,9 +7,9 @@ use rdma_core::Deadline;
 use super::spin::{Polled, spin_wait, yield_wait};
 use super::stop::{Stop, is_ended_by, is_found_here, wrong};
 use crate::collective::AbortReason;
-use crate::collective::communicator::{Awaited, Direction, HostGroup, Lost, RingLinks, at_fault};
+use crate::collective::communicator::{Direction, HostGroup, Lost, RingLinks, WaitingFor, at_fault};
 use crate::collective::operation::{Abort, DAMAGED, Header};
-use crate::engine::Core;
+use crate::engine::EngineState;
 
 /// Between two looks of the engine.
 const NAP_MIN: Duration = Duration::from_micros(50);
@@ -78,7 +78,7 @@ impl HeaderExchange {
     pub(super) fn listen(
         &mut self,
         ring: &mut RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         around: Option<&HostGroup>,
     ) -> Result<(), Stop> {
         let taken = ring.take_arrivals(core);
@@ -97,7 +97,7 @@ impl HeaderExchange {
     pub(super) fn attend(
         &mut self,
         ring: &RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         host: &HostGroup,
     ) -> Result<bool, Stop> {
         // Who has gone has left its messages before.
@@ -105,7 +105,7 @@ impl HeaderExchange {
         let missing = self.missing;
         let come = self.look(host)?;
         if self.missing != missing {
-            self.progressed = core.driven();
+            self.progressed = core.now();
         }
         if come {
             return Ok(true);
@@ -117,7 +117,7 @@ impl HeaderExchange {
     pub(super) fn attend_patiently(
         &mut self,
         ring: &RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         host: &HostGroup,
     ) -> Result<bool, Stop> {
         let missing = self.missing;
@@ -130,13 +130,13 @@ impl HeaderExchange {
             let done = match spin_wait(host, || true, &mut look) {
                 Some(done) => done,
                 None if core.is_awaited_by_one() => {
-                    let until = Deadline::at(core.driven() + HELD_FOR);
+                    let until = Deadline::at(core.now() + HELD_FOR);
                     yield_wait(HELD_FOR, until, || true, &mut look)
                 }
                 None => false,
             };
             if self.missing != missing {
-                self.progressed = core.driven();
+                self.progressed = core.now();
             }
             if done {
                 return Ok(true);
@@ -149,7 +149,7 @@ impl HeaderExchange {
     fn check_ring(
         &mut self,
         ring: &RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         around: Option<&HostGroup>,
     ) -> Result<(), Stop> {
         let mailbox = &ring.previous.mailbox;
@@ -219,13 +219,13 @@ impl RankSet {
     }
 
     /// A neighbour if one is missing, since that may wait for another itself.
-    pub(super) fn waits_for(self, ring: &RingLinks) -> Awaited {
+    pub(super) fn waits_for(self, ring: &RingLinks) -> WaitingFor {
         if self.contains(ring.previous.rank) {
-            Awaited::Neighbour(Direction::Previous)
+            WaitingFor::Neighbour(Direction::Previous)
         } else if self.contains(ring.next.rank) {
-            Awaited::Neighbour(Direction::Next)
+            WaitingFor::Neighbour(Direction::Next)
         } else {
-            Awaited::Ranks(self.0)
+            WaitingFor::Ranks(self.0)
         }
     }
 

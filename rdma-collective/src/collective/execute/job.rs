@@ -14,7 +14,7 @@ use super::zero_copy::REVOKE_WITHIN;
 use crate::collective::CollectiveError;
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
 use crate::collective::communicator::{CommContext, HostGroup, Scratch};
-use crate::engine::{Core, Engine, EngineId};
+use crate::engine::{Engine, EngineId, EngineState};
 
 /// Participants whom an operation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -178,7 +178,7 @@ impl Job {
     }
 
     /// Hands the memory to the engine's worker; it has the elements of the operation from `origin` on.
-    fn lend(&mut self, core: &mut Core, origin: usize) -> Option<RegisteredBuffer> {
+    fn lend(&mut self, core: &mut EngineState, origin: usize) -> Option<RegisteredBuffer> {
         let (region, shared) = match std::mem::replace(&mut self.memory, JobMemory::Gone) {
             JobMemory::Here(memory) => match memory.into_region() {
                 Ok(region) => (region, false),
@@ -198,7 +198,7 @@ impl Job {
     }
 
     /// Takes the memory back from the engine's worker, unless requests still use it.
-    fn take_back(&mut self, place: RegisteredBuffer, core: &mut Core) -> bool {
+    fn take_back(&mut self, place: RegisteredBuffer, core: &mut EngineState) -> bool {
         let RegisteredBuffer { region, attached, shared, exported, .. } = place;
         // One that could not be revoked keeps the memory.
         drop(exported);
@@ -253,7 +253,7 @@ impl Job {
     pub(in crate::collective) fn begin(
         &mut self,
         parts: &mut CommContext<'_>,
-        core: &mut Core,
+        core: &mut EngineState,
         sequence: u64,
         now: Instant,
     ) {
@@ -307,7 +307,7 @@ impl Job {
     pub(in crate::collective) fn advance(
         &mut self,
         parts: &mut CommContext<'_>,
-        core: &mut Core,
+        core: &mut EngineState,
     ) -> Poll<Result<(), CollectiveError>> {
         let outcome = if self.stays()
             && let Some((Work { plan, running }, mut buffers)) = self.work_at_hand()
@@ -333,7 +333,7 @@ impl Job {
     pub(in crate::collective) fn give_up_late(
         &mut self,
         parts: &mut CommContext<'_>,
-        core: &mut Core,
+        core: &mut EngineState,
     ) -> CollectiveError {
         exec::late(self.work.as_mut().and_then(|work| work.running.as_mut()), parts, core)
     }
@@ -346,7 +346,7 @@ impl Job {
     }
 
     /// Takes back what the engine holds of it; `false` while the device still uses some.
-    pub(in crate::collective) fn release(&mut self, core: &mut Core) -> bool {
+    pub(in crate::collective) fn release(&mut self, core: &mut EngineState) -> bool {
         self.revoke();
         self.work = None;
         match std::mem::replace(&mut self.memory, JobMemory::Gone) {

@@ -10,11 +10,11 @@ use super::stop::{Progress, Stop, is_ended_by, wrong};
 use crate::collective::ReduceError;
 use crate::collective::call::Call;
 use crate::collective::communicator::{
-    Awaited, Direction, HostGroup, Lost, RingLinks, Scratch, at_fault, violation,
+    Direction, HostGroup, Lost, RingLinks, Scratch, WaitingFor, at_fault, violation,
 };
 use crate::collective::operation::{DAMAGED, Header, OPERATION};
 use crate::collective::schedule::{Schedule, Source, Span, Step, Target};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::link::LaneFailure;
 use crate::link::mailbox::HEADER_BYTES;
 
@@ -42,7 +42,7 @@ pub(in crate::collective) struct RingExec {
 pub(super) struct ExecContext<'a, B> {
     pub(super) ring: &'a mut RingLinks,
     pub(super) host: Option<&'a HostGroup>,
-    pub(super) core: &'a mut Core,
+    pub(super) core: &'a mut EngineState,
     pub(super) buffers: &'a mut B,
     pub(super) scratch: &'a mut Scratch,
 }
@@ -123,7 +123,7 @@ impl RingExec {
                 return Ok(false);
             }
             self.step = self.steps.next();
-            self.progressed = with.core.driven();
+            self.progressed = with.core.now();
         }
         if self.announce || !self.is_agreed(with.ring, with.core)? {
             let wait = Step::WaitCount { from: with.ring.previous.rank, message: 0 };
@@ -142,8 +142,8 @@ impl RingExec {
     }
 
     /// The neighbour that it waits for, while it waits.
-    pub(super) fn waits_for(&self) -> Awaited {
-        Awaited::Neighbour(match self.step {
+    pub(super) fn waits_for(&self) -> WaitingFor {
+        WaitingFor::Neighbour(match self.step {
             Some(step) if waits_for_next(step) => Direction::Next,
             Some(_) => Direction::Previous,
             // The header has to go, or the device still reads what was put.
@@ -174,7 +174,7 @@ impl RingExec {
     }
 
     /// Whether the rank before this one is in the same operation: its first message says so, if no other has.
-    fn is_agreed(&mut self, ring: &mut RingLinks, core: &mut Core) -> Result<bool, Stop> {
+    fn is_agreed(&mut self, ring: &mut RingLinks, core: &mut EngineState) -> Result<bool, Stop> {
         let previous = &ring.previous;
         if !self.agreed && previous.mailbox.arrived(self.received_before).is_some() {
             match Header::read(&previous.mailbox.header(self.received_before)) {
@@ -257,7 +257,7 @@ impl RingExec {
         Err(wrong(with.ring, with.core, "a message of another length"))
     }
 
-    fn signal(&mut self, ring: &mut RingLinks, core: &mut Core, consumed: u64) -> bool {
+    fn signal(&mut self, ring: &mut RingLinks, core: &mut EngineState, consumed: u64) -> bool {
         let previous = &mut ring.previous;
         let Some(lane) = core.lane(previous.lane) else { return false };
         // A rank that has left sends nothing more and is not told.
@@ -272,7 +272,7 @@ impl RingExec {
     }
 
     /// A step cannot be taken: whether it ever will.
-    fn check_lanes(&self, ring: &RingLinks, core: &mut Core, step: Step) -> Result<(), Stop> {
+    fn check_lanes(&self, ring: &RingLinks, core: &mut EngineState, step: Step) -> Result<(), Stop> {
         let waits_for_next = waits_for_next(step) || self.announce;
         let lost = at_fault(ring.ended(core), [waits_for_next, !waits_for_next]);
         lost.map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
@@ -289,7 +289,7 @@ pub(super) fn check_strays(host: Option<&HostGroup>, ours: &Header) -> Result<()
 }
 
 /// Tells the rank after this one, in a message of its own; `false` when there is no room for it now.
-pub(super) fn send_header(header: &Header, ring: &RingLinks, core: &mut Core) -> Result<bool, Stop> {
+pub(super) fn send_header(header: &Header, ring: &RingLinks, core: &mut EngineState) -> Result<bool, Stop> {
     let Some(lane) = core.lane(ring.next.lane) else { return Ok(false) };
     match lane.control(OPERATION, |body| header.write(body)) {
         Ok(sent) => Ok(sent),

@@ -14,11 +14,11 @@ use super::p2p::{ZERO_COPY_BYTES_MIN, check_length, put_range, signal, unsent};
 use super::stop::{Progress, Stop, is_ended_by, odd};
 use crate::collective::DataType;
 use crate::collective::call::Collective;
-use crate::collective::communicator::{Awaited, Link, Lost, Reach, RingLinks};
+use crate::collective::communicator::{Link, Lost, Reach, RingLinks, WaitingFor};
 use crate::collective::operation::{DAMAGED, Header};
 use crate::collective::schedule::{Source, Span};
 use crate::collective::send_recv_set::{SelfTransfer, SendRecvSet, Transfer};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::link::LaneFailure;
 
 /// Where what is sent and received lies; `index` is that of the send or receive.
@@ -161,7 +161,9 @@ impl TransferExec {
 
     /// Whether what it receives next has arrived, and waits for room alone.
     fn has_more(&self, ring: &RingLinks) -> bool {
-        let (Some(first), Some(link)) = (self.first, ring.mesh.link(self.point.peer)) else { return false };
+        let (Some(first), Some(link)) = (self.first, ring.link_table.link(self.point.peer)) else {
+            return false;
+        };
         self.moved < self.chunks && link.mailbox.inbox.arrived(first + self.moved).is_some()
     }
 
@@ -176,7 +178,7 @@ impl TransferExec {
         &mut self,
         (rank, index): (u32, usize),
         link: &mut Link,
-        core: &mut Core,
+        core: &mut EngineState,
         memory: &M,
     ) -> bool {
         let before = self.moved;
@@ -213,7 +215,7 @@ impl TransferExec {
         (rank, index): (u32, usize),
         end: u64,
         link: &mut Link,
-        core: &mut Core,
+        core: &mut EngineState,
         memory: &mut M,
     ) -> Result<bool, Stop> {
         let first = *self.first.get_or_insert_with(|| link.mailbox.inbox.given_back());
@@ -242,7 +244,13 @@ impl TransferExec {
     }
 
     /// Whether the other rank sends what this one receives.
-    fn check_header(&self, rank: u32, number: u64, link: &mut Link, core: &mut Core) -> Result<(), Stop> {
+    fn check_header(
+        &self,
+        rank: u32,
+        number: u64,
+        link: &mut Link,
+        core: &mut EngineState,
+    ) -> Result<(), Stop> {
         let expected = self.point.call.sent_by(rank).header(rank, self.number);
         match Header::read(&link.mailbox.inbox.header(number)) {
             Ok(theirs) if expected.agrees(&theirs) => Ok(()),
@@ -264,7 +272,7 @@ impl SendRecvExec {
     pub(super) fn advance<M: SendRecvBuffers>(
         &mut self,
         ring: &mut RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         memory: &mut M,
     ) -> Poll<Result<(), Stop>> {
         if !self.begun {
@@ -288,12 +296,12 @@ impl SendRecvExec {
     fn begin<M: SendRecvBuffers>(&mut self, ring: &mut RingLinks, memory: &mut M) {
         self.begun = true;
         copy_own(&self.own, memory);
-        ring.mesh.begin(0);
+        ring.link_table.begin(0);
         for flow in &mut self.flows {
             if flow.point.peer == self.rank {
                 (flow.moved, flow.given_back) = (flow.chunks, flow.chunks);
             }
-            let Some(link) = ring.mesh.link_mut(flow.point.peer) else { continue };
+            let Some(link) = ring.link_table.link_mut(flow.point.peer) else { continue };
             let count = match flow.point.sends {
                 true => &mut link.mailbox.points_sent,
                 false => &mut link.mailbox.points_received,
@@ -306,7 +314,7 @@ impl SendRecvExec {
     fn try_advance<M: SendRecvBuffers>(
         &mut self,
         ring: &mut RingLinks,
-        core: &mut Core,
+        core: &mut EngineState,
         memory: &mut M,
     ) -> Result<bool, Stop> {
         let taken = ring.take_arrivals(core);
@@ -321,7 +329,7 @@ impl SendRecvExec {
             if waits || flow.is_done() {
                 continue;
             }
-            let Some(link) = ring.mesh.link_mut(flow.point.peer) else { continue };
+            let Some(link) = ring.link_table.link_mut(flow.point.peer) else { continue };
             let which = (self.rank, index);
             let moved = if flow.point.sends {
                 Ok(flow.send(which, link, core, memory))
@@ -329,7 +337,7 @@ impl SendRecvExec {
                 flow.receive(which, end, link, core, memory)
             };
             match moved {
-                Ok(true) => self.progressed = core.driven(),
+                Ok(true) => self.progressed = core.now(),
                 Ok(false) => {}
                 Err(stop) => {
                     self.at = index;
@@ -350,7 +358,7 @@ impl SendRecvExec {
     /// nobody else sends anything either.
     fn unconnected(&self, ring: &RingLinks) -> Option<u32> {
         let mut others = self.flows.iter().map(|flow| flow.point.peer).filter(|peer| *peer != self.rank);
-        others.next().filter(|_| ring.mesh.reach() < Reach::All)
+        others.next().filter(|_| ring.link_table.reach() < Reach::All)
     }
 
     /// Whether one before it goes first.
@@ -366,14 +374,14 @@ impl SendRecvExec {
 
     /// Not all is done: whether it ever will be. A rank that has left in good order matters if something is to come from it, or to
     /// go to it.
-    fn check_lanes(&mut self, ring: &RingLinks, core: &mut Core) -> Result<(), Stop> {
+    fn check_lanes(&mut self, ring: &RingLinks, core: &mut EngineState) -> Result<(), Stop> {
         let near = ring.ended(core).into_iter().flatten().filter(Lost::is_loss);
         let undone = |rank| {
             let waits =
                 |flow: &TransferExec| flow.point.peer == rank && !flow.is_done() && !flow.has_more(ring);
             self.flows.iter().position(waits)
         };
-        let linked = ring.mesh.ended(core);
+        let linked = ring.link_table.ended(core);
         let matters = |lost: &Lost| !matches!(lost.cause, LaneFailure::Closed) || undone(lost.rank).is_some();
         // It may have left because of another, which is named then.
         let Some(lost) = near.chain(linked).filter(matters).min_by_key(|lost| !lost.is_loss()) else {
@@ -384,10 +392,10 @@ impl SendRecvExec {
     }
 
     /// The rank that it waits for, while it waits.
-    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut Core) -> Awaited {
+    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut EngineState) -> WaitingFor {
         let undone = self.flows.get(self.at).filter(|flow| !flow.is_done());
         let rank = undone.map(|flow| flow.point.peer).or_else(|| unsent(ring, core));
-        Awaited::Linked(rank.unwrap_or(self.rank))
+        WaitingFor::Linked(rank.unwrap_or(self.rank))
     }
 
     /// Its header as that of an operation of all ranks.

@@ -6,11 +6,11 @@ use rdma_core::error::ReachError;
 
 use crate::collective::call::{is_of_two, name};
 use crate::collective::communicator::{
-    Awaited, Direction, HostGroup, Link, Lost, RingLinks, Unlike, Unlinked, violation,
+    Direction, HostGroup, Link, Lost, RingLinks, Unlinked, WaitingFor, WrongMessage, violation,
 };
 use crate::collective::operation::{Abort, DAMAGED, Header};
 use crate::collective::{AbortReason, CollectiveError, Interrupted, ReduceError};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::link::LaneFailure;
 
 /// Why an operation stops before its end.
@@ -46,11 +46,11 @@ impl Stop {
     }
 }
 
-impl From<Unlike> for Stop {
-    fn from(unlike: Unlike) -> Self {
+impl From<WrongMessage> for Stop {
+    fn from(unlike: WrongMessage) -> Self {
         match unlike {
-            Unlike::Damaged(rank) => Self::Damaged(rank),
-            Unlike::Mismatch { ours, theirs } => Self::Mismatch { ours, theirs },
+            WrongMessage::Damaged(rank) => Self::Damaged(rank),
+            WrongMessage::Mismatch { ours, theirs } => Self::Mismatch { ours, theirs },
         }
     }
 }
@@ -79,7 +79,12 @@ pub(super) struct Progress {
 
 impl Progress {
     /// Tells both neighbours, as far as they can be told, and makes the error.
-    pub(super) fn give_up(&self, ring: &mut RingLinks, core: &mut Core, stop: Stop) -> CollectiveError {
+    pub(super) fn give_up(
+        &self,
+        ring: &mut RingLinks,
+        core: &mut EngineState,
+        stop: Stop,
+    ) -> CollectiveError {
         let own = self.header.rank;
         let interrupted = self.interrupted(core);
         let (abort, error) = match stop {
@@ -114,7 +119,7 @@ impl Progress {
                 return CollectiveError::Unlinked { rank, reason };
             }
             // It is so on all ranks, and nobody has sent anything.
-            Stop::Unconnected(rank) => return ring.mesh.unconnected(rank),
+            Stop::Unconnected(rank) => return ring.link_table.unconnected(rank),
             Stop::Reduce(error) => (self.because(own, AbortReason::Other), error.into()),
         };
         ring.tell(core, abort);
@@ -125,13 +130,13 @@ impl Progress {
     pub(super) fn give_up_late(
         &self,
         ring: &mut RingLinks,
-        core: &mut Core,
-        awaited: Awaited,
+        core: &mut EngineState,
+        awaited: WaitingFor,
     ) -> CollectiveError {
         let interrupted = self.interrupted(core);
         let linked = match awaited {
-            Awaited::Linked(rank) => ring.mesh.link(rank).map(|link| (link.lane, link.name)),
-            Awaited::Neighbour(Direction::Next) => Some((ring.next.lane, ring.next.name)),
+            WaitingFor::Linked(rank) => ring.link_table.link(rank).map(|link| (link.lane, link.name)),
+            WaitingFor::Neighbour(Direction::Next) => Some((ring.next.lane, ring.next.name)),
             _ => None,
         };
         let (id, lane) = linked.unwrap_or((ring.previous.lane, ring.previous.name));
@@ -141,7 +146,7 @@ impl Progress {
         }
         let rank = ring.late(self.sequence, awaited);
         ring.tell(core, self.because(rank, AbortReason::DeadlineExceeded));
-        let waited = core.driven().saturating_duration_since(self.started);
+        let waited = core.now().saturating_duration_since(self.started);
         CollectiveError::DeadlineExceeded { rank, lane, interrupted, waited }
     }
 
@@ -149,17 +154,17 @@ impl Progress {
         Abort { sequence: self.sequence, culprit, reporter: self.header.rank, reason }
     }
 
-    fn interrupted(&self, core: &Core) -> Interrupted {
+    fn interrupted(&self, core: &EngineState) -> Interrupted {
         Interrupted {
             operation: name(&self.header),
             bytes_outstanding: self.bytes_outstanding,
-            last_progress: core.driven().saturating_duration_since(self.progressed),
+            last_progress: core.now().saturating_duration_since(self.progressed),
         }
     }
 }
 
 /// The rank before this one has sent what it may not send.
-pub(super) fn wrong(ring: &RingLinks, core: &mut Core, what: &str) -> Stop {
+pub(super) fn wrong(ring: &RingLinks, core: &mut EngineState, what: &str) -> Stop {
     let previous = &ring.previous;
     Stop::Lost(match core.lane(previous.lane) {
         Some(lane) => violation(previous.rank, lane, what),
@@ -168,7 +173,7 @@ pub(super) fn wrong(ring: &RingLinks, core: &mut Core, what: &str) -> Stop {
 }
 
 /// The rank at the other end has sent what it may not send.
-pub(super) fn odd(link: &Link, core: &mut Core, what: &str) -> Stop {
+pub(super) fn odd(link: &Link, core: &mut EngineState, what: &str) -> Stop {
     Stop::Lost(match core.lane(link.lane) {
         Some(lane) => violation(link.rank, lane, what),
         None => Lost { rank: link.rank, lane: link.name, cause: LaneFailure::Fenced, away: None },

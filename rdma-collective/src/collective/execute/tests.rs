@@ -11,7 +11,7 @@ use crate::collective::communicator::{Communicator, CommunicatorOptions, RingLin
 use crate::collective::operation::{ABORT, Header, OPERATION, WAITS};
 use crate::collective::schedule::Staging;
 use crate::collective::{CollectiveError, ReduceOp};
-use crate::engine::{Core, Engine, EngineOptions};
+use crate::engine::{Engine, EngineOptions, EngineState};
 use crate::link::LaneFailure;
 use crate::link::control::Kind;
 use crate::link::imm::Imm;
@@ -46,7 +46,7 @@ const HEADER: Header =
 const SLOT_BYTES: usize = 256 * 1024;
 
 /// What rank 0 of two says of its first operation, when the other rank does `wrong` in its place.
-fn against(wrong: impl FnOnce(&mut Core, &mut RingLinks) + Send + 'static) -> CollectiveError {
+fn against(wrong: impl FnOnce(&mut EngineState, &mut RingLinks) + Send + 'static) -> CollectiveError {
     against_on((Wire::Tcp, SLOT_BYTES), COUNT, |comm| comm.with_ring(wrong).unwrap())
 }
 
@@ -105,7 +105,7 @@ fn against_on(
     error
 }
 
-fn far_ahead(core: &mut Core, ring: &mut RingLinks) {
+fn far_ahead(core: &mut EngineState, ring: &mut RingLinks) {
     let lane = core.lane(ring.next.lane).unwrap();
     for sequence in 1..8 {
         let header = Header { sequence: sequence << 32, ..HEADER };

@@ -20,7 +20,7 @@ pub trait Element: sealed::Plain {
 }
 
 mod sealed {
-    /// Conversions between elements and their bytes; sealed, because every bit pattern must be a value: bytes from a peer
+    /// Conversions between elements and their bytes; sealed, because every bit pattern must be a value: a peer's bytes
     /// become elements.
     pub trait Plain: bytemuck::Pod + Send + Sync {
         /// The bytes of `elements` as they are in memory.

@@ -182,7 +182,7 @@ impl ReduceOrder {
 
 /// Chunks for each rank of a chain, unless they would be smaller than [`Staging::chunk_bytes_min`].
 ///
-/// Of `4 n` chunks the first reaches the last of `n` ranks in at most a fifth of the time of all.
+/// The first of `4 n` chunks reaches the last of `n` ranks in at most a fifth of the time of all.
 const CHUNKS_A_RANK: u64 = 4;
 
 /// The cut of one buffer into chunks that pass all ranks one after the other, as in a chain or a line.

@@ -21,7 +21,7 @@ fn contradictory_launcher_variables_are_quoted() {
     assert!(told.starts_with("PET_NODE_RANK=2 and JOB_COMPLETION_INDEX=1 contradict"), "{told}");
     let told = error(&[&VOLCANO[..4], &[("VC_TASK_INDEX", "0"), ("HOSTNAME", "job-worker-1")]].concat());
     assert!(told.starts_with("HOSTNAME=job-worker-1 and VC_TASK_INDEX=0 contradict"), "{told}");
-    // The same twice is none, and neither is a script that starts two for each task of srun.
+    // Equal numbers do not contradict each other, nor does a script that starts two ranks for each task of srun.
     assert_eq!(launch(&[&torch("1", "4"), OPEN_MPI].concat()).unwrap().unwrap().rank, 1);
     let nested = [&torch("5", "8")[..], &[("LOCAL_WORLD_SIZE", "2")], SRUN].concat();
     assert_eq!(launch(&nested).unwrap().unwrap().rank, 5);

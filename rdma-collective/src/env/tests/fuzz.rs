@@ -1,4 +1,4 @@
-//! Any environment: reading it gives a launch that makes sense, or an error that names a variable.
+//! Fuzzing of the environment: any variables give a launch that makes sense, or an error that names a variable.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

@@ -7,7 +7,7 @@ mod values;
 use super::*;
 use crate::env::EnvError;
 
-/// What an environment is expected to say.
+/// The expected content of an environment.
 struct Case {
     name: &'static str,
     variables: &'static [(&'static str, &'static str)],

@@ -1,4 +1,4 @@
-//! Layers of a grant as they arrive: polled, waited for, or awaited, while the others are still under way.
+//! Layers of a grant as they arrive: polled, waited for or awaited while the other layers are under way.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,12 +17,14 @@ use crate::kv::verdict::{BlockVerdict, Verdicts};
 use crate::kv::{KvError, TransferError};
 
 impl Grant {
-    /// Waits until all of a layer has arrived, and was checked when the link has checksums: the verdict on each block, in
-    /// the order of the request. A push that does not announce layers may bring none before all are there.
+    /// Waits until all of a layer has arrived, and was checked if the link has checksums. Returns one verdict for
+    /// each block, in the order of the request.
+    ///
+    /// A push that does not announce layers may complete no layer before the whole transfer is there.
     ///
     /// # Errors
     ///
-    /// [`KvError::LayerLate`] at `deadline`, while the transfer goes on; otherwise what the transfer ended with.
+    /// [`KvError::LayerLate`] at `deadline`, while the transfer goes on; otherwise the error of the transfer.
     pub fn wait_layer(&self, layer: u32, deadline: Deadline) -> Layer {
         self.has_layer(layer)?;
         let shared = &self.shared;
@@ -34,17 +36,17 @@ impl Grant {
         next.unwrap_or_else(late)
     }
 
-    /// Drives the engine once and looks whether all of a layer has arrived; it never waits. Otherwise as
+    /// Drives the engine once and looks whether all of a layer has arrived; never waits. Otherwise like
     /// [`wait_layer`](Self::wait_layer).
     pub fn poll_layer(&self, layer: u32) -> Poll<Layer> {
-        // A device that cannot be trusted any more ends the transfer with that error.
+        // The error is dropped here, because a failed device ends the transfer with the same error.
         let _ = self.shared.engine.drive(Instant::now(), BUDGET);
         self.look_layer(layer, None)
     }
 
-    /// A layer to await, under any runtime: one task at a time for each.
+    /// A future of one layer, for any runtime. One task at a time may await the same layer.
     ///
-    /// It ends when the transfer does at the latest. Otherwise as [`wait_layer`](Self::wait_layer).
+    /// The future ends at the latest with the transfer. Otherwise like [`wait_layer`](Self::wait_layer).
     pub fn layer(&self, layer: u32) -> LayerFuture<'_> {
         LayerFuture { grant: self, layer }
     }
@@ -76,7 +78,7 @@ impl Grant {
     }
 }
 
-/// The future of a [layer](Grant::layer). It is woken by whoever drives the engine.
+/// The future of a [layer](Grant::layer). The thread that drives the engine wakes it.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct LayerFuture<'a> {

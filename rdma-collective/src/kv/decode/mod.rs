@@ -1,4 +1,6 @@
-//! Decode as callers see it: it has room for the blocks of requests, grants it, and learns what has arrived.
+//! The public decode end of a link: [`Decode`], and the handle of a [`Grant`].
+//!
+//! This file owns the handles. The state machine of grants is `receive`'s, and pulls are added in `kv/pull.rs`.
 
 mod layer;
 mod outcome;
@@ -19,27 +21,28 @@ use super::receive::{END_WITHIN, Receives};
 use super::revoking::Revoking;
 use super::verdict::{BlockVerdict, Verdicts};
 use crate::bootstrap::JobToken;
-use crate::kv::LinkError;
-
 use crate::engine::{Engine, Service};
+use crate::kv::LinkError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::PlanError;
 use crate::kv::{KvError, TransferError};
 use crate::link::handshake::Meet;
 use crate::link::{LaneFailure, PeerName};
 
-/// The end of a KV link that has room for blocks.
+/// The decode end of a KV link: it has room for blocks, and grants or pulls them.
 ///
-/// When a grant has ended, well or not, nothing of it lands any more. One that misses its deadline, or is
-/// [revoked](Grant::revoke), asks the peer to stop, and the link goes on; only when the peer does not answer is the lane
-/// fenced, and all others on it end with an error too.
+/// When a grant has ended, well or not, none of its bytes land any more. A grant that misses its deadline, or is
+/// [revoked](Grant::revoke), asks the peer to stop, and the link goes on. Only when the peer does not answer is the
+/// lane fenced; then all other transfers on the link end with an error too.
+///
+/// Dropping it says goodbye to the peer within [`linger`](LinkOptions::linger) and ends every transfer that is left.
 pub struct Decode {
     shared: Arc<Shared>,
     access: PeerAccess,
     linger: Duration,
 }
 
-/// What the end and the grants on it have in common.
+/// State shared by a [`Decode`] and the handles of its transfers.
 pub(super) struct Shared {
     pub(super) engine: Engine,
     state: Arc<Mutex<Receives>>,
@@ -48,7 +51,7 @@ pub(super) struct Shared {
     peer: PeerName,
 }
 
-/// Blocks granted to a request. Dropping it lets them fill unseen.
+/// Blocks granted to a request. Dropping the handle lets them fill; the outcome is lost.
 #[must_use = "blocks are there when their grant was waited for"]
 pub struct Grant {
     shared: Arc<Shared>,
@@ -56,45 +59,47 @@ pub struct Grant {
     request: u64,
     blocks: Box<[u32]>,
     deadline: Deadline,
-    told: bool,
+    taken: bool,
 }
 
-/// How far a transfer has come.
+/// The progress of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Bytes that have arrived.
+    /// Bytes that have arrived so far.
     pub bytes_arrived: u64,
     /// Bytes of all blocks.
     pub bytes: u64,
     /// Writes that have arrived.
     pub writes_arrived: u32,
-    /// Writes that were announced; 0 before.
+    /// Writes that the peer has announced; 0 before the announcement.
     pub writes: u32,
 }
 
-/// A transfer that has ended well: every block has arrived.
+/// The outcome of a transfer that has ended well: every block has arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {
-    /// What each block holds; [`BlockVerdict::Corrupt`] can be among it when checksums were asked for.
+    /// The verdict on each block. On a link with checksums some can be [`BlockVerdict::Corrupt`], and the transfer is
+    /// `Ok` all the same: look at [`Verdicts::all_valid`].
     pub verdicts: Verdicts,
     /// Bytes that have arrived.
     pub bytes: u64,
-    /// Writes that carried them.
+    /// Writes, or reads of a pull, that carried the bytes.
     pub writes: u32,
-    /// From the grant to the arrival of the last block.
+    /// Time from the grant to the arrival of the last block.
     pub elapsed: Duration,
-    /// From the announcement of the writes to the arrival of the last block.
+    /// Time from the announcement of the writes to the arrival of the last block.
     pub moving: Duration,
 }
 
 impl Decode {
-    /// Meets a prefill of the same job and connects its pool to `pool`.
+    /// Meets a prefill end of the same job over TCP, and connects its pool to `pool`.
     ///
     /// # Errors
     ///
-    /// [`SetupError::Handshake`](crate::engine::SetupError::Handshake) when nobody with the token comes before the deadline, [`LinkError::Layout`] with the
-    /// field in which the pools differ, others for what the device refuses.
+    /// [`SetupError::Handshake`](crate::engine::SetupError::Handshake) when no process with the token comes before
+    /// the deadline, [`LinkError::Layout`] with the field in which the pools differ, and other [`LinkError`]s for
+    /// what the device refuses.
     pub fn new(
         engine: &Engine,
         pool: &Pool,
@@ -107,12 +112,12 @@ impl Decode {
         Ok(Self::over(opening.meet(meet, token, deadline)?, engine, pool, options))
     }
 
-    /// Prepares an end for a link that is opened over the caller's own control plane; see [`Prepared`].
+    /// Prepares a decode end for a link that is opened over the caller's own control plane; see [`Prepared`].
     ///
     /// # Errors
     ///
-    /// [`LinkError::WrongUse`] and [`LinkError::OtherEngine`] for a pool that does not go with it, others for what the
-    /// device refuses.
+    /// [`LinkError::WrongUse`] for a source pool, [`LinkError::OtherEngine`] for a pool of another engine, and other
+    /// [`LinkError`]s for what the device refuses.
     pub fn prepare(
         engine: &Engine,
         pool: &Pool,
@@ -122,6 +127,7 @@ impl Decode {
         Ok(Prepared::new(Opening::new(engine, pool, PoolUse::Destination, token, options)?))
     }
 
+    /// Makes the end over a link that is set up, and registers its state machine with the engine.
     pub(super) fn over(link: Link, engine: &Engine, pool: &Pool, options: &LinkOptions) -> Self {
         let (peer, access) = (link.peer, link.access);
         let mut core = engine.lock();
@@ -135,29 +141,31 @@ impl Decode {
         Self { shared: Arc::new(shared), access, linger: options.linger }
     }
 
-    /// Grants `blocks` of all layers to `request`, to be filled in that order. The grant lives until `deadline`, whoever
-    /// waits for it: then the blocks are taken back, and a push that meets it later is refused.
+    /// Grants `blocks`, in all layers, to `request`; the push fills them in that order.
     ///
-    /// It returns at once. The blocks can be used when the grant was waited for.
+    /// The call returns at once. The grant lives until `deadline`, whoever waits for it: then the blocks are taken
+    /// back, and a push that comes later is refused. Read the blocks only after [`wait`](Grant::wait) has returned,
+    /// because a peer may write them until then.
     ///
     /// # Errors
     ///
-    /// [`KvError::Plan`] for no blocks, one that is not there or one that is given twice, [`KvError::Held`],
-    /// [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`], or [`KvError::LinkEnded`]; nothing is lost then.
+    /// [`KvError::Plan`] for an empty list, a block out of range or a block given twice; [`KvError::Held`],
+    /// [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After any error no
+    /// block is granted.
     pub fn grant(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Grant, KvError> {
         self.granted(request, (blocks, None), deadline)
     }
 
-    /// Grants the blocks of an earlier transfer again, for what `verdicts` has of them as missing or corrupt: that alone
-    /// is moved, over this link or another one of the pool.
+    /// Grants again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, so that only those
+    /// are moved. The link may be the same one or another link of the pool.
     ///
-    /// Prefill pushes the same blocks as before, in the same order. A block of another pool, and one that was granted or
-    /// [written](Pool::write) since the verdicts were made, is moved whole. What else writes the pool's memory is not seen:
-    /// such a block has to be granted anew.
+    /// Prefill must push the same blocks as before, in the same order. A block is moved whole in all layers when it
+    /// belongs to another pool, or was granted or [written](Pool::write) since the verdicts were made. Writes that
+    /// bypass [`Pool::write`] are not noticed: grant such a block with [`grant`](Self::grant).
     ///
     /// # Errors
     ///
-    /// As for [`grant`](Self::grant), and [`KvError::NothingMissing`] when all is valid.
+    /// The errors of [`grant`](Self::grant), and [`KvError::NothingMissing`] when all verdicts are valid.
     pub fn grant_missing(
         &self,
         request: u64,
@@ -168,7 +176,7 @@ impl Decode {
         self.granted(request, (verdicts.blocks(), Some(verdicts)), deadline)
     }
 
-    /// That verdicts speak of as many layers as the pool has.
+    /// Fails unless the verdicts have as many layers as the pool.
     pub(super) fn check_layers(&self, verdicts: &Verdicts) -> Result<(), KvError> {
         let layers = self.shared.pool.layout().shape().layers;
         if verdicts.layers() == layers {
@@ -199,31 +207,32 @@ impl Decode {
         &self.shared
     }
 
-    /// What this end has done so far; it keeps no transfer waiting, and can be asked as often as one likes.
+    /// Counters of this end since it was made. Reading them takes a lock of their own, so no transfer waits.
     #[must_use]
     pub fn stats(&self) -> LinkStats {
         self.shared.journal.stats()
     }
 
-    /// Takes the oldest event; of more than 256 the oldest are dropped, and [counted](LinkStats::events_dropped).
+    /// Takes the oldest event. At most 256 events are kept; older ones are dropped and
+    /// [counted](LinkStats::events_dropped).
     #[must_use]
     pub fn next_event(&self) -> Option<LinkEvent> {
         self.shared.journal.next_event()
     }
 
-    /// The pool that it grants blocks of.
+    /// The pool whose blocks this end grants.
     #[must_use]
     pub fn pool(&self) -> &Pool {
         &self.shared.pool
     }
 
-    /// Who is at the other end.
+    /// The name of the peer, as errors and logs print it.
     #[must_use]
     pub fn peer(&self) -> PeerName {
         self.shared.peer
     }
 
-    /// How the peer's memory is reached.
+    /// The path over which the peer's memory is reached.
     #[must_use]
     pub fn peer_access(&self) -> PeerAccess {
         self.access
@@ -232,7 +241,7 @@ impl Decode {
 
 impl Shared {
     pub(super) fn lock(&self) -> MutexGuard<'_, Receives> {
-        // A panic elsewhere leaves the state in order: advancing does not panic, the rest changes in one statement.
+        // A poisoned lock is safe to use: `advance` does not panic, and every other change is one statement.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -245,22 +254,24 @@ impl Grant {
         blocks: &[u32],
         deadline: Deadline,
     ) -> Self {
-        Self { shared, id, request, blocks: blocks.into(), deadline, told: false }
+        Self { shared, id, request, blocks: blocks.into(), deadline, taken: false }
     }
 
-    /// Waits until all blocks have arrived, and were checked when the link has checksums. The peer is told then, or asked
-    /// to stop at the deadline, which may take up to a second more when it does not listen, and up to six as long as it is
-    /// heard: over a slow link its answer comes behind what was queued before. What has arrived by the deadline may be
-    /// checked for five seconds more.
+    /// Waits until all blocks have arrived, and were checked if the link has checksums.
+    ///
+    /// At the deadline the peer is asked to stop. That takes up to 1 s more from a silent peer, and up to 6 s while
+    /// the peer is heard, because over a slow link its answer comes behind what was queued before. Blocks that have
+    /// all arrived by the deadline may be checked for 5 s more.
     ///
     /// # Errors
     ///
-    /// [`TransferError`] with what is known of each block: at the deadline, when the peer is lost, or when it has another
-    /// number of blocks. The blocks are free again, and nothing writes them any more.
+    /// [`TransferError`] with the verdict on each block: at the deadline, when the peer is lost, or when the peer has
+    /// another number of blocks. The blocks are free again and not written any more, unless the cause is
+    /// [`KvError::Quarantined`].
     pub fn wait(mut self) -> Result<Received, TransferError> {
         let deadline = Deadline::after(self.deadline.remaining() + END_WITHIN);
         self.outcome_by(deadline).unwrap_or_else(|| {
-            // The service has ended it at the deadline, unless the engine could not.
+            // The service ends the grant at its deadline; only an engine that cannot go on leaves it open.
             let cause = KvError::LinkEnded { peer: self.shared.peer, cause: LaneFailure::Fenced };
             let verdicts = Verdicts::new(self.layers(), &self.blocks, BlockVerdict::Missing);
             Err(TransferError { cause: Arc::new(cause), verdicts })
@@ -271,21 +282,22 @@ impl Grant {
         self.shared.pool.layout().shape().layers
     }
 
-    /// Takes the blocks back, and says what had arrived in them. After `Ok` nothing of the transfer lands any more.
+    /// Takes the blocks back, and returns verdicts on what had arrived in them. After `Ok` no byte of the transfer
+    /// lands any more.
     ///
-    /// The peer is asked to stop, which takes a round trip and leaves the link as it is. When it has not answered by
-    /// `deadline`, the lane is fenced: then the link has ended, and every transfer on it with it.
+    /// The peer is asked to stop, which takes a round trip and leaves the link as it is. When the peer has not
+    /// answered by `deadline`, the lane is fenced: the link has ended then, and every transfer on it too.
     ///
-    /// It blocks meanwhile; [`start_revoke`](Self::start_revoke) does not.
+    /// The call blocks; [`start_revoke`](Self::start_revoke) does not.
     ///
     /// # Errors
     ///
-    /// [`KvError::Quarantined`] when the device did not fence the lane: its blocks are never used again.
+    /// [`KvError::Quarantined`] when the device did not fence the lane: the blocks are never used again.
     pub fn revoke(self, deadline: Deadline) -> Result<Verdicts, KvError> {
         self.start_revoke(deadline).wait()
     }
 
-    /// Begins to take the blocks back, as [`revoke`](Self::revoke) does, and returns at once.
+    /// Begins to take the blocks back like [`revoke`](Self::revoke), and returns at once.
     pub fn start_revoke(self, deadline: Deadline) -> Revoking<Verdicts> {
         let shared = &self.shared;
         shared.engine.lock_with(|core| {
@@ -297,7 +309,7 @@ impl Grant {
         Revoking::new(self, peer, deadline)
     }
 
-    /// How far it has come, as of the engine's last drive.
+    /// The progress of the transfer, as of the engine's last drive.
     #[must_use]
     pub fn progress(&self) -> Progress {
         self.shared.lock().progress(self.id).unwrap_or_default()
@@ -307,7 +319,7 @@ impl Grant {
 impl Drop for Grant {
     fn drop(&mut self) {
         let shared = &self.shared;
-        if self.told || shared.engine.is_forked() {
+        if self.taken || shared.engine.is_forked() {
             return;
         }
         shared.lock().abandon(self.id);

@@ -1,4 +1,4 @@
-//! What became of a grant: looked at, or waited for.
+//! The outcome of a grant: [`Handle`] for [`Grant`], for polls and waits.
 
 use std::sync::Arc;
 use std::task::{Poll, Waker};
@@ -21,7 +21,7 @@ impl Handle for Grant {
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
         let mut state = self.shared.lock();
         if let Some(outcome) = state.outcome(self.id) {
-            self.told = true;
+            self.taken = true;
             return Poll::Ready(outcome.map(Received::from));
         }
         let replaced = waker.and_then(|waker| state.wakers.set(self.id, waker));

@@ -1,6 +1,7 @@
-//! What a link has done: counters for whoever exports them, a few of the last events, and a `tracing` span a transfer.
+//! The record of a link: counters to export, the last events, and a `tracing` span for each transfer.
 //!
-//! It has a lock of its own, so that whoever asks keeps no transfer waiting. Every transfer comes by once, at its end.
+//! The journal has a lock of its own, so that reading it keeps no transfer waiting. Transfers touch it rarely: at
+//! their begin, at their end, and once in each drive that moved bytes.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,10 +12,10 @@ use tracing::Span;
 use crate::kv::KvError;
 use crate::link::{LaneFailure, PeerName};
 
-/// Events kept until they are taken.
+/// Most events kept until they are taken; bounds the memory of a program that takes none.
 const EVENTS_MAX: usize = 256;
 
-/// What one end of a link has done since it was made; the counters only grow.
+/// Counters of one end of a link since it was made; they only grow.
 ///
 /// ```
 /// # use rdma_collective::kv::LinkStats;
@@ -29,36 +30,36 @@ const EVENTS_MAX: usize = 256;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct LinkStats {
-    /// Bytes of blocks that are known to have arrived, those of transfers that ended badly too; at prefill not those of
-    /// an offer that ended badly, of which decode alone knows.
+    /// Bytes of blocks that are known to have arrived, including those of transfers that ended badly. Prefill does
+    /// not count an offer that ended badly, because only decode knows its bytes.
     pub bytes: u64,
-    /// Blocks, counted in each layer, of transfers that ended well.
+    /// Blocks, summed over all layers, of transfers that ended well.
     pub blocks: u64,
     /// Writes or reads that are known to have arrived.
     pub requests: u64,
-    /// Transfers begun. Those of it that are in none of the counters below are under way.
+    /// Transfers begun. Those that no counter below has are under way.
     pub begun: u64,
     /// Transfers that ended well.
     pub done: u64,
-    /// Transfers of which all arrived, and some of it does not have its checksum.
+    /// Transfers that arrived in full with at least one checksum that does not match.
     pub corrupt: u64,
-    /// Transfers that one end has given up.
+    /// Transfers that one of both ends revoked or cancelled.
     pub revoked: u64,
     /// Transfers that missed a deadline.
     pub expired: u64,
-    /// Transfers that ended in another way: a peer that was lost, or a request that does not fit.
+    /// Transfers that ended for another reason: a lost peer, or a request that does not fit.
     pub failed: u64,
-    /// Times that more was to be sent than the lane had room for.
+    /// Times that the lane had no room for a request that was ready to be posted.
     pub stalls: u64,
-    /// Time spent on plans, and on making requests of them.
+    /// Time spent on making plans and posting requests.
     pub preparing: Duration,
-    /// When a byte of a block was last known to have arrived.
+    /// The moment at which a byte of a block was last known to have arrived.
     pub last_progress: Option<Instant>,
-    /// Events that nobody took before there were too many.
+    /// Events that were dropped because 256 others had not been taken.
     pub events_dropped: u64,
 }
 
-/// What a transfer is at the end that tells of it.
+/// The kind of a transfer, as seen from this end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransferKind {
@@ -74,56 +75,56 @@ pub enum TransferKind {
     Pull,
 }
 
-/// How a transfer has ended.
+/// The way in which a transfer has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransferOutcome {
-    /// Well.
+    /// All blocks are valid.
     Done,
-    /// All has arrived, and some of it does not have its checksum.
+    /// All blocks have arrived, and at least one checksum does not match.
     Corrupt,
-    /// One end gave it up.
+    /// A user at either end revoked or cancelled the transfer.
     Revoked,
-    /// It missed a deadline.
+    /// The transfer missed a deadline.
     Expired,
-    /// In another way.
+    /// The transfer ended for another reason: a lost peer, or a request that does not fit.
     Failed,
 }
 
-/// Something that happened on a link.
+/// An event of a link.
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum LinkEvent {
-    /// A transfer was begun by this end.
+    /// This end began a transfer.
     Begun {
-        /// What it is.
+        /// Kind of the transfer.
         kind: TransferKind,
-        /// Its request.
+        /// Request of the transfer.
         request: u64,
-        /// When.
+        /// Moment of the begin.
         at: Instant,
     },
     /// A transfer has ended.
     Ended {
-        /// What it was.
+        /// Kind of the transfer.
         kind: TransferKind,
-        /// Its request.
+        /// Request of the transfer.
         request: u64,
-        /// How.
+        /// Outcome of the transfer.
         outcome: TransferOutcome,
-        /// Bytes of it that are known to have arrived.
+        /// Bytes of the transfer that are known to have arrived.
         bytes: u64,
-        /// Since it was begun.
+        /// Time since the begin.
         elapsed: Duration,
     },
-    /// The link has ended, and with it what was under way.
+    /// The link has ended, and its transfers with it.
     Down {
-        /// Why.
+        /// Reason of the end.
         cause: LaneFailure,
     },
 }
 
-/// See the module. Cloning it clones the handle.
+/// The journal of one link end. A clone is another handle to the same journal.
 #[derive(Debug, Clone)]
 pub(super) struct Journal(Arc<Mutex<Inner>>);
 
@@ -136,7 +137,7 @@ struct Inner {
     part_bytes: u64,
 }
 
-/// A transfer under way.
+/// The entry of one transfer under way.
 #[derive(Debug)]
 pub(super) struct Entry {
     journal: Journal,
@@ -164,7 +165,7 @@ impl Journal {
     }
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        // A panic elsewhere leaves the counters in order: each changes in one statement.
+        // A poisoned lock is safe to use: each counter changes in one statement.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -185,7 +186,7 @@ impl Journal {
         Entry { journal: self.clone(), kind, request, begun: now, span, ended: false }
     }
 
-    /// Blocks have arrived.
+    /// Counts writes or reads that have arrived.
     pub(super) fn moved(&self, requests: u64, bytes: u64, now: Instant) {
         let stats = &mut self.lock().stats;
         stats.requests += requests;
@@ -193,7 +194,7 @@ impl Journal {
         stats.last_progress = Some(now);
     }
 
-    /// How long ago the link moved anything, or a request began.
+    /// Time since the link last moved a byte, or since `begun` if that is later.
     pub(super) fn idle(&self, begun: Instant, now: Instant) -> Duration {
         let moved = self.lock().stats.last_progress;
         now.saturating_duration_since(moved.map_or(begun, |moved| moved.max(begun)))
@@ -203,7 +204,7 @@ impl Journal {
         self.lock().stats.stalls += 1;
     }
 
-    /// Plans or requests were made since then.
+    /// Adds the time since `since` to the time spent on plans and posting.
     pub(super) fn prepared(&self, since: Instant) {
         let took = since.elapsed();
         self.lock().stats.preparing += took;
@@ -215,7 +216,7 @@ impl Journal {
 }
 
 impl Entry {
-    /// The transfer has ended, with so many bytes; once.
+    /// Records the end of the transfer; only the first call counts.
     pub(super) fn end(&mut self, outcome: TransferOutcome, bytes: u64) {
         if std::mem::replace(&mut self.ended, true) {
             return;
@@ -236,12 +237,12 @@ impl Entry {
         }
         inner.tell(LinkEvent::Ended { kind, request, outcome, bytes, elapsed });
         drop(inner);
-        self.span.in_scope(|| tracing::debug!(?outcome, bytes, ?elapsed, "a transfer has ended"));
+        self.span.in_scope(|| tracing::debug!(?outcome, bytes, ?elapsed, "transfer ended"));
     }
 }
 
 impl TransferOutcome {
-    /// That of a transfer of which so many blocks do not have their checksums.
+    /// The outcome of a transfer that has arrived in full, with so many corrupt blocks.
     pub(super) fn arrived(corrupt: u32) -> Self {
         if corrupt == 0 { Self::Done } else { Self::Corrupt }
     }

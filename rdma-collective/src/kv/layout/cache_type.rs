@@ -1,10 +1,11 @@
-//! The type of the elements in a cache.
+//! Element types of a cache.
 
 use std::fmt;
 
-/// The type of the elements in the cache.
+/// The element type of a cache.
 ///
-/// Bytes are moved and never looked into: scales of quantised types that lie outside of the blocks are the server's.
+/// A transfer moves bytes and never looks into them. Scales of quantised types that lie outside of the blocks are for
+/// the server to move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CacheType {
@@ -14,7 +15,7 @@ pub enum CacheType {
     F16,
     /// IEEE 754 single precision.
     F32,
-    /// 8 bits, 4 of them exponent and 3 mantissa, without infinities: what caches are quantised to first.
+    /// 8 bits, 4 of them exponent and 3 mantissa, without infinities: the usual type of a quantised cache.
     Fp8E4m3,
     /// 8 bits, 5 of them exponent and 2 mantissa.
     Fp8E5m2,
@@ -36,7 +37,7 @@ impl CacheType {
         }
     }
 
-    /// Its code on the wire, the place in [`ALL`](Self::ALL).
+    /// The code on the wire, which is the index in [`ALL`](Self::ALL).
     pub(super) const fn code(self) -> u8 {
         match self {
             Self::Bf16 => 0,

@@ -1,10 +1,10 @@
-//! Errors of KV layouts and transfer plans.
+//! Errors of KV layouts, and the side of a transfer that errors name.
 
 use std::fmt;
 
 use crate::kv::layout::Shape;
 
-/// Why a shape has no layout, or two layouts do not match.
+/// The reason why a shape has no layout, or two layouts do not match.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
@@ -14,7 +14,7 @@ pub enum LayoutError {
         /// The dimension.
         dimension: &'static str,
     },
-    /// The order separates keys from values, and there is one latent vector.
+    /// The order separates keys from values, but a latent cache has one vector.
     #[error(
         "a latent cache has no keys and values to keep apart; use the order layer, block or block, layer"
     )]
@@ -93,19 +93,19 @@ pub enum LayoutError {
     Differs {
         /// The first field that differs.
         field: &'static str,
-        /// Its value here.
+        /// Value at this side.
         ours: String,
-        /// Its value at the peer.
+        /// Value at the peer.
         theirs: String,
     },
 }
 
-/// The side of a transfer.
+/// A side of a transfer, as errors name it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
-    /// Where bytes are read.
+    /// The side whose bytes are read.
     Source,
-    /// Where bytes are written.
+    /// The side whose bytes are written.
     Destination,
 }
 

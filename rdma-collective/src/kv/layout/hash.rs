@@ -1,4 +1,4 @@
-//! The shape as peers exchange it, its hash, and which field differs.
+//! The encoding of a shape that peers exchange, its hash, and the comparison of two shapes.
 
 use std::fmt;
 
@@ -8,9 +8,9 @@ use crate::kv::layout::LayoutError;
 /// The version of the encoding below; part of the hash, so that other versions never agree by chance.
 const VERSION: u16 = 2;
 
-/// What two pools that exchange blocks agree on, in 64 bits: what [`Shape`] says of it.
+/// A 64-bit hash of all that two pools which exchange blocks must agree on; see [`Shape`].
 ///
-/// It tells mistakes apart and is no protection against a peer that wants to deceive.
+/// The hash finds mistakes; it does not protect against a peer that wants to deceive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct LayoutHash(pub(crate) u64);
 
@@ -24,7 +24,7 @@ impl Shape {
     /// Bytes of an encoded shape.
     pub(crate) const ENCODED_BYTES: usize = 36;
 
-    /// The shape as it goes over the wire; `docs/wire.md` has the table.
+    /// Encodes the shape for the wire; `docs/wire.md` has the table.
     #[must_use]
     pub(crate) fn encode(&self) -> [u8; Self::ENCODED_BYTES] {
         let (attention, first, second) = match self.attention {
@@ -51,7 +51,7 @@ impl Shape {
         bytes
     }
 
-    /// Reads what a peer encoded. The shape is not laid out: [`Layout::new`](super::Layout::new) checks it.
+    /// Decodes a shape of a peer. The result may not be possible: [`Layout::new`](super::Layout::new) checks it.
     ///
     /// # Errors
     /// [`LayoutError::OtherVersion`] names both versions; [`LayoutError::Malformed`] the field that is wrong.
@@ -91,7 +91,7 @@ impl Shape {
         Ok(Self { layers, blocks, block_tokens, attention, cache_type, order, head_order, tensor_parallel })
     }
 
-    /// The hash of all that peers agree on.
+    /// Hashes all fields that peers must agree on.
     #[must_use]
     pub(crate) fn layout_hash(&self) -> LayoutHash {
         // FNV-1a. The encoding ends with the number of blocks, which is not hashed.
@@ -102,7 +102,7 @@ impl Shape {
         }))
     }
 
-    /// That blocks of a pool of the other shape can be copied into one of this shape as they are.
+    /// Fails unless blocks of a pool of the other shape can be copied into one of this shape byte for byte.
     ///
     /// # Errors
     /// [`LayoutError::Differs`] names the first field that differs, and both values.

@@ -1,6 +1,6 @@
-//! Where each block of each layer lies in a pool, and whether two pools agree on it.
+//! Layouts: where each block of each layer lies in a pool, and whether two pools agree on it.
 //!
-//! Owns offsets; the memory itself, its registration and its leases are the pool's.
+//! Layouts own offsets. The memory, its registration and the holds on blocks belong to the pool.
 
 mod cache_type;
 mod error;

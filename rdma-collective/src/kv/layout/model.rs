@@ -5,7 +5,7 @@ use std::str::FromStr;
 use super::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
 use crate::ParseNameError;
 
-/// What a model keeps of a token, from the configuration that is published with its weights.
+/// The cache of a known model, per token, from the configuration that is published with its weights.
 ///
 /// ```
 /// use rdma_collective::kv::layout::Model;
@@ -16,7 +16,7 @@ use crate::ParseNameError;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Model {
-    /// The name under which it is published.
+    /// Name under which the model is published.
     pub name: &'static str,
     /// `num_hidden_layers`.
     pub layers: u32,
@@ -45,7 +45,7 @@ impl Model {
     pub const ALL: &[Self] =
         &[Self::LLAMA_3_1_8B, Self::LLAMA_3_1_70B, Self::DEEPSEEK_R1_DISTILL_QWEN_32B, Self::DEEPSEEK_V3];
 
-    /// All three have 8 key-value heads of 128 elements.
+    /// A model with 8 key-value heads of 128 elements, as all three above have.
     const fn grouped(name: &'static str, layers: u32) -> Self {
         let attention = Attention::Grouped { kv_heads: 8, head_dim: 128 };
         Self { name, layers, attention, cache_type: CacheType::Bf16 }
@@ -70,7 +70,7 @@ impl Model {
 impl FromStr for Model {
     type Err = ParseNameError;
 
-    /// Case does not matter.
+    /// Parses a model name; case does not matter.
     fn from_str(name: &str) -> Result<Self, ParseNameError> {
         Self::ALL.iter().copied().find(|model| model.name.eq_ignore_ascii_case(name)).ok_or_else(|| {
             ParseNameError {

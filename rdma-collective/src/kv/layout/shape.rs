@@ -1,11 +1,11 @@
-//! What a pool holds: layers, blocks, tokens and heads. Where it lies is `order`'s.
+//! The shape of a pool: layers, blocks, tokens and heads. Offsets follow from it in `order`.
 
 use std::fmt;
 
 use super::{CacheType, HeadOrder, Order, TensorParallel};
 use crate::kv::layout::LayoutError;
 
-/// What the cache keeps of a token in one layer.
+/// The cache entry of a token in one layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Attention {
     /// A key and a value for each key-value head: multi-head, grouped-query and multi-query attention.
@@ -17,7 +17,7 @@ pub enum Attention {
         /// Elements of a head's key, and of its value.
         head_dim: u32,
     },
-    /// One latent vector from which keys and values are made: multi-head latent attention.
+    /// A single latent vector from which keys and values are made: multi-head latent attention.
     #[doc(alias = "MLA")]
     Latent {
         /// Elements of the vector, its rotary part included.
@@ -55,7 +55,7 @@ impl fmt::Display for Attention {
     }
 }
 
-/// What a pool holds, and in which order. A [`Layout`](super::Layout) is made of it.
+/// The shape of a pool, and its order in memory. A [`Layout`](super::Layout) is made of it.
 ///
 /// Two pools that exchange blocks agree on everything but `blocks`; of a latent cache, which every rank has whole, on
 /// everything but `blocks`, `head_order` and `tensor_parallel`.
@@ -67,7 +67,7 @@ pub struct Shape {
     pub blocks: u32,
     /// Tokens a block.
     pub block_tokens: u32,
-    /// What is kept of a token in a layer.
+    /// Cache entry of a token in a layer.
     pub attention: Attention,
     /// The type of its elements.
     pub cache_type: CacheType,
@@ -75,7 +75,7 @@ pub struct Shape {
     pub order: Order,
     /// The order of tokens and heads within a part of a block.
     pub head_order: HeadOrder,
-    /// Which rank's heads these are.
+    /// Tensor-parallel rank whose heads the pool holds.
     pub tensor_parallel: TensorParallel,
 }
 
@@ -93,18 +93,18 @@ impl Shape {
     ///
     /// # Errors
     ///
-    /// As for [`TensorParallel::heads`].
+    /// The errors of [`TensorParallel::heads`].
     pub fn of_rank(self, tensor_parallel: TensorParallel) -> Result<Self, LayoutError> {
         let attention = tensor_parallel.shard(self.attention)?;
         Ok(Self { attention, tensor_parallel, ..self })
     }
 
-    /// What is left of it when all is alike that two pools need not agree on.
+    /// The part of the shape that two pools must agree on; the other fields get a fixed value.
     pub(super) const fn agreed(self) -> Self {
         let Self { head_order, tensor_parallel, .. } = self;
         let (head_order, tensor_parallel) = match self.attention {
             Attention::Grouped { .. } => (head_order, tensor_parallel),
-            // One head, which all ranks have.
+            // All ranks hold the one latent vector, so rank and head order do not matter.
             Attention::Latent { .. } => (HeadOrder::Nhd, TensorParallel::WHOLE),
         };
         Self { blocks: 0, head_order, tensor_parallel, ..self }

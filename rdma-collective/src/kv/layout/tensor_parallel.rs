@@ -6,9 +6,9 @@ use std::ops::Range;
 use super::Attention;
 use crate::kv::layout::LayoutError;
 
-/// One rank of a group over which the heads of a model are spread.
+/// A rank of the group over which the heads of a model are spread.
 ///
-/// As inference servers do it: heads are split evenly; with more ranks than heads, each head is kept by
+/// The rule is that of inference servers: heads are split evenly; with more ranks than heads, each head is kept by
 /// several ranks; a latent vector is kept by all.
 ///
 /// ```
@@ -24,18 +24,18 @@ use crate::kv::layout::LayoutError;
 pub struct TensorParallel {
     /// This rank, below `size`.
     pub rank: u32,
-    /// How many ranks share the model.
+    /// Number of ranks that share the model.
     pub size: u32,
 }
 
 impl TensorParallel {
-    /// The one rank that has all heads.
+    /// The only rank of a group of one, which has all heads.
     pub const WHOLE: Self = Self { rank: 0, size: 1 };
 
-    /// What is left of `whole` on this rank.
+    /// The part of `whole` that this rank holds.
     ///
     /// # Errors
-    /// As [`TensorParallel::heads`].
+    /// The errors of [`TensorParallel::heads`].
     pub fn shard(self, whole: Attention) -> Result<Attention, LayoutError> {
         let heads = self.heads(whole)?;
         Ok(match whole {

@@ -1,14 +1,14 @@
-//! Errors of setting a link up between two pools.
+//! Errors of setting up a link between two pools.
 
 use crate::engine::SetupError;
 use crate::kv::PoolUse;
 use crate::kv::layout::LayoutError;
 
-/// A link between a source pool and a destination pool could not be set up.
+/// The error of a link between a source pool and a destination pool that could not be set up.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
-    /// A lane, or its memory, could not be set up, or the two processes did not meet.
+    /// A lane or its memory could not be set up, or the two processes did not meet.
     #[error(transparent)]
     Setup(SetupError),
     /// The pools of both ends cannot exchange blocks.
@@ -20,31 +20,33 @@ pub enum LinkError {
     /// This end's pool is for another use.
     #[error("this end needs a {needed:?} pool and was given a {given:?} pool; allocate one for that use")]
     WrongUse {
-        /// What it needs.
+        /// Use that this end needs.
         needed: PoolUse,
-        /// What it was given.
+        /// Use of the pool that it was given.
         given: PoolUse,
     },
-    /// The pool is registered elsewhere.
-    #[error("the pool is of another engine than this link; make both on one engine")]
+    /// The pool is registered on another engine than the link's.
+    #[error(
+        "the pool is registered on another engine than this link; make the pool and the link on one engine"
+    )]
     OtherEngine,
-    /// The peer's blob is of an end that was before this one, or will be after it.
+    /// The peer's blob belongs to an earlier or a later link between the two processes.
     #[error(
         "the peer's blob is of epoch {theirs}, this end of epoch {ours}; exchange blobs that are made for each other"
     )]
     OtherEpoch {
         /// The epoch of this end.
         ours: u32,
-        /// The blob's.
+        /// The epoch of the blob.
         theirs: u32,
     },
-    /// No device reaches one of the other kind.
+    /// The ends have devices of different kinds, software and RDMA, which do not reach each other.
     #[error(
-        "this end has {}, and the peer has not; choose devices of one kind on both sides",
+        "this end has {}, and the peer has the other kind; choose devices of one kind on both sides",
         if *.soft { "the software device" } else { "an RDMA device" }
     )]
     OtherDevice {
-        /// Whether it is this end that has the software device.
+        /// Whether this end has the software device.
         soft: bool,
     },
 }

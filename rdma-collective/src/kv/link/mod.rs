@@ -1,6 +1,6 @@
-//! One lane between a source and a destination pool: what both ends know of it, and its end.
+//! The link: one lane between a source pool and a destination pool, as both state machines use it.
 //!
-//! How it comes to be is `prepare`'s; what one end says of its pool before, `payload`'s.
+//! `prepare` sets a link up, and `payload` describes a pool in a blob. Lanes themselves belong to [`crate::link`].
 
 mod error;
 #[cfg(any(fuzzing, test))]
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rdma_core::{Deadline, PeerAccess, RemoteMemory};
 
 use super::layout::Layout;
-use crate::engine::{Core, LaneId};
+use crate::engine::{EngineState, LaneId};
 use crate::kv::KvError;
 use crate::link::Lane;
 use crate::link::codec::{NoRoom, Writer};
@@ -28,23 +28,25 @@ pub(crate) use fuzz::fuzz;
 pub(super) use prepare::Opening;
 pub use prepare::Prepared;
 
-/// How a KV link is made; each default is argued in `docs/defaults.md`.
+/// Options of a KV link; `docs/defaults.md` has the reason of each default.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkOptions {
-    /// Counts the links there have been to this peer (0); alike on both ends.
+    /// Number of links that there have been to this peer (0). Both ends must give the same, so that messages of an
+    /// earlier link are not taken for this one's.
     pub epoch: u32,
-    /// Writes outstanding (128): enough to keep a link busy.
+    /// Most writes outstanding (128), which is enough to keep a link busy.
     pub max_send_wr: u32,
-    /// Messages that the peer may have sent before receives are returned to it (320). Fewer than twice its
+    /// Messages that the peer may send before this end returns their receives (320). Fewer than twice the peer's
     /// `max_send_wr` throttle it.
     pub credits: u32,
-    /// The longest control message (1024 bytes), 64 to 65547; lists of blocks are cut to it.
+    /// Longest control message in bytes (1024), from 64 to 65547. Longer lists of blocks go in several messages.
     pub control_bytes_max: u32,
-    /// The longest write (1 MiB), at most 2 GiB; adjacent blocks are merged up to it.
+    /// Longest write in bytes (1 MiB), at most 2 GiB. Adjacent blocks are merged up to it.
     pub write_bytes_max: u32,
-    /// Whether blocks are checked by checksum, which reads them once more on both sides (no); the destination decides.
+    /// Whether decode checks blocks by CRC-32C (no). Both sides then read each block once more. The value at the
+    /// destination decides.
     pub checksums: bool,
-    /// How long dropping an end may wait for what it has sent to arrive (1 s).
+    /// Time that dropping an end may wait for its last messages to arrive (1 s).
     pub linger: Duration,
 }
 
@@ -69,25 +71,26 @@ pub(super) struct Link {
     pub(super) name: LaneName,
     pub(super) peer: PeerName,
     pub(super) access: PeerAccess,
-    /// The peer's pool, and where it is if it may be written.
+    /// Layout of the peer's pool, and its address if this side may write or read it.
     pub(super) theirs: Layout,
     pub(super) remote: Option<RemoteMemory>,
-    /// Why it has ended.
+    /// Reason of the end, once the link has ended.
     pub(super) ended: Option<LaneFailure>,
-    /// The connection over which the ends met, if they did so; open as long as this end is.
+    /// Connection over which the ends met, if they met over TCP. It stays open as long as this end, so that the peer
+    /// notices when this process dies.
     pub(super) _control: Option<TcpStream>,
 }
 
-/// The shortest control messages: room for the fixed part of any, and a few numbers.
+/// Shortest bound on control messages: 64 bytes, which is room for the fixed part of any message and a few numbers.
 const CONTROL_BYTES_MIN: u32 = 64;
 
 impl Link {
-    /// The lane, while there is one.
-    pub(super) fn lane<'c>(&self, core: &'c mut Core) -> Option<&'c mut Lane> {
+    /// The lane; `None` once it is gone.
+    pub(super) fn lane<'c>(&self, core: &'c mut EngineState) -> Option<&'c mut Lane> {
         core.lane(self.lane)
     }
 
-    /// That transfers can be begun.
+    /// Fails once the link has ended, as no transfer can begin then.
     pub(super) fn check(&self) -> Result<(), KvError> {
         match &self.ended {
             Some(cause) => Err(KvError::LinkEnded { peer: self.peer, cause: cause.clone() }),
@@ -95,18 +98,18 @@ impl Link {
         }
     }
 
-    /// Says why a link is ended that both ends would have gone on with.
-    pub(super) fn say_unanswered(&self) {
+    /// Logs that a link is ended because the peer did not answer, although neither end had lost it.
+    pub(super) fn warn_unanswered(&self) {
         tracing::warn!(
             peer = %self.peer,
             lane = %self.name,
-            "what was given up was not answered in time: the link is ended, and its other transfers with it"
+            "the peer did not stop a transfer that was given up in time: the link is ended, and its other transfers with it"
         );
     }
 
-    /// Fences the lane, so that nothing of its transfers lands any more. When it is `false` the device did not do so,
-    /// and what they use stays in use.
-    pub(super) fn end(&mut self, core: &mut Core, cause: LaneFailure) -> bool {
+    /// Fences the lane, so that no byte of its transfers lands any more. Returns `false` when the device refused; the
+    /// caller must quarantine the blocks then.
+    pub(super) fn end(&mut self, core: &mut EngineState, cause: LaneFailure) -> bool {
         if self.ended.is_none() {
             if matches!(cause, LaneFailure::Closed | LaneFailure::Fenced) {
                 tracing::info!(peer = %self.peer, lane = %self.name, %cause, "a KV link is down");
@@ -117,32 +120,33 @@ impl Link {
         }
         let fenced = core.fence_lane(self.lane, Deadline::after(FENCE_WITHIN));
         if let Err(error) = &fenced {
-            tracing::error!(peer = %self.peer, %error, "a lane could not be ended");
+            tracing::error!(peer = %self.peer, %error, "the device did not end a lane; its blocks are quarantined");
         }
         fenced.is_ok()
     }
 
-    /// When the peer was heard last, while there is a lane.
-    pub(super) fn heard_at(&self, core: &mut Core) -> Option<Instant> {
+    /// The moment at which the peer was last heard; `None` once the lane is gone.
+    pub(super) fn heard_at(&self, core: &mut EngineState) -> Option<Instant> {
         self.lane(core).map(|lane| lane.heard_at())
     }
 
-    /// Queues a control message; `false` when it has to wait.
-    pub(super) fn tell(
+    /// Queues a control message. Returns `false` when the lane has no room; the caller tries again in a later drive.
+    pub(super) fn send(
         &self,
-        core: &mut Core,
+        core: &mut EngineState,
         kind: Kind,
         body: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> bool {
         self.lane(core).is_some_and(|lane| matches!(lane.control(kind, body), Ok(true)))
     }
 
-    /// Numbers of a list that fit into one control message.
-    pub(super) fn list_room(&self, core: &mut Core) -> usize {
+    /// Count of 32-bit numbers that fit into one control message.
+    pub(super) fn list_room(&self, core: &mut EngineState) -> usize {
         let bytes = self.lane(core).map_or(0, |lane| lane.control_bytes_max());
         bytes.saturating_sub(ENVELOPE_BYTES + super::message::LIST_AT_MOST) / 4
     }
 }
 
-/// How long the device may take to flush a lane that is ended; beyond it its destruction ends it.
+/// Time that the device may take to flush a lane that is ended: 1 s. After that the lane is destroyed, which ends it
+/// too.
 const FENCE_WITHIN: Duration = Duration::from_secs(1);

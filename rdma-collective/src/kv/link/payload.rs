@@ -1,4 +1,4 @@
-//! What one end of a link says of its pool, in its blob.
+//! The description of a pool that one end of a link puts into its blob.
 
 use crate::engine::SetupError;
 use crate::kv::LinkError;
@@ -6,11 +6,12 @@ use crate::kv::layout::Shape;
 use crate::kv::pool::{Pool, PoolUse};
 use crate::link::codec::{Ended, Reader};
 
-/// See the module.
+/// The use, shape and layout hash of a pool.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Payload {
     pub(super) purpose: PoolUse,
     pub(super) shape: Shape,
+    /// Hash of the shape; a blob whose shape and hash disagree was damaged or comes from another release.
     pub(super) hash: u64,
 }
 
@@ -71,7 +72,7 @@ mod tests {
             crate::kv::fuzz_payload(&bytes);
             prop_assert!(Payload::decode(&[&bytes[..], &more].concat()).is_err());
             prop_assert!(Payload::decode(&bytes[..bytes.len() - 1]).is_err());
-            // Of a latent cache the rank and the order of heads are not hashed, and any will do.
+            // Rank and head order of a latent cache are not hashed, so any value is accepted.
             bytes[at] ^= 0x80;
             if let Ok(altered) = Payload::decode(&bytes) {
                 prop_assert_eq!(altered.shape.layout_hash(), shape.layout_hash());

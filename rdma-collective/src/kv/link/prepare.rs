@@ -1,4 +1,5 @@
-//! How a link comes to be: an end is prepared, tells of itself, and is connected to what the other end has told.
+//! The set-up of a link: an end opens a lane, exports a blob that describes it, and connects to the blob of the other
+//! end.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,18 +19,20 @@ use crate::kv::pool::{Pool, PoolUse};
 use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
 use crate::link::handshake::{Meet, Met, meet};
-use crate::link::{Blob, LaneOptions, LinkKind, Manner};
+use crate::link::{Blob, ConnectOverrides, LaneOptions, LinkKind};
 use crate::link::{BlobError, PeerName};
 
-/// One end of a KV link that waits for the other's blob: [`Prefill::prepare`] and [`Decode::prepare`] make it.
+/// A prepared end of a KV link, which waits for the blob of the other end; made by [`Prefill::prepare`] and
+/// [`Decode::prepare`].
 ///
-/// For servers that have a control plane of their own. Each end [exports](Self::export) a blob, which is carried as bytes
-/// over HTTP, etcd or whatever there is, and is connected to the blob of the other; nothing listens. What comes in order
-/// to be right is checked in full: a blob of another job, version, epoch or layout is an error that says so, and the end
-/// can be connected to a better one. The carrier keeps strangers away: a blob holds the token's fingerprint, not the token.
+/// This is for servers with a control plane of their own. Each end [exports](Self::export) a blob, which the caller
+/// carries as bytes over HTTP, etcd or anything else, and connects to the blob of the other end; nothing listens. A
+/// blob is checked in full: one of another job, version, epoch or layout is an error that says so, and the end can
+/// still connect to a better one. The carrier must keep strangers away: a blob has the token's fingerprint, not the
+/// token.
 ///
-/// Receives are posted before there is a blob, so that either end may connect first. Decode speaks first, and its device
-/// repeats that until the deadline: the acknowledgement timeout of its queue pair is made long enough.
+/// Receives are posted before the blob is exported, so that either end may connect first. Decode sends first, and its
+/// device repeats that message until the deadline: the acknowledgement timeout of its queue pair is made long enough.
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,7 +52,7 @@ use crate::link::{BlobError, PeerName};
 /// let mut prefill = Prefill::prepare(&engine, &source, &token, &options)?;
 /// let room = Pool::allocate(&engine, layout, PoolUse::Destination)?;
 /// let mut decode = Decode::prepare(&engine, &room, &token, &options)?;
-/// // Each to the other, over a control plane.
+/// // A control plane carries each blob to the other end.
 /// let (to_decode, to_prefill) = (prefill.export().to_vec(), decode.export().to_vec());
 /// let prefill = std::thread::spawn(move || prefill.connect(&to_prefill, deadline));
 /// let decode = decode.connect(&to_decode, deadline)?;
@@ -66,13 +69,13 @@ pub struct Prepared<E> {
     end: PhantomData<fn() -> E>,
 }
 
-/// An end of either use, while it waits for the other.
+/// An end of a link, prefill or decode, that is not connected.
 pub(in crate::kv) struct Opening {
     engine: Engine,
     pool: Pool,
     job: u32,
     options: LinkOptions,
-    /// Until it is connected.
+    /// The lane, until it is connected or lost.
     lane: Option<LaneId>,
     exported: Vec<u8>,
 }
@@ -82,9 +85,9 @@ impl<E> Prepared<E> {
         Self { opening, end: PhantomData }
     }
 
-    /// What the other end is to be connected to, at most 2 KiB of bytes; `docs/wire.md` has the format.
+    /// The blob for the other end, at most 2 KiB; `docs/wire.md` has the format.
     ///
-    /// It is for one end alone, and of no use once this one is dropped.
+    /// The blob serves one other end, and none once this end is dropped.
     #[must_use]
     pub fn export(&self) -> &[u8] {
         &self.opening.exported
@@ -96,10 +99,13 @@ impl Prepared<Prefill> {
     ///
     /// # Errors
     ///
-    /// [`SetupError::Blob`](crate::engine::SetupError::Blob), [`LinkError::Layout`] with the field in which the pools differ, [`LinkError::OtherEpoch`],
-    /// [`LinkError::SameUse`]: the blob is not of an end that this one can be connected to, and nothing has happened; it
-    /// can be connected to another one. [`SetupError::PeerSilent`](crate::engine::SetupError::PeerSilent) at the deadline, [`SetupError::PeerLost`](crate::engine::SetupError::PeerLost) and what the
-    /// device refuses use this end up: from then on it is [`SetupError::LaneGone`](crate::engine::SetupError::LaneGone).
+    /// [`SetupError::Blob`](crate::engine::SetupError::Blob), [`LinkError::Layout`] with the field in which the pools
+    /// differ, [`LinkError::OtherEpoch`] and [`LinkError::SameUse`]: the blob does not fit this end. Nothing has
+    /// happened, and this end can connect to another blob.
+    ///
+    /// [`SetupError::PeerSilent`](crate::engine::SetupError::PeerSilent) at the deadline,
+    /// [`SetupError::PeerLost`](crate::engine::SetupError::PeerLost) and errors of the device use this end up: later
+    /// calls return [`SetupError::LaneGone`](crate::engine::SetupError::LaneGone).
     pub fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Prefill, LinkError> {
         let link = self.opening.connect(blob, deadline)?;
         Ok(Prefill::over(link, &self.opening.engine, &self.opening.pool, &self.opening.options))
@@ -111,7 +117,7 @@ impl Prepared<Decode> {
     ///
     /// # Errors
     ///
-    /// As for `connect` of a [`Prepared<Prefill>`].
+    /// The errors of `connect` of a [`Prepared<Prefill>`].
     pub fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Decode, LinkError> {
         let link = self.opening.connect(blob, deadline)?;
         Ok(Decode::over(link, &self.opening.engine, &self.opening.pool, &self.opening.options))
@@ -119,7 +125,7 @@ impl Prepared<Decode> {
 }
 
 impl Opening {
-    /// Creates a lane of `engine` for `pool`, and what its peer has to know.
+    /// Opens a lane of `engine` for `pool`, and makes the blob.
     pub(in crate::kv) fn new(
         engine: &Engine,
         pool: &Pool,
@@ -148,6 +154,8 @@ impl Opening {
         Ok(opening)
     }
 
+    /// Makes the blob: the lane's endpoint, the pool's description, and its address if peers may use it. A pool that
+    /// only pushes exports no address.
     fn describe(&self, lane: LaneId) -> Result<Vec<u8>, LinkError> {
         let regions = match self.pool.purpose() {
             PoolUse::Source => Vec::new(),
@@ -157,7 +165,7 @@ impl Opening {
         Ok(Blob { regions, payload: Payload::of(&self.pool).encode(), ..blob }.encode()?)
     }
 
-    /// Meets the other end over TCP, where blobs are exchanged.
+    /// Meets the other end over TCP, and exchanges blobs there.
     pub(in crate::kv) fn meet(
         &mut self,
         how: &Meet<'_>,
@@ -166,7 +174,8 @@ impl Opening {
     ) -> Result<Link, LinkError> {
         let mut met = meet(how, token, deadline)?;
         let theirs = met.exchange(&self.exported)?;
-        // Both are connected when both have said so, and then nothing that is said over the lane is lost.
+        // Both ends say so when they are connected. Only then does either send over the lane, so that no message is
+        // lost.
         self.join(&theirs, deadline, Some(met))
     }
 
@@ -174,7 +183,7 @@ impl Opening {
         self.join(blob, deadline, None)
     }
 
-    /// Connects the lane to the end that `blob` describes, which can be asked over the connection where it was met.
+    /// Connects the lane to the end that `blob` describes. `meeting` is the TCP connection, if the ends met.
     fn join(&mut self, blob: &[u8], deadline: Deadline, meeting: Option<Met>) -> Result<Link, LinkError> {
         let lane = self.lane.ok_or(SetupError::LaneGone)?;
         let (blob, rest) = Blob::decode(blob, LinkKind::KV, self.job)?;
@@ -196,6 +205,7 @@ impl Opening {
         Ok(Link { lane, name, peer, access, theirs, remote, ended: None, _control: control })
     }
 
+    /// Connects the queue pair, tells the peer so, and exchanges the first message over the lane.
     fn join_lane(
         &self,
         lane: LaneId,
@@ -206,7 +216,12 @@ impl Opening {
         let first = self.pool.purpose() == PoolUse::Destination;
         let patience = if first && meeting.is_none() { deadline.remaining() } else { Duration::ZERO };
         let (name, access) = self.engine.lock_with(|core| {
-            core.connect_lane_as(lane, blob, Instant::now(), Manner { patience, ..Manner::default() })?;
+            core.connect_lane_as(
+                lane,
+                blob,
+                Instant::now(),
+                ConnectOverrides { patience, ..ConnectOverrides::default() },
+            )?;
             let access = core.peer_access(lane)?;
             let lane = core.lane(lane).ok_or(SetupError::LaneGone)?;
             lane.set_quiet(true);
@@ -215,7 +230,7 @@ impl Opening {
         let control = meeting.map(Met::ready).transpose()?;
         if let Some(held) = control.as_ref().and_then(|control| control.try_clone().ok()) {
             let mut core = self.engine.lock();
-            // On this host the kernel says more: whose end it was.
+            // A peer on this host is watched by its process already, which tells more than a connection.
             if !core.is_watched(lane) {
                 core.watch_connection(lane, held.into());
             }
@@ -224,7 +239,7 @@ impl Opening {
         Ok((name, access, control))
     }
 
-    /// That the peer's pool goes with ours.
+    /// Fails unless the peer's pool goes with this end's; returns its layout and address.
     fn check(&self, peer: &Blob) -> Result<(Layout, Option<RemoteMemory>), LinkError> {
         let payload = Payload::decode(&peer.payload)?;
         if payload.purpose.is_source() == self.pool.purpose().is_source() {
@@ -257,7 +272,7 @@ impl Opening {
     fn fence(&self, lane: LaneId) {
         let fenced = self.engine.lock_with(|core| core.fence_lane(lane, Deadline::after(FENCE_WITHIN)));
         if let Err(error) = fenced {
-            tracing::warn!(%error, "a lane that was set up in vain stays until the engine goes");
+            tracing::warn!(%error, "the device did not end a lane whose set-up failed; the lane stays until the engine is dropped");
         }
     }
 }

@@ -1,6 +1,7 @@
-//! What the two ends of a KV link tell each other, in the bodies of control messages. `docs/wire.md` has the tables.
+//! Messages between the two ends of a KV link: the bodies of control messages. `docs/wire.md` has the tables.
 //!
-//! Lists of blocks and of checksums go in pieces: each says how long the whole is and where it begins.
+//! Lists of blocks and of checksums go in pieces; each piece has the length of the whole list and its own position in
+//! it.
 
 #[cfg(any(fuzzing, test))]
 #[path = "tests/fuzz.rs"]
@@ -27,15 +28,15 @@ pub(super) const DONE: Kind = Kind(35);
 /// Nothing will be written: from prefill to decode.
 pub(super) const REFUSE: Kind = Kind(36);
 
-/// Bytes in front of a list, in every message that has one.
+/// Most bytes in front of a list, in every message that has one.
 pub(super) const LIST_AT_MOST: usize = 40;
 
-/// Part of a list of 32-bit numbers.
+/// A piece of a list of 32-bit numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Piece<'a> {
-    /// Numbers of the whole list.
+    /// Length of the whole list, in numbers.
     pub(super) total: u32,
-    /// The place of the first one here.
+    /// Index of the first number of this piece.
     pub(super) first: u32,
     numbers: &'a [[u8; 4]],
 }
@@ -57,7 +58,7 @@ impl<'a> Piece<'a> {
     }
 }
 
-/// Writes as much of `list` from `first` on as `room` numbers.
+/// Writes a piece of `list`: at most `room` numbers, from index `first` on.
 fn write_piece(writer: &mut Writer<'_>, list: &[u32], first: usize, room: usize) -> Result<(), NoRoom> {
     writer.u32(list.len() as u32)?;
     writer.u32(first as u32)?;
@@ -69,14 +70,16 @@ fn write_piece(writer: &mut Writer<'_>, list: &[u32], first: usize, room: usize)
 pub(super) struct Grant {
     pub(super) grant: u64,
     pub(super) request: u64,
-    /// Counted from its arrival: later it may not be begun.
+    /// Time to live in milliseconds, counted from its arrival: after that it may not be begun. A duration, because
+    /// the two hosts' clocks differ.
     pub(super) time_to_live_ms: u32,
-    /// The slot that its writes' immediates carry.
+    /// Slot that the immediates of its writes carry.
     pub(super) transfer: u8,
+    /// Whether prefill has to send checksums.
     pub(super) checksums: bool,
-    /// Behind the blocks it is told which of them are wanted, layer by layer; all, when not.
+    /// Whether the list goes on behind the blocks with the bit set of wanted blocks; otherwise all are wanted.
     pub(super) partial: bool,
-    /// How many blocks there are.
+    /// Number of blocks in the list.
     pub(super) blocks: u32,
 }
 
@@ -116,7 +119,7 @@ pub(super) struct Begin {
     pub(super) lease: u64,
     pub(super) writes: u32,
     pub(super) write_bytes_max: u32,
-    /// No write has bytes of two layers, and they come layer by layer.
+    /// Whether no write has bytes of two layers, and writes come layer by layer.
     pub(super) by_layer: bool,
 }
 
@@ -208,12 +211,12 @@ pub(super) struct Refuse {
     pub(super) refusal: Refusal,
 }
 
-/// Why a grant is not used.
+/// The reason why a grant is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The source has another number of blocks.
     Blocks,
-    /// Its time to live is over.
+    /// The time to live of the grant is over.
     Expired,
     /// The source cannot make a plan of it.
     Plan,

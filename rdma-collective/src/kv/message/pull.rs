@@ -1,4 +1,4 @@
-//! What the two ends say of blocks that are pulled: leases are offered, taken, recalled and released.
+//! Messages of pulls: leases are offered, taken, recalled and released.
 
 use super::{Piece, write_piece};
 use crate::kv::message::Reason;
@@ -21,7 +21,8 @@ pub(in crate::kv) const RELEASE: Kind = Kind(44);
 pub(in crate::kv) struct Offer {
     pub(in crate::kv) lease: u64,
     pub(in crate::kv) request: u64,
-    /// Counted from its arrival: later it may not be taken.
+    /// Time to live in milliseconds, counted from its arrival: after that it may not be taken. A duration, because
+    /// the two hosts' clocks differ.
     pub(in crate::kv) time_to_live_ms: u32,
 }
 
@@ -93,7 +94,7 @@ impl Recall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::kv) struct Release {
     pub(in crate::kv) lease: u64,
-    /// All was read.
+    /// Whether all was read.
     pub(in crate::kv) done: bool,
     /// Reads that were done.
     pub(in crate::kv) reads: u32,

@@ -1,4 +1,4 @@
-//! How a transfer is ended before it is done: one side asks, the other says when it has stopped.
+//! Messages of revocation: one side asks, the other answers when it has stopped.
 
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
 use crate::link::control::Kind;
@@ -8,12 +8,12 @@ pub(in crate::kv) const REVOKE: Kind = Kind(37);
 /// Nothing more will be written for a grant: from prefill to decode, asked or not.
 pub(in crate::kv) const QUIESCED: Kind = Kind(38);
 
-/// Why a transfer is ended before it is done.
+/// The reason why a transfer is ended before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::kv) enum Reason {
-    /// Its user wants so.
+    /// A user revoked or cancelled the transfer.
     Revoked,
-    /// Its time is up.
+    /// The transfer missed its deadline.
     Expired,
 }
 

@@ -6,13 +6,13 @@ use crate::kv::layout::{LayoutError, Side};
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
-    /// The pools do not match.
+    /// The layouts of the pools do not match.
     #[error(transparent)]
     Layout(#[from] LayoutError),
-    /// No block is asked for.
+    /// The request has no block.
     #[error("the request has no blocks; leave it out, or give it at least one")]
     NoBlocks,
-    /// No write may have a byte.
+    /// The bound on the bytes of a write is 0.
     #[error("writes of at most 0 bytes move nothing; allow at least 1")]
     BoundZero,
     /// A block is not one of its pool's.
@@ -25,7 +25,7 @@ pub enum PlanError {
         /// Blocks of the pool.
         blocks: u32,
     },
-    /// A block is given twice.
+    /// A block is listed twice.
     #[error("{side} block {block} is given twice; give each block of a request once")]
     BlockRepeated {
         /// The pool.

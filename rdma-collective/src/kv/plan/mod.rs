@@ -1,6 +1,7 @@
-//! From the blocks of a request to the writes that carry them.
+//! Plans: from the blocks of a request to the writes that carry them.
 //!
-//! Owns which bytes go where and in how few writes; posting them and counting their arrival is the push's.
+//! Plans own which bytes go where, and in how few writes. Posting writes and counting their arrival belong to `push`
+//! and `receive`.
 
 mod blocks;
 mod coalesce;
@@ -11,21 +12,21 @@ mod fuzz;
 mod parts;
 
 pub use blocks::{BlockPair, BlockPlan};
-pub(in crate::kv) use blocks::{Descriptors, Parts};
+pub(in crate::kv) use blocks::{Descriptors, PlanOptions};
 pub use error::PlanError;
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzz::fuzz;
 pub(in crate::kv) use parts::{Wanted, pairs, parts_of, words_of};
 
-/// One write: bytes of the source pool and where they go in the destination pool.
+/// A write of a plan: bytes of the source pool, and their offset in the destination pool.
 ///
-/// Offsets are from the start of each pool; a remote address is known to the link alone.
+/// Offsets count from the start of each pool; only the link knows the remote address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WriteDescriptor {
-    /// Where the bytes start in the source pool.
+    /// First byte in the source pool.
     pub offset_local: u64,
-    /// Where they go in the destination pool.
+    /// First byte in the destination pool.
     pub offset_remote: u64,
-    /// How many they are; never 0 in a plan, never more than its bound.
+    /// Length in bytes; never 0 in a plan, and never more than the plan's bound.
     pub len: u64,
 }

@@ -1,18 +1,18 @@
-//! Which blocks of a request are to be moved, layer by layer, when it is not all of them.
+//! The wanted blocks of a request, layer by layer, when not all are wanted.
 
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 
-/// Some of the blocks of a request, by layer and then by place in the request.
+/// A set of blocks of a request, by layer and then by position in the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::kv) struct Wanted {
     layers: u32,
     blocks: u32,
-    /// A bit each; those beyond the last one are 0.
+    /// A bit for each block; the bits after the last block are 0.
     words: Box<[u32]>,
 }
 
 impl Wanted {
-    /// Those that are not valid; `None` when all are.
+    /// The blocks that are not valid; `None` when all are valid.
     pub(in crate::kv) fn invalid(verdicts: &Verdicts) -> Option<Self> {
         let (layers, blocks) = (verdicts.layers(), verdicts.blocks().len() as u32);
         let mut words = vec![0; words_of(layers, blocks)? as usize];
@@ -25,7 +25,8 @@ impl Wanted {
         Self::from_words(layers, blocks, &words)
     }
 
-    /// Those whose bits a peer says; `None` for none, for another length, and for bits that stand for nothing.
+    /// The set that a peer sends as bits; `None` for an empty set, for a wrong length, and for bits after the last
+    /// block.
     pub(in crate::kv) fn from_words(layers: u32, blocks: u32, words: &[u32]) -> Option<Self> {
         if words_of(layers, blocks)? as usize != words.len() || words.iter().all(|word| *word == 0) {
             return None;
@@ -44,23 +45,24 @@ impl Wanted {
         place < self.blocks && self.words.get(bit / 32).is_some_and(|word| word >> (bit % 32) & 1 == 1)
     }
 
-    /// How many there are.
+    /// Number of blocks in the set, summed over all layers.
     pub(in crate::kv) fn count(&self) -> u64 {
         self.words.iter().map(|word| u64::from(word.count_ones())).sum()
     }
 }
 
-/// Numbers that tell of each block of a request, layer by layer.
+/// Number of 32-bit words that have a bit for each block of a request in each layer; `None` when the number does not
+/// fit 32 bits.
 pub(in crate::kv) fn words_of(layers: u32, blocks: u32) -> Option<u32> {
     u32::try_from((u64::from(layers) * u64::from(blocks)).div_ceil(32)).ok()
 }
 
-/// Layer and place of every block of a request, in the order of checksums.
+/// Layer and position of every block of a request, in the order of checksums.
 pub(in crate::kv) fn pairs(layers: u32, blocks: u32) -> impl Iterator<Item = (u32, u32)> {
     (0..layers).flat_map(move |layer| (0..blocks).map(move |place| (layer, place)))
 }
 
-/// How many blocks a request has, over all layers; `None` when they are more than messages can count.
+/// Number of blocks of a request, summed over all layers; `None` when messages cannot count them (more than 32 bits).
 pub(in crate::kv) fn parts_of(layers: u32, blocks: usize) -> Option<u32> {
     u32::try_from(blocks).ok()?.checked_mul(layers)
 }
@@ -115,7 +117,7 @@ mod tests {
     fn more_blocks_than_messages_can_count_are_not_counted() {
         assert_eq!(parts_of(80, 10_000), Some(800_000));
         assert_eq!((parts_of(1, u32::MAX as usize), parts_of(0, 9)), (Some(u32::MAX), Some(0)));
-        // In 32 bits they would be few.
+        // The product wraps to a small number in 32 bits.
         assert_eq!([parts_of(1 << 16, 1 << 16), parts_of(2, (1 << 31) + 3)], [None; 2]);
         assert_eq!(parts_of(1, (1 << 32) + 1), None);
     }

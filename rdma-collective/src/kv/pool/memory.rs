@@ -1,4 +1,5 @@
-//! How a pool's memory comes and goes: allocated, handed over by the caller, or a part of a region; and attached once.
+//! The life of a pool's memory: allocated, handed over by the caller or part of a region; attached to the worker
+//! once; given back by `close`.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
@@ -6,30 +7,31 @@ use std::time::Duration;
 use rdma_core::{Access, Attached, AttachedRange, Deadline, Memory, Refused, Region};
 
 use super::{Inner, Pool, PoolUse};
-use crate::engine::{Core, Engine};
+use crate::engine::{Engine, EngineState};
 use crate::kv::PoolError;
 use crate::kv::layout::Layout;
 use crate::kv::lease::Holds;
 
-/// The pause between two looks at who still uses a pool that is closed.
+/// Pause between two looks at a pool that is being closed: 1 ms, short for the caller and little work for the
+/// processor.
 const CLOSE_PAUSE: Duration = Duration::from_millis(1);
 
-/// How often a pool was attached to the engine's worker, and as what.
+/// The attachment of a pool to the engine's worker, and its number of users.
 #[derive(Debug, Default)]
 pub(super) struct Attachments {
     attached: Option<Attached>,
     users: usize,
 }
 
-/// A pool as writes from it and reads into it are posted.
+/// An attached pool, from which writes and into which reads are posted.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::kv) struct Source {
+pub(in crate::kv) struct AttachedPool {
     attached: Attached,
     offset: usize,
 }
 
 impl PoolUse {
-    /// The rights that memory for it is registered with.
+    /// The access rights with which memory of a pool for this use is registered.
     #[must_use]
     pub fn access(self) -> Access {
         match self {
@@ -41,7 +43,7 @@ impl PoolUse {
 }
 
 impl PoolUse {
-    /// Whether blocks go from there.
+    /// Whether blocks leave a pool of this use.
     pub(in crate::kv) fn is_source(self) -> bool {
         matches!(self, Self::Source | Self::SourceToPull)
     }
@@ -52,17 +54,17 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`PoolError::Register`]: the memory is not to be had, or a limit of the system or of the device refuses, which it
-    /// names.
+    /// [`PoolError::Register`] when the memory cannot be allocated, or a limit of the system or of the device
+    /// refuses; the error names the limit.
     pub fn allocate(engine: &Engine, layout: Layout, purpose: PoolUse) -> Result<Self, PoolError> {
-        // A layout has no more bytes than can be addressed.
+        // The cast is exact: a layout has at most `isize::MAX` bytes.
         let memory = Memory::allocate(layout.bytes() as usize)?;
         Self::register(engine, memory, layout, purpose).map_err(|refused| refused.error)
     }
 
-    /// Registers memory of the caller's for `layout` on the engine's device; what is longer than the layout is not used.
+    /// Registers memory of the caller for `layout` on the engine's device. Bytes behind the layout stay unused.
     ///
-    /// The blocks hold what the memory does. [`close`](Self::close) gives it back.
+    /// The blocks hold what the memory holds. [`close`](Self::close) gives the memory back.
     ///
     /// ```
     /// use std::time::Duration;
@@ -86,8 +88,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// The memory comes back when it is shorter than the layout ([`PoolError::Layout`]), or when a limit of the system or
-    /// of the device refuses, which [`PoolError::Register`] names.
+    /// The memory comes back with [`PoolError::Layout`] when it is shorter than the layout, and with
+    /// [`PoolError::Register`] when a limit of the system or of the device refuses; the error names the limit.
     pub fn register(
         engine: &Engine,
         memory: Memory,
@@ -102,10 +104,11 @@ impl Pool {
         Ok(Self::new(region, 0, layout, purpose))
     }
 
-    /// A pool in memory that is [registered](Engine::register) on the engine already, from byte `offset` of it on.
+    /// Makes a pool in memory that is already [registered](Engine::register) on the engine, from byte `offset` of the
+    /// region on.
     ///
-    /// Several pools fit into one region, as those of a draft model beside its target's: registrations are few on some
-    /// devices, and dear on all. Whoever makes pools that overlap gets what they write.
+    /// Several pools fit into one region, for example those of a draft model and its target. Registrations are
+    /// limited on some devices and slow on all. Pools that overlap overwrite each other; nothing checks that.
     ///
     /// ```
     /// use rdma_collective::engine::{Engine, EngineOptions};
@@ -125,8 +128,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`PoolError::Layout`] when the layout does not fit behind `offset`, [`PoolError::Access`] when the region lacks a
-    /// right that the use needs, [`PoolError::OtherEngine`] when another engine registered it.
+    /// [`PoolError::Layout`] when the layout does not fit behind `offset`, [`PoolError::Access`] when the region
+    /// lacks a right that the use needs, [`PoolError::OtherEngine`] when another engine registered the region.
     pub fn in_region(
         engine: &Engine,
         region: &Region,
@@ -151,13 +154,13 @@ impl Pool {
         Self { inner: Arc::new(Inner { region, offset, attachments, layout, purpose, holds }) }
     }
 
-    /// Gives up the pool and returns its region, which [gives the memory back](Region::deregister).
+    /// Closes the pool and returns its region, which [gives the memory back](Region::deregister).
     ///
-    /// It waits until nothing uses the pool any more: other handles, the ends of links that were made with it, and their
-    /// transfers. Drop those first.
+    /// The call waits until nothing uses the pool any more: other handles, the ends of links that were made with it,
+    /// and their transfers. Drop those first.
     ///
-    /// Blocks that are [quarantined](super::HoldKind::Quarantined) do not keep it: the region has to be deregistered then,
-    /// and not made a pool again, since the device may still write them.
+    /// [Quarantined](super::HoldKind::Quarantined) blocks do not keep the pool open. Deregister the region then, and
+    /// do not make a pool of it again, since the device may still write those blocks.
     ///
     /// # Errors
     ///
@@ -180,15 +183,16 @@ impl Pool {
         }
     }
 
-    /// The pool as writes from it and reads into it are posted; [`detach`](Self::detach) it as often.
-    pub(in crate::kv) fn attach(&self, core: &mut Core) -> Source {
+    /// Attaches the pool to the worker on first use. Call [`detach`](Self::detach) once for each call.
+    pub(in crate::kv) fn attach(&self, core: &mut EngineState) -> AttachedPool {
         let mut attachments = self.attachments();
         attachments.users += 1;
         let attached = *attachments.attached.get_or_insert_with(|| core.attach(&self.inner.region));
-        Source { attached, offset: self.inner.offset }
+        AttachedPool { attached, offset: self.inner.offset }
     }
 
-    pub(in crate::kv) fn detach(&self, core: &mut Core) {
+    /// Takes back one [`attach`](Self::attach). The worker forgets the memory with the last user.
+    pub(in crate::kv) fn detach(&self, core: &mut EngineState) {
         let mut attachments = self.attachments();
         attachments.users = attachments.users.saturating_sub(1);
         if attachments.users == 0
@@ -198,8 +202,8 @@ impl Pool {
         }
     }
 
-    /// Whether peers of `core`'s lanes reach it.
-    pub(in crate::kv) fn is_of(&self, core: &Core) -> bool {
+    /// Whether the pool is registered in the protection domain of this engine.
+    pub(in crate::kv) fn is_of(&self, core: &EngineState) -> bool {
         core.pd().owns(&self.inner.region)
     }
 
@@ -208,10 +212,10 @@ impl Pool {
     }
 }
 
-impl Source {
-    /// Bytes of the pool; the plan has checked that they are there.
+impl AttachedPool {
+    /// A range of the pool; the plan has checked that it is in bounds.
     pub(in crate::kv) fn range(&self, offset: u64, len: u64) -> AttachedRange {
-        // A pool has no more bytes than can be addressed.
+        // The casts are exact: a pool has at most `isize::MAX` bytes.
         self.attached.range(self.offset + offset as usize, len as usize)
     }
 }

@@ -1,6 +1,7 @@
-//! The memory of a KV cache: registered, laid out in blocks, and which of them are in use by transfers.
+//! Pools: the registered memory of a KV cache, laid out in blocks, with the holds of transfers on them.
 //!
-//! Where blocks lie is `layout`'s; who moves them is `push` and `receive`; how the memory comes and goes is `memory`'s.
+//! This file owns reads and writes by the caller. `memory` owns registration and attachment, `layout` offsets,
+//! `lease` the holds; `push` and `receive` move blocks.
 
 mod memory;
 mod stats;
@@ -15,28 +16,30 @@ use super::layout::{Extent, Layout};
 use super::lease::{HoldKind, Holds};
 use crate::kv::PoolError;
 
-pub(super) use memory::Source;
+pub(super) use memory::AttachedPool;
 pub use stats::PoolStats;
 
-/// What peers may do with a pool.
+/// The use of a pool, which decides the access rights of peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PoolUse {
-    /// Nothing: its blocks are pushed from here.
+    /// Peers may do nothing: blocks are pushed from this pool.
     Source,
-    /// Read it: its blocks are pushed from here, and pulled by those that they are offered to.
+    /// Peers may read: blocks are pushed from this pool, and pulled by the peers that they are offered to.
     SourceToPull,
-    /// Write it: blocks are pushed into it, those that are granted by those they are granted to.
+    /// Peers may write: blocks are pushed into this pool, or pulled into it by this side.
     Destination,
 }
 
-/// The blocks of one KV cache, in memory of the library's or of the caller's. Cloning it clones the handle.
+/// A pool: the blocks of one KV cache, in memory of the library or of the caller. A clone is another handle to the
+/// same pool.
 ///
-/// Any number of links use one pool, and it is attached to the engine's worker once for all of them.
+/// Any number of links can use one pool, which is attached to the engine's worker once for all of them.
 ///
-/// A block that takes part in a transfer is *held*: it can be read, and is not [written](Self::write) or held in another
-/// way until the transfer has ended, so that nobody is handed the wrong tokens. The rights of peers follow the
-/// registration; which blocks they use is an agreement among processes of this library.
+/// A transfer *holds* its blocks. A held block can be read, but not [written](Self::write) or held for another
+/// purpose until the transfer has ended, so that no server gets the wrong tokens. The access rights of peers follow
+/// the registration of the whole pool; the restriction to single blocks is an agreement among processes that use this
+/// library.
 ///
 /// ```
 /// use rdma_collective::engine::{Engine, EngineOptions};
@@ -58,40 +61,41 @@ pub struct Pool {
     inner: Arc<Inner>,
 }
 
-/// Tells pools apart, those that are gone too.
+/// The identity of a pool, which stays unique after the pool is gone.
 #[derive(Clone)]
 pub(super) struct PoolId(Weak<Inner>);
 
 struct Inner {
     region: Region,
-    /// Where it begins in the region, which is long enough for the layout from there on.
+    /// First byte of the pool in the region; the layout fits from there on.
     offset: usize,
     attachments: Mutex<Attachments>,
     layout: Layout,
     purpose: PoolUse,
-    /// Read while a block is written by the caller, so that nobody takes hold of it meanwhile.
+    /// Holds. The caller's writes take the read lock for their whole copy, so that no transfer takes hold of the
+    /// block meanwhile.
     holds: RwLock<Holds>,
 }
 
 impl Pool {
-    /// Where its blocks lie.
+    /// The layout of the blocks.
     #[must_use]
     pub fn layout(&self) -> &Layout {
         &self.inner.layout
     }
 
-    /// What peers may do with it.
+    /// The use that the pool was made for.
     #[must_use]
     pub fn purpose(&self) -> PoolUse {
         self.inner.purpose
     }
 
-    /// Copies `bytes` into `block` of `layer`, from byte `offset` of it on.
+    /// Copies `bytes` into `block` of `layer`, from byte `offset` of the block on.
     ///
     /// # Errors
     ///
-    /// [`PoolError::Held`] while a transfer holds the block; [`PoolError::Layout`] and [`PoolError::Range`] for a block or
-    /// bytes that are not there. Nothing is written then.
+    /// [`PoolError::Held`] while a transfer holds the block; [`PoolError::Layout`] and [`PoolError::Range`] for a
+    /// block or bytes out of range. Nothing is written then.
     pub fn write(&self, layer: u32, block: u32, offset: u64, bytes: &[u8]) -> Result<(), PoolError> {
         let holds = self.looked_up();
         self.check(layer, block, offset, bytes.len())?;
@@ -107,13 +111,13 @@ impl Pool {
         })
     }
 
-    /// Copies bytes of `block` of `layer`, from byte `offset` of it on, into `bytes`.
+    /// Copies bytes of `block` of `layer`, from byte `offset` of the block on, into `bytes`.
     ///
-    /// Those of a block that is granted may change while they are read; wait for the transfer first.
+    /// Bytes of a granted block may change while they are read: wait for the transfer first.
     ///
     /// # Errors
     ///
-    /// [`PoolError::Layout`] and [`PoolError::Range`] for a block or bytes that are not there.
+    /// [`PoolError::Layout`] and [`PoolError::Range`] for a block or bytes out of range.
     pub fn read(&self, layer: u32, block: u32, offset: u64, bytes: &mut [u8]) -> Result<(), PoolError> {
         self.check(layer, block, offset, bytes.len())?;
         let mut done = 0;
@@ -124,20 +128,21 @@ impl Pool {
         })
     }
 
-    /// How a block is held by a transfer; `None` when it is free.
+    /// The hold of transfers on a block; `None` when it is free.
     #[must_use]
     pub fn held(&self, block: u32) -> Option<HoldKind> {
         self.looked_up().of(block)
     }
 
-    /// What a peer is told so that it can write blocks, and nothing else of the region.
+    /// The remote address and key that a peer gets: for the pool alone, and nothing else of the region.
     pub(super) fn remote(&self) -> RemoteMemory {
         let (region, start) = (self.inner.region.remote(), self.inner.offset as u64);
         RemoteMemory { addr: region.addr + start, len: self.inner.layout.bytes(), ..region }
     }
 
+    /// The holds for changing, which waits until no caller writes a block.
     pub(super) fn holds(&self) -> RwLockWriteGuard<'_, Holds> {
-        // A panic elsewhere leaves the counts in order: each changes in one statement.
+        // A poisoned lock is safe to use: each count changes in one statement.
         self.inner.holds.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -145,6 +150,7 @@ impl Pool {
         PoolId(Arc::downgrade(&self.inner))
     }
 
+    /// The holds for reading: many threads may look at once.
     fn looked_up(&self) -> RwLockReadGuard<'_, Holds> {
         self.inner.holds.read().unwrap_or_else(PoisonError::into_inner)
     }
@@ -158,7 +164,7 @@ impl Pool {
         }
     }
 
-    /// Calls `copy` with place and length of each part of a range of a block, which was checked.
+    /// Calls `copy` with offset and length of each part of a range of a block. The caller has checked the range.
     fn pieces(
         &self,
         layer: u32,
@@ -183,7 +189,8 @@ impl Pool {
 
 impl PartialEq for PoolId {
     fn eq(&self, other: &Self) -> bool {
-        // The memory of one that is gone stays its own as long as something refers to it.
+        // A `Weak` keeps the allocation of a pool that is gone, so no later pool gets the same address while this
+        // identity exists.
         Weak::ptr_eq(&self.0, &other.0)
     }
 }

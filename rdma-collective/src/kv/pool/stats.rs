@@ -1,9 +1,9 @@
-//! How the blocks of a pool are used at one moment.
+//! Counts of a pool's blocks by their hold.
 
 use super::Pool;
 use crate::kv::lease::HoldKind;
 
-/// What the blocks of a pool are doing.
+/// Counts of a pool's blocks by their hold, at one moment.
 ///
 /// ```
 /// use rdma_collective::engine::{Engine, EngineOptions};
@@ -26,12 +26,13 @@ pub struct PoolStats {
     pub leased: u32,
     /// Blocks that transfers write.
     pub granted: u32,
-    /// Blocks that are lost until the pool is closed: a device did not let go of them. More than none is worth an alarm.
+    /// Blocks that are lost until the pool is closed, because a device did not let go of them. More than 0 is worth
+    /// an alarm.
     pub quarantined: u32,
 }
 
 impl Pool {
-    /// Counts the blocks by what they are doing; it looks at each, some nanoseconds a block.
+    /// Counts the blocks by their hold; visits every block, a few nanoseconds each.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         let holds = self.looked_up();

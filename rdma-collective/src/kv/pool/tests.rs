@@ -136,7 +136,7 @@ fn a_pool_of_which_blocks_are_quarantined_is_closed_and_its_memory_comes_back() 
     pool.write(1, 3, 0, &[9]).unwrap();
     let mut grant = Hold::grant(&pool, &[0, 2]).unwrap();
     grant.quarantine();
-    // What holds them still uses the pool.
+    // The holder of the blocks still uses the pool.
     let soon = || Deadline::after(std::time::Duration::from_millis(5));
     let refused = pool.close(soon()).unwrap_err();
     assert!(matches!(refused.error, PoolError::InUse { users: 1 }), "{}", refused.error);

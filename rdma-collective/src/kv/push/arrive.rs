@@ -1,42 +1,51 @@
-//! What decode says to prefill: grants, and confirmations.
+//! Messages from decode: grants, confirmations, takes, releases and revocations.
+//!
+//! This file owns the confirmation of a push, which stays in `Writing` or `Quiescing`. A message that cannot be is a
+//! violation, which ends the link.
 
 use std::time::{Duration, Instant};
 
-use super::{Granted, Pushes, Stage};
-use crate::engine::Core;
+use super::{IncomingGrant, Pushes, Stage};
+use crate::engine::EngineState;
 use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, Take};
 use crate::kv::plan::{Wanted, words_of};
 use crate::link::{Arrival, control};
 
 impl Pushes {
-    /// Sorts what the peer has sent.
-    pub(super) fn take_arrivals(&mut self, core: &mut Core, now: Instant) -> Result<bool, &'static str> {
+    /// Reads all messages that have arrived. An error names the breach of the protocol.
+    pub(super) fn take_arrivals(
+        &mut self,
+        core: &mut EngineState,
+        now: Instant,
+    ) -> Result<bool, &'static str> {
         let mut any = false;
         loop {
             let Some(lane) = self.link.lane(core) else { return Ok(any) };
             let Some(arrival) = lane.take() else { return Ok(any) };
             any = true;
-            let Arrival::Control(received) = arrival else { return Err("an immediate to a source") };
+            let Arrival::Control(received) = arrival else {
+                return Err("an immediate, which a source never gets");
+            };
             let epoch = self.link.name.epoch;
             let understood = match control::decode(received.bytes(), epoch) {
-                Ok(told) => match told.kind {
-                    message::GRANT => match Grant::read(told.body) {
+                Ok(parsed) => match parsed.kind {
+                    message::GRANT => match Grant::read(parsed.body) {
                         Ok((grant, piece)) => self.granted(grant, piece, now),
                         Err(_) => Err("a grant that is malformed"),
                     },
-                    message::DONE => match Done::read(told.body) {
+                    message::DONE => match Done::read(parsed.body) {
                         Ok(done) => self.confirmed(done),
                         Err(_) => Err("a confirmation that is malformed"),
                     },
-                    message::TAKE => match Take::read(told.body) {
+                    message::TAKE => match Take::read(parsed.body) {
                         Ok(take) => self.taken(take),
-                        Err(_) => Err("a lease that is taken, malformed"),
+                        Err(_) => Err("a take that is malformed"),
                     },
-                    message::RELEASE => match Release::read(told.body) {
+                    message::RELEASE => match Release::read(parsed.body) {
                         Ok(release) => self.released(core, release, now),
                         Err(_) => Err("a release that is malformed"),
                     },
-                    message::REVOKE => match Revoke::read(told.body) {
+                    message::REVOKE => match Revoke::read(parsed.body) {
                         Ok(revoke) => self.revoked(core, revoke, now),
                         Err(_) => Err("a revocation that is malformed"),
                     },
@@ -51,9 +60,10 @@ impl Pushes {
         }
     }
 
+    /// Handles one piece of a grant. The list may be split over several messages, which come in order.
     fn granted(&mut self, grant: Grant, piece: Piece<'_>, now: Instant) -> Result<(), &'static str> {
         let Some(place) = self.grants.get_mut(usize::from(grant.transfer)) else {
-            return Err("a transfer slot");
+            return Err("a grant for a transfer slot that does not exist");
         };
         let (layers, blocks) = (self.pool.layout().shape().layers, self.link.theirs.shape().blocks);
         if grant.blocks == 0 || grant.blocks > blocks {
@@ -67,8 +77,9 @@ impl Pushes {
             let expires = now.checked_add(Duration::from_millis(grant.time_to_live_ms.into()));
             self.grants_seen = self.grants_seen.max(grant.grant);
             self.taken_back.forget(grant.request);
-            // Not reserved in advance: how long it will be is the peer's word.
-            *place = Some(Granted { grant, list: Vec::new(), total: piece.total, expires });
+            // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
+            // bad peer could make this side allocate without bound.
+            *place = Some(IncomingGrant { grant, list: Vec::new(), total: piece.total, expires });
         }
         match place {
             Some(granted)
@@ -79,17 +90,18 @@ impl Pushes {
                 granted.list.extend(piece.numbers());
                 let whole = granted.list.len() == granted.total as usize;
                 let odd = whole && grant.partial && granted.wanted(layers).is_none();
-                if odd { Err("a grant of parts that cannot be") } else { Ok(()) }
+                if odd { Err("a partial grant with a wrong bit set") } else { Ok(()) }
             }
             _ => Err("a grant in a slot that is in use, or out of order"),
         }
     }
 
+    /// Handles DONE: decode has all blocks. The push ends in `finish`, once its own writes are done too.
     pub(super) fn confirmed(&mut self, done: Done) -> Result<(), &'static str> {
         for state in self.pushes.iter_mut().flatten() {
             let lease = state.hold.lease_id();
-            // One that was given up here meanwhile, too: it has all arrived.
-            if let Stage::Begun(of) | Stage::Quiescing { of, .. } = &mut state.stage
+            // A push that was given up here meanwhile takes the confirmation too: all its writes have arrived.
+            if let Stage::Writing(of) | Stage::Quiescing { of, .. } = &mut state.stage
                 && of.grant == done.grant
                 && lease == done.lease
                 && of.all_posted.is_some()
@@ -99,18 +111,22 @@ impl Pushes {
                 return Ok(());
             }
         }
-        // One that has ended here meanwhile.
-        if done.grant <= self.grants_seen { Ok(()) } else { Err("a confirmation of nothing") }
+        // A push that has ended here meanwhile gets its confirmation late; any other number is a breach.
+        if done.grant <= self.grants_seen {
+            Ok(())
+        } else {
+            Err("a confirmation of a grant that was not made")
+        }
     }
 }
 
-impl Granted {
-    /// The destination blocks, once the list is whole.
+impl IncomingGrant {
+    /// The destination blocks, once the list is complete.
     pub(super) fn blocks(&self) -> &[u32] {
         self.list.get(..self.grant.blocks as usize).unwrap_or_default()
     }
 
-    /// Which of them are wanted, when it is not all.
+    /// The wanted blocks of a partial grant; `None` when all are wanted.
     pub(super) fn wanted(&self, layers: u32) -> Option<Wanted> {
         let words = self.list.get(self.grant.blocks as usize..).filter(|_| self.grant.partial)?;
         Wanted::from_words(layers, self.grant.blocks, words)

@@ -1,28 +1,29 @@
-//! Pushes meet their grants: a plan is made, or the grant is refused.
+//! Matching of pushes with grants. This file owns `Waiting` → `Writing` when there is a plan, and `Waiting` → `Ended`
+//! when the grant is refused.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use super::post::Posting;
-use super::{Begun, Granted, Pushes, Stage, State, unwatch};
-use crate::engine::Core;
+use super::{IncomingGrant, Pushes, Stage, State, Writing, unwatch};
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Refusal, Refuse};
-use crate::kv::plan::{BlockPair, BlockPlan, Parts, Wanted, parts_of};
+use crate::kv::plan::{BlockPair, BlockPlan, PlanOptions, Wanted, parts_of};
 use crate::kv::pool::Pool;
 use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
 impl Pushes {
-    /// Brings pushes that wait together with grants that are whole.
-    pub(super) fn begin(&mut self, core: &mut Core, now: Instant) -> bool {
+    /// Matches pushes that wait with grants that are complete.
+    pub(super) fn begin(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut any = false;
         for place in &mut self.grants {
             let Some(granted) = place.as_ref().filter(|granted| granted.list.len() == granted.total as usize)
             else {
                 continue;
             };
-            // More have to wait until the peer has been told of these.
+            // Refusals are bounded by the number of slots; further grants wait until the peer has received these.
             if self.refusals.len() >= TRANSFERS_MAX {
                 break;
             }
@@ -30,6 +31,7 @@ impl Pushes {
                 let waits = matches!(state.stage, Stage::Waiting) && !state.deadline.expired_at(now);
                 waits && state.request == granted.grant.request
             });
+            // The grant leaves its slot whatever the plan comes to, so that decode can use the slot again.
             if let Some(state) = waiting
                 && let Some(granted) = place.take()
             {
@@ -44,7 +46,8 @@ impl Pushes {
                         let by_layer = state.ready.is_some();
                         let begin = Begin { grant, lease, writes, write_bytes_max, by_layer };
                         let (all_posted, confirmed) = (None, None);
-                        state.stage = Stage::Begun(Begun { grant, at: now, writes, all_posted, confirmed });
+                        state.stage =
+                            Stage::Writing(Writing { grant, at: now, writes, all_posted, confirmed });
                         state.bytes = planned.parts * self.pool.layout().layer_block_bytes();
                         self.posting.push_back(Posting::new(
                             (state.id, state.bytes),
@@ -68,10 +71,10 @@ impl Pushes {
         any
     }
 
-    /// Tells the peer of grants that cannot be used; their pushes have ended.
-    pub(super) fn refuse(&mut self, core: &mut Core) {
+    /// Sends the refusals of grants that cannot be used; their pushes have ended already.
+    pub(super) fn refuse(&mut self, core: &mut EngineState) {
         while let Some(refuse) = self.refusals.front() {
-            if !self.link.tell(core, message::REFUSE, |body| refuse.write(body)) {
+            if !self.link.send(core, message::REFUSE, |body| refuse.write(body)) {
                 return;
             }
             self.refusals.pop_front();
@@ -79,22 +82,23 @@ impl Pushes {
     }
 }
 
-/// What goes where, and in how many writes.
+/// The plan of a push, and options many writes it has.
 pub(super) struct Planned {
     pub(super) plan: Arc<BlockPlan>,
     pub(super) writes: u32,
-    /// Writes up to the end of each layer, when it goes by layer.
+    /// Number of writes up to the end of each layer, if the push goes layer by layer.
     pub(super) ends: Vec<u32>,
     pub(super) wanted: Option<Wanted>,
-    /// Blocks, counted in each layer.
+    /// Blocks to move, summed over all layers.
     pub(super) parts: u64,
 }
 
+/// Makes the plan of a push and its grant. An error has the reason for the peer, and the error for the push.
 fn plan(
     pool: &Pool,
     link: &Link,
     state: &State,
-    granted: &Granted,
+    granted: &IncomingGrant,
     write_bytes_max: u32,
     now: Instant,
 ) -> Result<Planned, (Refusal, KvError)> {
@@ -110,8 +114,8 @@ fn plan(
     let pairs = blocks.iter().zip(granted.blocks());
     let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
     let wanted = granted.wanted(layers);
-    let how = Parts { by_layer: state.ready.is_some(), wanted: wanted.as_ref() };
-    let plan = BlockPlan::of_parts((*pool.layout(), link.theirs), &pairs, write_bytes_max, how);
+    let options = PlanOptions { by_layer: state.ready.is_some(), wanted: wanted.as_ref() };
+    let plan = BlockPlan::of_parts((*pool.layout(), link.theirs), &pairs, write_bytes_max, options);
     let plan = Arc::new(plan.map_err(|error| (Refusal::Plan, error.into()))?);
     let (writes, ends) = plan.count(WRITES_MAX);
     let Some(parts) = parts_of(layers, pairs.len()).filter(|_| writes <= WRITES_MAX) else {

@@ -1,17 +1,18 @@
-//! The ends of pushes: done, or lost with the link. Those that are given up are `revoke`'s.
+//! The ends of pushes that are done or lost. This file owns `Writing` → `Ended` for a confirmed push, and any stage →
+//! `Ended` with the link. Pushes that are given up end in `revoke`.
 
 use std::time::Instant;
 
-use super::{Begun, Pushes, Stage, State, unwatch};
-use crate::engine::Core;
+use super::{Pushes, Stage, State, Writing, unwatch};
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::prefill::Pushed;
 use crate::link::LaneFailure;
 
 impl State {
-    /// What there is to tell once the peer has confirmed.
+    /// The outcome of a push that the peer has confirmed; `None` before.
     pub(super) fn pushed(&self, now: Instant) -> Option<Pushed> {
-        let (Stage::Begun(of) | Stage::Quiescing { of, .. }) = &self.stage else { return None };
+        let (Stage::Writing(of) | Stage::Quiescing { of, .. }) = &self.stage else { return None };
         let elapsed = now.saturating_duration_since(of.at);
         let pushed = |corrupt| Pushed { bytes: self.bytes, writes: of.writes, corrupt, elapsed };
         of.confirmed.map(|done| pushed(done.corrupt))
@@ -19,8 +20,9 @@ impl State {
 }
 
 impl Pushes {
-    /// Takes what the lane says of writes that are done.
-    pub(super) fn count_done(&mut self, core: &mut Core, now: Instant) -> bool {
+    /// Counts the writes that the lane reports as done. The lane completes writes in posting order, so the oldest
+    /// entries of `in_flight` are the ones that are done.
+    pub(super) fn count_done(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let Some(done) = self.link.lane(core).map(|lane| lane.ranges_done()) else { return false };
         let (before, mut bytes) = (self.done, 0);
         while self.done < done {
@@ -38,12 +40,13 @@ impl Pushes {
         done > before
     }
 
-    /// Ends the pushes that are done.
-    pub(super) fn finish(&mut self, core: &mut Core, now: Instant) -> bool {
+    /// Ends the pushes that are done. A push needs both: the peer's confirmation, and the completion of its last
+    /// write, because until then the device may still read the blocks (to send again).
+    pub(super) fn finish(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut ended = 0;
         for place in &mut self.pushes {
             let Some(state) = place else { continue };
-            let Stage::Begun(Begun { all_posted: Some(last), .. }) = state.stage else { continue };
+            let Stage::Writing(Writing { all_posted: Some(last), .. }) = state.stage else { continue };
             let Some(pushed) = state.pushed(now).filter(|_| self.done >= last) else { continue };
             state.end(Ok(pushed));
             ended += 1;
@@ -57,8 +60,9 @@ impl Pushes {
         ended > 0
     }
 
-    /// Ends every push and the link with it.
-    pub(in crate::kv) fn end(&mut self, core: &mut Core, cause: LaneFailure, now: Instant) {
+    /// Ends every push and offer, and the link with them. The lane is fenced first: only then are the blocks not read
+    /// any more, and may be released. If the device refuses, they are quarantined.
+    pub(in crate::kv) fn end(&mut self, core: &mut EngineState, cause: LaneFailure, now: Instant) {
         let (peer, lane) = (self.link.peer, self.link.name);
         if self.link.ended.is_none() {
             self.journal.down(cause.clone());
@@ -100,7 +104,7 @@ impl Pushes {
                     last_progress: self.journal.idle(state.started, now),
                 },
             };
-            // What the peer has confirmed has arrived, whatever became of its acknowledgements.
+            // A confirmed push has arrived, even if the completions of its writes never came.
             let pushed = state.pushed(now).filter(|_| fenced);
             state.end(pushed.ok_or(error));
             if state.abandoned {

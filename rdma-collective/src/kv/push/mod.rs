@@ -1,6 +1,13 @@
-//! Prefill's end of a link under way: grants that came, blocks that go, and what is still to be confirmed.
+//! The state machine of pushes and offers: prefill's end of a link.
 //!
-//! It is a service of the engine: whoever drives, pushes go on. Callers see them through `prefill`.
+//! [`Pushes`] is a service of the engine: pushes go on whichever thread drives. `kv/prefill` has the public handles.
+//!
+//! A push goes `Waiting` → `Writing` → `Ended`, or `Writing` → `Quiescing` → `Ended` when it is given up. This file
+//! owns the stages, the entry into `Waiting`, and the order of the steps in one drive. Its children own the
+//! transitions: `arrive` reads messages, `begin` goes to `Writing` or refuses, `post` sends, `finish` ends pushes
+//! that are done or lost, `revoke` goes to `Quiescing` and ends from there, and `offer` has the stages of offers.
+//! `tests` has the table of every event in every stage.
+//!
 
 mod arrive;
 mod begin;
@@ -16,7 +23,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use self::offer::Offered;
+use self::offer::OfferState;
 use self::post::Posting;
 use super::checksum;
 use super::fence::Fence;
@@ -25,65 +32,66 @@ use super::lease::Hold;
 use super::link::Link;
 use super::message::{Done, Grant, Quiesced, Refuse};
 use super::pending::Wakers;
-use super::pool::{Pool, Source};
+use super::pool::{AttachedPool, Pool};
 use super::prefill::Pushed;
-use super::remembered::Remembered;
-use crate::engine::{Core, Service};
+use super::taken_back::TakenBack;
+use crate::engine::{EngineState, Service};
 use crate::kv::KvError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::PlanError;
 use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
 
-/// See the module.
+/// The pushes and offers of one link end.
 #[derive(Debug)]
 pub(super) struct Pushes {
     pub(super) link: Link,
     pub(super) journal: Journal,
     pool: Pool,
-    source: Source,
+    source: AttachedPool,
     write_bytes_max: u32,
-    /// By the transfer slot that the peer chose.
-    grants: Box<[Option<Granted>]>,
-    /// The highest number of a grant.
+    /// Grants by transfer slot, which the peer chooses.
+    grants: Box<[Option<IncomingGrant>]>,
+    /// The highest number of a grant so far: a message about a higher one breaks the protocol, about a lower one it
+    /// is late.
     grants_seen: u64,
-    offers: Vec<Offered>,
+    offers: Vec<OfferState>,
     pub(super) push_wakers: Wakers,
     pub(super) offer_wakers: Wakers,
-    /// The highest number of a lease that was offered.
+    /// The highest lease offered so far; serves the same purpose for messages about leases.
     leases_given: u64,
     /// Requests whose grant was taken back before a push met it.
-    taken_back: Remembered,
-    /// What the peer is to be told of grants that cannot be used, and of those that are given up.
+    taken_back: TakenBack,
+    /// Messages that wait for room on the lane: refusals, and answers to revocations.
     refusals: VecDeque<Refuse>,
     quiesced: VecDeque<Quiesced>,
     pushes: Vec<Option<State>>,
     next_id: u64,
-    /// Those that have begun, in order: the first one posts.
+    /// Pushes that have begun and have not sent everything, in the order in which they post.
     posting: VecDeque<Posting>,
-    /// Writes posted on the lane.
+    /// Count of writes posted on the lane so far.
     posted: u64,
-    /// Lengths of those that are not known to be done.
+    /// Push and length of each write that is not known to be done, in posting order.
     in_flight: VecDeque<(u64, u32)>,
     done: u64,
-    /// When one of them was last known to be done.
+    /// The moment at which a write was last known to be done.
     moved: Instant,
-    /// Sums are still to be made, since then.
+    /// Present when checksums are still to be computed, so that the engine drives again at once.
     unsummed: Option<Instant>,
     scratch: Box<[u8]>,
 }
 
-/// A grant, as far as it has come.
+/// A grant of the peer, which may arrive in several pieces.
 #[derive(Debug)]
-struct Granted {
+struct IncomingGrant {
     grant: Grant,
-    /// The blocks, and then what is wanted of them.
+    /// The destination blocks, followed by the bit set of wanted blocks if the grant is partial.
     list: Vec<u32>,
     total: u32,
     expires: Option<Instant>,
 }
 
-/// One push.
+/// The state of one push.
 #[derive(Debug)]
 struct State {
     id: u64,
@@ -93,24 +101,26 @@ struct State {
     deadline: Deadline,
     started: Instant,
     bytes: u64,
-    /// Bytes known to have arrived.
+    /// Bytes that are known to have arrived.
     bytes_done: u64,
-    /// Layers announced; absent when all are there from the beginning.
+    /// Number of layers announced; absent when all layers are ready from the beginning.
     ready: Option<u32>,
     stage: Stage,
-    /// Nobody waits for it.
+    /// The handle was dropped, so the state goes once the push has ended.
     abandoned: bool,
 }
 
+/// The stage of a push.
 #[derive(Debug)]
 enum Stage {
-    /// For the peer to grant blocks.
+    /// Waits for the peer to grant blocks. Nothing is posted, so it can end at once.
     Waiting,
-    /// Under way, and until the peer has confirmed it.
-    Begun(Begun),
-    /// Given up; writes up to this one of the lane may be under way until then.
+    /// Posts its writes, then waits until the peer has confirmed them.
+    Writing(Writing),
+    /// Given up. Writes up to `last` on the lane may still read the blocks, so they stay leased until then. `fence`
+    /// is the moment at which the lane ends instead.
     Quiescing {
-        of: Begun,
+        of: Writing,
         last: u64,
         cause: KvError,
         fence: Fence,
@@ -118,19 +128,19 @@ enum Stage {
     Ended(Result<Pushed, KvError>),
 }
 
-/// A push that has met its grant.
+/// The part of a push that exists once it has met its grant.
 #[derive(Debug, Clone, Copy)]
-struct Begun {
+struct Writing {
     grant: u64,
     at: Instant,
     writes: u32,
-    /// The last of its writes on the lane, once all are posted.
+    /// Count of posted writes of the lane after its last write, once all are posted.
     all_posted: Option<u64>,
     confirmed: Option<Done>,
 }
 
 impl Pushes {
-    pub(super) fn new(link: Link, pool: Pool, source: Source, write_bytes_max: u32) -> Self {
+    pub(super) fn new(link: Link, pool: Pool, source: AttachedPool, write_bytes_max: u32) -> Self {
         Self {
             journal: Journal::new(link.peer, pool.layout().layer_block_bytes()),
             link,
@@ -143,7 +153,7 @@ impl Pushes {
             push_wakers: Wakers::default(),
             offer_wakers: Wakers::default(),
             leases_given: 0,
-            taken_back: Remembered::default(),
+            taken_back: TakenBack::default(),
             refusals: VecDeque::new(),
             quiesced: VecDeque::new(),
             pushes: Vec::new(),
@@ -158,15 +168,15 @@ impl Pushes {
         }
     }
 
-    /// Nothing is written from the pool any more.
-    pub(super) fn detach(&self, core: &mut Core) {
+    /// Detaches the pool from the engine's worker.
+    pub(super) fn detach(&self, core: &mut EngineState) {
         self.pool.detach(core);
     }
 
-    /// Begins a push; its number.
+    /// Adds a push in stage `Waiting`, and returns its number.
     pub(super) fn add(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         request: u64,
         (blocks, by_layer): (&[u32], bool),
         deadline: Deadline,
@@ -232,13 +242,13 @@ impl Pushes {
         self.pool.held(block)
     }
 
-    /// Numbers that a grant has taken memory for.
+    /// Capacity of the list of a grant, in numbers.
     #[cfg(test)]
     pub(super) fn grant_capacity(&self, transfer: usize) -> usize {
         self.grants[transfer].as_ref().map_or(0, |granted| granted.list.capacity())
     }
 
-    /// What became of a push, once; `None` while it is under way.
+    /// Takes the outcome of a push, which is there once; `None` while the push is under way.
     pub(super) fn outcome(&mut self, id: u64) -> Option<Result<Pushed, KvError>> {
         let of_id = |place: &&mut Option<State>| place.as_ref().is_some_and(|state| state.id == id);
         let place = self.pushes.iter_mut().find(of_id)?;
@@ -251,13 +261,13 @@ impl Pushes {
         }
     }
 
-    /// Bytes of a push that are known to have arrived, and all of them.
+    /// Bytes of a push that are known to have arrived, and all of its bytes.
     pub(super) fn progress(&self, id: u64) -> Option<(u64, u64)> {
         let state = self.pushes.iter().flatten().find(|state| state.id == id)?;
         Some((state.bytes_done, state.bytes))
     }
 
-    /// The blocks of a layer hold what is to be pushed.
+    /// Announces a layer: its writes may be posted from now on.
     pub(super) fn layer_ready(&mut self, id: u64, layer: u32) -> Result<(), KvError> {
         let layers = self.pool.layout().shape().layers;
         let Some(state) = self.pushes.iter_mut().flatten().find(|state| state.id == id) else {
@@ -278,7 +288,7 @@ impl Pushes {
     }
 
     /// Wakes the tasks whose transfers have ended.
-    fn wake(&mut self, core: &mut Core) {
+    fn wake(&mut self, core: &mut EngineState) {
         let pushes = &self.pushes;
         self.push_wakers.wake(core, |id| {
             let state = pushes.iter().flatten().find(|state| state.id == id);
@@ -288,7 +298,7 @@ impl Pushes {
         self.offer_wakers.wake(core, |lease| offers.iter().any(|offered| offered.is_open(lease)));
     }
 
-    /// Nobody waits for a push any more; it goes on.
+    /// Notes that the handle of a push was dropped; the push goes on.
     pub(super) fn abandon(&mut self, id: u64) {
         for place in &mut self.pushes {
             match place {
@@ -305,15 +315,17 @@ impl Pushes {
 }
 
 impl State {
-    /// When it has to be looked at, though nothing arrives.
+    /// The moment at which the push has to be looked at even if nothing arrives.
     fn due(&self) -> Option<Instant> {
         match self.stage {
             Stage::Ended(_) => None,
             Stage::Quiescing { fence, .. } => Some(fence.due()),
-            Stage::Waiting | Stage::Begun(_) => Some(self.deadline.instant()),
+            Stage::Waiting | Stage::Writing(_) => Some(self.deadline.instant()),
         }
     }
 
+    /// Goes to `Ended`: releases the blocks, and records the outcome once. The caller has made sure that the device
+    /// no longer reads the blocks.
     fn end(&mut self, outcome: Result<Pushed, KvError>) {
         self.hold.release();
         if !matches!(self.stage, Stage::Ended(_)) {
@@ -326,7 +338,7 @@ impl State {
 }
 
 impl Service for Pushes {
-    fn advance(&mut self, core: &mut Core, now: Instant) -> bool {
+    fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool {
         if self.link.ended.is_some() {
             return false;
         }
@@ -339,20 +351,25 @@ impl Service for Pushes {
                 true
             }
         };
+        // The order matters: arrivals first, since they bring grants and confirmations; then count and finish, so
+        // that a push which is done is not expired below.
         any |= self.begin(core, now);
         any |= self.count_done(core, now);
         any |= self.finish(core, now);
-        // What has not been taken from the queue yet may be what is waited for.
+        // Deadlines are compared with the time up to which completions were taken, and not with `now`: a completion
+        // that still waits in the queue may be the one that makes the push in time.
         let known = core.known_until();
         any |= self.expire(core, known, now);
         any |= self.finish_stopped(core, now);
-        // What is said of transfers that end does not wait until others have moved.
+        // Answers to the peer go before new blocks, because the peer frees its blocks on them and must not wait
+        // behind other transfers.
         self.refuse(core);
-        self.tell_quiesced(core);
-        let unsummed = self.tell_offers(core);
+        self.send_quiesced(core);
+        let unsummed = self.send_offers(core);
         let (posted, again) = self.post(core);
         self.unsummed = (unsummed || again).then_some(now);
         any |= posted || unsummed;
+        // The end of the lane comes last, so that all it had delivered was counted first.
         let ended = match self.link.lane(core) {
             Some(lane) => lane.ended(),
             None => Some(LaneFailure::Fenced),
@@ -367,11 +384,11 @@ impl Service for Pushes {
 
     fn next_deadline(&self) -> Option<Instant> {
         let pushes = self.pushes.iter().flatten().filter_map(State::due);
-        pushes.chain(self.offers.iter().filter_map(Offered::due)).chain(self.unsummed).min()
+        pushes.chain(self.offers.iter().filter_map(OfferState::due)).chain(self.unsummed).min()
     }
 }
 
-fn unwatch(link: &Link, core: &mut Core) {
+fn unwatch(link: &Link, core: &mut EngineState) {
     if let Some(lane) = link.lane(core) {
         lane.unwatch();
     }

@@ -1,4 +1,7 @@
-//! Prefill's side of pulls: blocks that are leased to whoever reads them, until that is done or they are recalled.
+//! The stages of offers: prefill's side of pulls.
+//!
+//! An offer goes `Open` → `Ended` when decode releases it, or `Open` → `Recalling` → `Ended` when it is taken back or
+//! expires. The blocks are leased until `Ended`, because decode may read them until it has released them.
 
 use std::task::Poll;
 use std::time::Instant;
@@ -6,9 +9,9 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::{Pushes, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
-use crate::kv::checksum::{Sum, TURN_BYTES_MAX};
+use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::fence::{Fence, RECALL_WITHIN};
 use crate::kv::journal::{Entry, TransferKind, TransferOutcome};
 use crate::kv::lease::Hold;
@@ -18,37 +21,38 @@ use crate::kv::pool::PoolUse;
 use crate::kv::prefill::Pulled;
 use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
-/// One offer.
+/// The state of one offer.
 #[derive(Debug)]
-pub(super) struct Offered {
+pub(super) struct OfferState {
     request: u64,
     entry: Entry,
     hold: Hold,
     deadline: Deadline,
     offered: Instant,
-    /// Blocks told to the peer.
+    /// Number of blocks that the peer has been told of.
     told: usize,
-    /// Checksums, once they are wanted.
+    /// Checksums, once the peer has asked for them.
     sums: Option<Sums>,
-    stage: Stage,
+    stage: OfferStage,
     abandoned: bool,
 }
 
-/// Checksums of all blocks that are offered, layer by layer.
+/// Progress of the checksums of all offered blocks, layer by layer.
 #[derive(Debug, Default)]
 struct Sums {
     told: u32,
-    /// Computed and not told.
+    /// Sums that are computed and not sent.
     pending: Vec<u32>,
-    /// Of the next block.
+    /// Sum in progress, of the next block.
     sum: Sum,
 }
 
+/// The stage of an offer.
 #[derive(Debug)]
-pub(super) enum Stage {
+pub(super) enum OfferStage {
     /// The peer may read.
     Open,
-    /// The peer is asked to read no more, and by then the lane is fenced.
+    /// The peer is asked to stop reading. `fence` is the moment at which the lane ends instead.
     Recalling {
         reason: Reason,
         cause: KvError,
@@ -58,39 +62,43 @@ pub(super) enum Stage {
     Ended(Result<Pulled, KvError>),
 }
 
-impl Offered {
+impl OfferState {
+    /// The lease, which is also the number of the offer.
     fn id(&self) -> u64 {
         self.hold.lease_id()
     }
 
+    /// The moment at which the offer has to be looked at even if nothing arrives.
     pub(super) fn due(&self) -> Option<Instant> {
         match self.stage {
-            Stage::Open => Some(self.deadline.instant()),
-            Stage::Recalling { fence, .. } => Some(fence.due()),
-            Stage::Ended(_) => None,
+            OfferStage::Open => Some(self.deadline.instant()),
+            OfferStage::Recalling { fence, .. } => Some(fence.due()),
+            OfferStage::Ended(_) => None,
         }
     }
 
+    /// Goes to `Ended`: releases the blocks, and records the outcome once.
     fn end(&mut self, outcome: Result<Pulled, KvError>) {
         self.hold.release();
-        if !matches!(self.stage, Stage::Ended(_)) {
+        if !matches!(self.stage, OfferStage::Ended(_)) {
             let arrived = |pulled: &Pulled| TransferOutcome::arrived(pulled.corrupt);
             let how = outcome.as_ref().map_or_else(TransferOutcome::from, arrived);
             self.entry.end(how, outcome.as_ref().map_or(0, |pulled| pulled.bytes));
-            self.stage = Stage::Ended(outcome);
+            self.stage = OfferStage::Ended(outcome);
         }
     }
 
-    /// Ends it with the link; the device refused to fence its lane when not `fenced`.
+    /// Ends the offer with the link. Not `fenced` means that the device refused to end the lane, so the blocks are
+    /// quarantined.
     pub(super) fn lose(&mut self, fenced: bool, error: KvError) {
-        if matches!(self.stage, Stage::Ended(_)) {
+        if matches!(self.stage, OfferStage::Ended(_)) {
             return;
         }
         if !fenced {
             self.hold.quarantine();
         }
         match &self.stage {
-            Stage::Recalling { cause, .. } if fenced => {
+            OfferStage::Recalling { cause, .. } if fenced => {
                 let cause = cause.clone();
                 self.end(Err(cause));
             }
@@ -106,21 +114,22 @@ impl Offered {
         self.offered
     }
 
-    /// Whether it is that lease, and has not ended.
+    /// Whether the offer has this lease and has not ended.
     pub(super) fn is_open(&self, lease: u64) -> bool {
-        self.id() == lease && !matches!(self.stage, Stage::Ended(_))
+        self.id() == lease && !matches!(self.stage, OfferStage::Ended(_))
     }
 
+    /// Whether the offer has ended and no handle waits for its outcome.
     pub(super) fn is_forgotten(&self) -> bool {
-        self.abandoned && matches!(self.stage, Stage::Ended(_))
+        self.abandoned && matches!(self.stage, OfferStage::Ended(_))
     }
 }
 
 impl Pushes {
-    /// Offers blocks to whoever reads them; the lease.
+    /// Adds an offer in stage `Open`, and returns its lease.
     pub(in crate::kv) fn offer(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         request: u64,
         blocks: &[u32],
         deadline: Deadline,
@@ -130,7 +139,7 @@ impl Pushes {
         if self.pool.purpose() != PoolUse::SourceToPull {
             return Err(KvError::NotReadable);
         }
-        let open = |offered: &&Offered| !matches!(offered.stage, Stage::Ended(_));
+        let open = |offered: &&OfferState| !matches!(offered.stage, OfferStage::Ended(_));
         if self.offers.iter().filter(open).any(|offered| offered.request == request) {
             return Err(KvError::RequestRepeated { request });
         }
@@ -142,9 +151,10 @@ impl Pushes {
         }
         let hold = Hold::lease(&self.pool, blocks)?;
         let lease = hold.lease_id();
-        let (told, sums, stage, abandoned) = (0, None, Stage::Open, false);
+        let (told, sums, stage, abandoned) = (0, None, OfferStage::Open, false);
         let entry = self.journal.begin(TransferKind::Offer, request, blocks.len(), now);
-        let offered = Offered { request, entry, hold, deadline, offered: now, told, sums, stage, abandoned };
+        let offered =
+            OfferState { request, entry, hold, deadline, offered: now, told, sums, stage, abandoned };
         self.offers.push(offered);
         self.leases_given = self.leases_given.max(lease);
         if let Some(lane) = self.link.lane(core) {
@@ -154,61 +164,66 @@ impl Pushes {
     }
 
     #[cfg(test)]
-    pub(super) fn set_offer(&mut self, stage: Stage) -> u64 {
+    pub(super) fn set_offer(&mut self, stage: OfferStage) -> u64 {
         let offered = &mut self.offers[0];
         offered.stage = stage;
         offered.id()
     }
 
     #[cfg(test)]
-    pub(super) fn offer_stage(&self) -> &Stage {
+    pub(super) fn offer_stage(&self) -> &OfferStage {
         &self.offers[0].stage
     }
 
-    /// What became of an offer, once; `None` while it is open.
+    /// Takes the outcome of an offer, which is there once; `None` while the offer is open.
     pub(in crate::kv) fn pulled(&mut self, lease: u64) -> Option<Result<Pulled, KvError>> {
-        let ended = |offered: &Offered| offered.id() == lease && matches!(offered.stage, Stage::Ended(_));
+        let ended =
+            |offered: &OfferState| offered.id() == lease && matches!(offered.stage, OfferStage::Ended(_));
         let at = self.offers.iter().position(ended)?;
         match self.offers.swap_remove(at).stage {
-            Stage::Ended(outcome) => Some(outcome),
+            OfferStage::Ended(outcome) => Some(outcome),
             _ => None,
         }
     }
 
-    /// Nobody waits for an offer any more; it stays open.
+    /// Notes that the handle of an offer was dropped; the offer stays open.
     pub(in crate::kv) fn forget_offer(&mut self, lease: u64) {
-        let of_lease = |offered: &&mut Offered| offered.id() == lease;
+        let of_lease = |offered: &&mut OfferState| offered.id() == lease;
         if let Some(offered) = self.offers.iter_mut().find(of_lease) {
             offered.abandoned = true;
         }
         self.offers.retain(|offered| !offered.is_forgotten());
     }
 
-    /// Takes an offer back. It ends when nothing of it is read any more, by fencing the lane at `deadline` if need be.
-    pub(in crate::kv) fn recall(&mut self, core: &mut Core, lease: u64, deadline: Deadline) {
+    /// Takes an offer back: `Open` → `Recalling`. The offer ends when decode has released it, or when the lane is
+    /// fenced at `deadline`. An offer that the peer was never told of ends at once.
+    pub(in crate::kv) fn recall(&mut self, core: &mut EngineState, lease: u64, deadline: Deadline) {
         let Some(offered) = self.offers.iter_mut().find(|offered| offered.id() == lease) else { return };
         let cause = KvError::Revoked { request: offered.request };
         match &mut offered.stage {
-            Stage::Open if offered.told == 0 => {
+            OfferStage::Open if offered.told == 0 => {
                 offered.end(Err(cause));
                 unwatch(&self.link, core);
             }
-            Stage::Open => {
+            OfferStage::Open => {
                 let (reason, fence) = (Reason::Revoked, Fence::at(deadline.instant()));
-                offered.stage = Stage::Recalling { reason, cause, fence, told: false };
+                offered.stage = OfferStage::Recalling { reason, cause, fence, told: false };
             }
-            Stage::Recalling { fence, .. } => fence.no_later_than(deadline.instant()),
-            Stage::Ended(_) => {}
+            OfferStage::Recalling { fence, .. } => fence.no_later_than(deadline.instant()),
+            OfferStage::Ended(_) => {}
         }
     }
 
-    /// Tells the peer of offers, recalls and sums, as far as there is room; whether there is more to sum.
-    pub(super) fn tell_offers(&mut self, core: &mut Core) -> bool {
+    /// Sends recalls, offers and checksums as far as the lane has room. Returns whether more checksums are to be
+    /// computed at once.
+    ///
+    /// Recalls go first, because they lead to free blocks; then offers, then checksums.
+    pub(super) fn send_offers(&mut self, core: &mut EngineState) -> bool {
         for offered in &mut self.offers {
             let lease = offered.id();
-            if let Stage::Recalling { reason, told: told @ false, .. } = &mut offered.stage {
+            if let OfferStage::Recalling { reason, told: told @ false, .. } = &mut offered.stage {
                 let recall = Recall { lease, reason: *reason };
-                *told = self.link.tell(core, message::RECALL, |body| recall.write(body));
+                *told = self.link.send(core, message::RECALL, |body| recall.write(body));
             }
         }
         let room = self.link.list_room(core).max(1);
@@ -217,26 +232,27 @@ impl Pushes {
             let left = offered.deadline.remaining().as_millis();
             let time_to_live_ms = u32::try_from(left).unwrap_or(u32::MAX);
             let offer = Offer { lease, request: offered.request, time_to_live_ms };
-            while matches!(offered.stage, Stage::Open) && offered.told < offered.hold.blocks().len() {
+            while matches!(offered.stage, OfferStage::Open) && offered.told < offered.hold.blocks().len() {
                 let (blocks, told) = (offered.hold.blocks(), offered.told);
-                if !self.link.tell(core, message::OFFER, |body| offer.write(body, blocks, told, room)) {
+                if !self.link.send(core, message::OFFER, |body| offer.write(body, blocks, told, room)) {
                     return false;
                 }
                 offered.told += room;
             }
         }
-        self.tell_lease_sums(core, room)
+        self.send_lease_sums(core, room)
     }
 
-    /// Sums leased blocks that are read, for a turn, and tells the sums; whether there is more to do at once.
-    fn tell_lease_sums(&mut self, core: &mut Core, room: usize) -> bool {
+    /// Computes and sends checksums of leased blocks for at most [`DRIVE_BYTES_MAX`] bytes. Returns whether there is
+    /// more to compute at once.
+    fn send_lease_sums(&mut self, core: &mut EngineState, room: usize) -> bool {
         let layers = self.pool.layout().shape().layers;
-        let mut left = TURN_BYTES_MAX;
+        let mut left = DRIVE_BYTES_MAX;
         for offered in &mut self.offers {
             let (lease, blocks) = (offered.hold.lease_id(), offered.hold.blocks());
-            // Not too many for it: that was looked at.
+            // The product fits 32 bits: `offer` has checked it with `parts_of`.
             let total = layers * blocks.len() as u32;
-            let Some(sums) = offered.sums.as_mut().filter(|_| !matches!(offered.stage, Stage::Ended(_)))
+            let Some(sums) = offered.sums.as_mut().filter(|_| !matches!(offered.stage, OfferStage::Ended(_)))
             else {
                 continue;
             };
@@ -248,10 +264,11 @@ impl Pushes {
                     let block = blocks.get(place).copied().unwrap_or(0);
                     let sum = sums.sum.add(&self.pool, (layer, block), &mut self.scratch, &mut left);
                     let Poll::Ready(sum) = sum else { return true };
-                    // Layers and blocks of the pool itself; a sum that cannot be made does not hold, and is found so.
+                    // The read cannot fail for a layer and a block of the pool. If it did, the sum 0 would not match,
+                    // and decode would call the block corrupt, which is safe.
                     sums.pending.push(sum.unwrap_or(0));
                 }
-                if !self.link.tell(core, message::LEASE_CHECKSUMS, |body| {
+                if !self.link.send(core, message::LEASE_CHECKSUMS, |body| {
                     message::write_checksums(body, lease, total, sums.told, &sums.pending)
                 }) {
                     return false;
@@ -263,7 +280,7 @@ impl Pushes {
         false
     }
 
-    /// The peer reads now.
+    /// Handles a take: the peer has begun to read, and may want checksums.
     pub(super) fn taken(&mut self, take: Take) -> Result<(), &'static str> {
         let known = self.offers.iter_mut().find(|offered| offered.id() == take.lease);
         match known {
@@ -280,18 +297,18 @@ impl Pushes {
         Ok(())
     }
 
-    /// The peer reads no more.
+    /// Handles a release: the peer reads no more. A complete read is a success even if the offer was being recalled.
     pub(super) fn released(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         release: Release,
         now: Instant,
     ) -> Result<(), &'static str> {
-        let open = |offered: &&mut Offered| {
-            offered.id() == release.lease && !matches!(offered.stage, Stage::Ended(_))
+        let open = |offered: &&mut OfferState| {
+            offered.id() == release.lease && !matches!(offered.stage, OfferStage::Ended(_))
         };
         let Some(offered) = self.offers.iter_mut().find(open) else {
-            return Err("a release of no lease");
+            return Err("a release of a lease that is not open");
         };
         let layers = self.pool.layout().shape().layers;
         if u64::from(release.parts) > u64::from(layers) * offered.hold.blocks().len() as u64 {
@@ -305,7 +322,7 @@ impl Pushes {
                 corrupt: release.corrupt,
                 elapsed: now.saturating_duration_since(offered.offered),
             }),
-            Stage::Recalling { cause, .. } => Err(cause.clone()),
+            OfferStage::Recalling { cause, .. } => Err(cause.clone()),
             _ => Err(KvError::PeerRevoked { request }),
         };
         if let Ok(pulled) = &outcome {
@@ -317,35 +334,36 @@ impl Pushes {
         Ok(())
     }
 
-    /// Recalls the offers whose time is up. Whether there was one, and whether one was not released in time, so that the
-    /// lane has to be fenced.
+    /// Expires offers: `Open` → `Recalling`, and from there a fence when the release does not come. Returns whether
+    /// an offer has changed, and whether the lane has to be fenced.
     pub(super) fn expire_offers(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         (known, now): (Instant, Instant),
         moved: Instant,
     ) -> (bool, bool) {
         let (mut any, mut fence_now) = (false, false);
         for offered in &mut self.offers {
-            // Nothing can come of one that the peer was not told of.
+            // An offer that the peer was not told of cannot be released, so its deadline is compared with the clock;
+            // any other one with the time up to which arrivals were read.
             let until = if offered.told == 0 { now } else { known };
             if offered.due().is_none_or(|due| due > until) {
                 continue;
             }
             let cause = KvError::LeaseExpired { request: offered.request };
             match &mut offered.stage {
-                Stage::Open if offered.told == 0 => {
+                OfferStage::Open if offered.told == 0 => {
                     any = true;
                     offered.end(Err(cause));
                     unwatch(&self.link, core);
                 }
-                Stage::Open => {
+                OfferStage::Open => {
                     any = true;
                     let (reason, fence) = (Reason::Expired, Fence::after(RECALL_WITHIN, now));
-                    offered.stage = Stage::Recalling { reason, cause, fence, told: false };
+                    offered.stage = OfferStage::Recalling { reason, cause, fence, told: false };
                 }
-                Stage::Recalling { fence, .. } => fence_now |= fence.is_due(known, moved),
-                Stage::Ended(_) => {}
+                OfferStage::Recalling { fence, .. } => fence_now |= fence.is_due(known, moved),
+                OfferStage::Ended(_) => {}
             }
         }
         self.offers.retain(|offered| !offered.is_forgotten());

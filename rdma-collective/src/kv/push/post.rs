@@ -1,5 +1,8 @@
-//! What a push sends, in this order: which blocks it writes from, the blocks, and their checksums if they are wanted. One
-//! that goes by layer sends the blocks and sums of a layer when it is announced, and lets others go on meanwhile.
+//! Sending of pushes that have begun: first the source blocks (BEGIN), then the writes, then checksums if the peer
+//! wants them.
+//!
+//! A push that goes layer by layer sends the writes and checksums of a layer when it is announced, and lets other
+//! pushes post meanwhile. No stage changes here; `Writing::all_posted` is set after the last write.
 
 use std::iter::Peekable;
 use std::task::Poll;
@@ -9,8 +12,8 @@ use rdma_core::memory::CacheHint;
 
 use super::begin::Planned;
 use super::{Pushes, Stage, State};
-use crate::engine::Core;
-use crate::kv::checksum::{Sum, TURN_BYTES_MAX};
+use crate::engine::EngineState;
+use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::lease::Hold;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Grant};
@@ -23,69 +26,69 @@ pub(super) struct Posting {
     id: u64,
     begin: Begin,
     transfer: u8,
-    /// Source blocks told.
+    /// Number of source blocks that the peer has been told of.
     told: usize,
     writes: Peekable<Descriptors>,
-    /// By what all of them move.
-    expect: CacheHint,
-    /// Of the next write.
+    /// Cache hint of the writes, from the bytes that all of them move.
+    hint: CacheHint,
+    /// Index of the next write, which its immediate carries.
     index: u32,
-    /// Writes up to the end of each layer, when it goes by layer.
+    /// Number of writes up to the end of each layer, if the push goes layer by layer.
     ends: Vec<u32>,
     wanted: Option<Wanted>,
-    /// Absent when nobody wants checksums.
+    /// Checksums in progress; absent when the peer wants none.
     sums: Option<Sums>,
 }
 
-/// How far a push got in its turn.
+/// The result of one attempt to send.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Turn {
-    /// It has sent everything.
+enum Attempt {
+    /// Everything was sent.
     Done,
-    /// It has sent what is announced, and waits for the next layer.
+    /// All announced layers were sent; the next layer is awaited.
     Waiting,
-    /// It has more to do, and lets others have a turn.
+    /// The byte budget of this drive is used up; there is more to do at once.
     Again,
-    /// It waits for room.
+    /// The lane or the control queue has no room.
     Blocked,
 }
 
-/// Checksums of the blocks that are wanted, layer by layer.
+/// Progress of the checksums of the wanted blocks, layer by layer.
 #[derive(Debug, Default)]
 struct Sums {
-    /// All of them.
+    /// Number of all checksums.
     total: u32,
-    /// Computed and not told.
+    /// Sums that are computed and not sent.
     pending: Vec<u32>,
     told: u32,
-    /// Layer and place of the next block to look at.
+    /// Layer and position of the next block to look at.
     next: (u32, u32),
-    /// Of that block.
+    /// Sum in progress, of that block.
     sum: Sum,
 }
 
 impl Posting {
     pub(super) fn new((id, bytes): (u64, u64), begin: Begin, grant: Grant, planned: Planned) -> Self {
         let Planned { plan, ends, wanted, parts, .. } = planned;
-        // No more than there are verdicts, which has been looked at.
+        // The number fits 32 bits: `plan` has checked it with `parts_of`.
         let sums = Sums { total: parts as u32, ..Sums::default() };
         let sums = grant.checksums.then_some(sums);
         let writes = plan.into_descriptors().peekable();
-        let expect = CacheHint::of_total(usize::try_from(bytes).unwrap_or(usize::MAX));
-        Self { id, begin, transfer: grant.transfer, told: 0, writes, expect, index: 0, ends, wanted, sums }
+        let hint = CacheHint::of_total(usize::try_from(bytes).unwrap_or(usize::MAX));
+        Self { id, begin, transfer: grant.transfer, told: 0, writes, hint, index: 0, ends, wanted, sums }
     }
 
-    /// Whether it is that of a push.
+    /// Whether this is the sending state of push `id`.
     pub(super) fn is_of(&self, id: u64) -> bool {
         self.id == id
     }
 
-    /// Writes posted.
+    /// Number of writes posted.
     pub(super) fn posted(&self) -> u32 {
         self.index
     }
 
-    /// How many writes may be posted while so many layers are announced.
+    /// Number of writes that may be posted while `ready` layers are announced.
     fn allowed(&self, ready: Option<u32>) -> u32 {
         match ready {
             None => u32::MAX,
@@ -96,32 +99,33 @@ impl Posting {
 }
 
 impl Pushes {
-    /// Sends what there is room for; the pushes that have begun take turns in order. Whether there was something, and
-    /// whether there are more sums to make at once.
-    pub(super) fn post(&mut self, core: &mut Core) -> (bool, bool) {
+    /// Sends as much as there is room for. Pushes post in the order in which they began. One that finds no room ends
+    /// the attempt, because the room is the lane's and the pushes behind it would find none either. Returns whether
+    /// anything was sent, and whether more checksums are to be computed at once.
+    pub(super) fn post(&mut self, core: &mut EngineState) -> (bool, bool) {
         let (mut any, mut again, mut at) = (false, false, 0);
-        let mut left = TURN_BYTES_MAX;
+        let mut left = DRIVE_BYTES_MAX;
         while let Some(mut posting) = self.posting.remove(at) {
             let state = self.pushes.iter().flatten().find(|state| state.id == posting.id);
             let Some((hold, ready)) = state.map(|state| (&state.hold, state.ready)) else { continue };
             let posted_before = self.posted;
-            let turn = if !tell_sources(&self.link, core, &mut posting, hold) {
-                Turn::Blocked
+            let attempt = if !send_sources(&self.link, core, &mut posting, hold) {
+                Attempt::Blocked
             } else {
                 match self.post_writes(core, &mut posting, ready) {
-                    Turn::Done | Turn::Waiting => self.tell_sums(core, &mut posting, ready, &mut left),
-                    turn => turn,
+                    Attempt::Done | Attempt::Waiting => self.send_sums(core, &mut posting, ready, &mut left),
+                    attempt => attempt,
                 }
             };
-            any |= matches!(turn, Turn::Done | Turn::Again) || self.posted > posted_before;
-            if turn != Turn::Done {
+            any |= matches!(attempt, Attempt::Done | Attempt::Again) || self.posted > posted_before;
+            if attempt != Attempt::Done {
                 self.posting.insert(at, posting);
             }
-            match turn {
-                Turn::Done => {}
-                Turn::Waiting => at += 1,
-                Turn::Again | Turn::Blocked => {
-                    again = turn == Turn::Again;
+            match attempt {
+                Attempt::Done => {}
+                Attempt::Waiting => at += 1,
+                Attempt::Again | Attempt::Blocked => {
+                    again = attempt == Attempt::Again;
                     break;
                 }
             }
@@ -129,77 +133,80 @@ impl Pushes {
         (any, again)
     }
 
-    fn post_writes(&mut self, core: &mut Core, posting: &mut Posting, ready: Option<u32>) -> Turn {
+    /// Posts writes, and records the time spent and whether the lane was full.
+    fn post_writes(&mut self, core: &mut EngineState, posting: &mut Posting, ready: Option<u32>) -> Attempt {
         let since = Instant::now();
-        let turn = self.fill_queue(core, posting, ready);
+        let attempt = self.fill_queue(core, posting, ready);
         self.journal.prepared(since);
-        if turn == Turn::Blocked {
+        if attempt == Attempt::Blocked {
             self.journal.stalled();
         }
-        turn
+        attempt
     }
 
-    /// Keeps the queue full.
-    fn fill_queue(&mut self, core: &mut Core, posting: &mut Posting, ready: Option<u32>) -> Turn {
+    /// Posts writes until the lane is full, or the announced layers are posted.
+    fn fill_queue(&mut self, core: &mut EngineState, posting: &mut Posting, ready: Option<u32>) -> Attempt {
         let (Some(lane), Some(remote)) = (self.link.lane(core), self.link.remote) else {
-            return Turn::Blocked;
+            return Attempt::Blocked;
         };
         let (mut room, allowed) = (lane.room(), posting.allowed(ready));
         while posting.writes.peek().is_some() {
             if posting.index >= allowed {
-                return Turn::Waiting;
+                return Attempt::Waiting;
             }
             if room == 0 {
-                return Turn::Blocked;
+                return Attempt::Blocked;
             }
             let Some(write) = posting.writes.next() else { break };
             let Ok(to) = remote.slice(write.offset_remote..write.offset_remote + write.len) else {
                 lane.violation("a region shorter than its layout");
-                return Turn::Blocked;
+                return Attempt::Blocked;
             };
-            // Offsets are within the pool, and lengths within 32 bits by the plan's bound.
+            // The plan keeps offsets within the pool and lengths within 32 bits.
             let from = self.source.range(write.offset_local, write.len);
             let imm = Imm::Block { transfer: posting.transfer, index: posting.index };
             posting.index += 1;
+            // The last write of what may be posted now asks for a signal, so that its completion is reported without
+            // further writes.
             let last = posting.index == allowed || posting.writes.peek().is_none();
-            lane.write_range(from, to, imm, posting.expect, last);
+            lane.write_range(from, to, imm, posting.hint, last);
             self.in_flight.push_back((posting.id, write.len as u32));
             self.posted += 1;
             room -= 1;
         }
         let of_id = |state: &&mut State| state.id == posting.id;
         if let Some(state) = self.pushes.iter_mut().flatten().find(of_id)
-            && let Stage::Begun(of) = &mut state.stage
+            && let Stage::Writing(of) = &mut state.stage
         {
             of.all_posted.get_or_insert(self.posted);
         }
-        Turn::Done
+        Attempt::Done
     }
 
-    /// Sums blocks of the layers that are announced, so many bytes of them, and tells the sums.
-    fn tell_sums(
+    /// Computes checksums of the announced layers for at most `left` bytes, and sends them in pieces.
+    fn send_sums(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         posting: &mut Posting,
         ready: Option<u32>,
         left: &mut u64,
-    ) -> Turn {
+    ) -> Attempt {
         let layers = self.pool.layout().shape().layers;
         let ready = ready.unwrap_or(layers);
-        let end = if ready == layers { Turn::Done } else { Turn::Waiting };
+        let end = if ready == layers { Attempt::Done } else { Attempt::Waiting };
         let Some(sums) = &mut posting.sums else { return end };
         let of_id = |state: &&State| state.id == posting.id;
         let hold = self.pushes.iter().flatten().find(of_id).map(|state| &state.hold);
-        let Some(hold) = hold else { return Turn::Done };
+        let Some(hold) = hold else { return Attempt::Done };
         let room = self.link.list_room(core).max(1);
         loop {
             let (layer, place) = sums.next;
             if sums.pending.len() == room || (layer >= ready && !sums.pending.is_empty()) {
                 let (grant, told, pending) = (posting.begin.grant, sums.told, &sums.pending);
-                if !self.link.tell(core, message::CHECKSUMS, |body| {
+                if !self.link.send(core, message::CHECKSUMS, |body| {
                     message::write_checksums(body, grant, sums.total, told, pending)
                 }) {
-                    return Turn::Blocked;
+                    return Attempt::Blocked;
                 }
                 sums.told += sums.pending.len() as u32;
                 sums.pending.clear();
@@ -208,8 +215,9 @@ impl Pushes {
             } else if let Some(&block) = hold.blocks().get(place as usize) {
                 if posting.wanted.as_ref().is_none_or(|wanted| wanted.has(layer, place)) {
                     let sum = sums.sum.add(&self.pool, (layer, block), &mut self.scratch, left);
-                    let Poll::Ready(sum) = sum else { return Turn::Again };
-                    // Layers and blocks of the pool itself; a sum that cannot be made does not hold, and is found so.
+                    let Poll::Ready(sum) = sum else { return Attempt::Again };
+                    // The read cannot fail for a layer and a block of the pool. If it did, the sum 0 would not match,
+                    // and decode would call the block corrupt, which is safe.
                     sums.pending.push(sum.unwrap_or(0));
                 }
                 sums.next.1 += 1;
@@ -220,12 +228,13 @@ impl Pushes {
     }
 }
 
-/// Whether the peer knows all source blocks.
-fn tell_sources(link: &Link, core: &mut Core, posting: &mut Posting, hold: &Hold) -> bool {
+/// Sends the source blocks. Returns whether the peer was sent all of them; they go before the writes, so that the
+/// peer can plan and count what follows.
+fn send_sources(link: &Link, core: &mut EngineState, posting: &mut Posting, hold: &Hold) -> bool {
     let room = link.list_room(core).max(1);
     while posting.told < hold.blocks().len() {
         let (begin, told) = (posting.begin, posting.told);
-        if !link.tell(core, message::BEGIN, |body| begin.write(body, hold.blocks(), told, room)) {
+        if !link.send(core, message::BEGIN, |body| begin.write(body, hold.blocks(), told, room)) {
             return false;
         }
         posting.told += room;

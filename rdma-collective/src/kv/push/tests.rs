@@ -1,12 +1,12 @@
-//! Every stage of a push and of an offer, and everything that can happen to it there.
+//! Transition tables of pushes and offers: every event in every stage, and the stage that follows.
 
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 
-use super::offer::Stage as OfferStage;
-use super::{Begun, Pushes, Stage};
-use crate::engine::Core;
+use super::offer::OfferStage;
+use super::{Pushes, Stage, Writing};
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::Fence;
 use crate::kv::message::{Done, Reason, Release, Revoke};
@@ -19,10 +19,10 @@ enum Event {
     Cancelled,
     RevokedByPeer,
     Confirmed,
-    /// Its deadline, or that of giving it up.
+    /// The deadline of the push, or of giving it up, has passed.
     Late,
     LinkLost,
-    /// All that was posted is done.
+    /// All posted writes are done.
     Drained,
 }
 
@@ -30,7 +30,7 @@ use Event::{Cancelled, Confirmed, Drained, Late, LinkLost, RevokedByPeer};
 
 const EVENTS: [Event; 6] = [Cancelled, RevokedByPeer, Confirmed, Late, LinkLost, Drained];
 
-/// Beyond every deadline.
+/// A time beyond every deadline.
 const MUCH_LATER: Duration = Duration::from_secs(600);
 
 fn long() -> Deadline {
@@ -50,9 +50,9 @@ fn ended(error: &KvError) -> &'static str {
 fn of_push(stage: &Stage) -> &'static str {
     match stage {
         Stage::Waiting => "waiting",
-        Stage::Begun(Begun { confirmed: None, .. }) => "begun",
-        Stage::Begun(_) => "confirmed",
-        Stage::Quiescing { of: Begun { confirmed: None, .. }, .. } => "quiescing",
+        Stage::Writing(Writing { confirmed: None, .. }) => "begun",
+        Stage::Writing(_) => "confirmed",
+        Stage::Quiescing { of: Writing { confirmed: None, .. }, .. } => "quiescing",
         Stage::Quiescing { .. } => "confirmed, quiescing",
         Stage::Ended(Ok(_)) => "ended: well",
         Stage::Ended(Err(error)) => ended(error),
@@ -62,22 +62,22 @@ fn of_push(stage: &Stage) -> &'static str {
 fn push_in(name: &str) -> Stage {
     let now = Instant::now();
     let done = Done { grant: 1, lease: 1, missing: 0, corrupt: 0 };
-    let begun = |confirmed| Begun { grant: 1, at: now, writes: 0, all_posted: Some(0), confirmed };
+    let begun = |confirmed| Writing { grant: 1, at: now, writes: 0, all_posted: Some(0), confirmed };
     let quiescing = |confirmed| {
         let (cause, fence) = (KvError::PeerRevoked { request: 5 }, Fence::at(long().instant()));
         Stage::Quiescing { of: begun(confirmed), last: 0, cause, fence }
     };
     match name {
         "waiting" => Stage::Waiting,
-        "begun" => Stage::Begun(begun(None)),
-        "confirmed" => Stage::Begun(begun(Some(done))),
+        "begun" => Stage::Writing(begun(None)),
+        "confirmed" => Stage::Writing(begun(Some(done))),
         "quiescing" => quiescing(None),
         "confirmed, quiescing" => quiescing(Some(done)),
         _ => Stage::Ended(Ok(Pushed { bytes: 0, writes: 0, corrupt: 0, elapsed: Duration::ZERO })),
     }
 }
 
-fn happens(pushes: &mut Pushes, core: &mut Core, id: u64, event: Event) {
+fn happens(pushes: &mut Pushes, core: &mut EngineState, id: u64, event: Event) {
     let now = Instant::now();
     match event {
         Cancelled => pushes.cancel(core, id, long()),
@@ -96,7 +96,7 @@ fn happens(pushes: &mut Pushes, core: &mut Core, id: u64, event: Event) {
 
 #[test]
 fn every_stage_of_a_push_and_everything_that_can_happen_there() {
-    // In the order of `EVENTS`.
+    // The columns are in the order of `EVENTS`.
     let table = [
         ("waiting", ["ended: revoked", "waiting", "waiting", "ended: late", "ended: lost", "waiting"]),
         ("begun", ["quiescing", "quiescing", "confirmed", "quiescing", "ended: lost", "begun"]),
@@ -128,7 +128,7 @@ fn every_stage_of_a_push_and_everything_that_can_happen_there() {
                 "quiescing",
                 "quiescing",
                 "confirmed, quiescing",
-                // The link has ended with it.
+                // The lane is fenced, so the link has ended too.
                 "ended: revoked by the peer",
                 "ended: revoked by the peer",
                 "ended: revoked by the peer",
@@ -184,8 +184,8 @@ fn offer_in(name: &str) -> OfferStage {
 
 #[test]
 fn every_stage_of_an_offer_and_everything_that_can_happen_there() {
-    // Recalled, released undone and done, late, and lost with the link; the peer knows of the offer. A release of one
-    // that has ended breaks the protocol.
+    // Columns: recalled; released undone; released done; late; lost with the link. The peer knows of the offer. The
+    // release of an offer that has ended breaks the protocol.
     let table = [
         ("open", ["recalling", "ended: revoked by the peer", "ended: well", "recalling", "ended: lost"]),
         ("recalling", ["recalling", "ended: revoked", "ended: well", "ended: revoked", "ended: revoked"]),

@@ -1,20 +1,28 @@
-//! What prefill says to decode: what it writes, each write that landed, and sums.
+//! Arrivals from prefill: its messages, and the immediates of its writes.
+//!
+//! This file owns no stage but `Filling` → `Ended` for a refused grant; it counts writes for the others to decide on.
+//! A message that cannot be is a violation, which ends the link.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::state::{Begun, Stage, State};
+use super::state::{Announced, Stage, State};
 use super::{Receives, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::layout::Layout;
 use crate::kv::message::{self, Begin, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
-use crate::kv::plan::{BlockPair, BlockPlan, Parts};
+use crate::kv::plan::{BlockPair, BlockPlan, PlanOptions};
 use crate::link::imm::{Imm, WRITES_MAX};
 use crate::link::{Arrival, control};
 
 impl Receives {
-    pub(super) fn take_arrivals(&mut self, core: &mut Core, now: Instant) -> Result<bool, &'static str> {
+    /// Reads all messages and immediates that have arrived. An error names the breach of the protocol.
+    pub(super) fn take_arrivals(
+        &mut self,
+        core: &mut EngineState,
+        now: Instant,
+    ) -> Result<bool, &'static str> {
         let mut any = false;
         loop {
             let Some(lane) = self.link.lane(core) else { return Ok(any) };
@@ -28,7 +36,7 @@ impl Receives {
                 Arrival::Control(received) => {
                     let epoch = self.link.name.epoch;
                     let understood = match control::decode(received.bytes(), epoch) {
-                        Ok(told) => self.told(core, told, now),
+                        Ok(parsed) => self.handle_control(core, parsed, now),
                         Err(_) => Err("a control message that is malformed"),
                     };
                     if let Some(lane) = self.link.lane(core) {
@@ -40,10 +48,12 @@ impl Receives {
         }
     }
 
+    /// Counts a write by its immediate: the slot names the transfer, the index the write. The immediate may overtake
+    /// the announcement (BEGIN), so an index is valid until the number of writes is known.
     fn landed(&mut self, transfer: u8, index: u32, bytes: u32, now: Instant) -> Result<(), &'static str> {
         let state = self.grants.get_mut(usize::from(transfer)).and_then(Option::as_mut);
         let Some(state) = state.filter(|state| state.is_open() && !state.pulls) else {
-            return Err("a block of no transfer");
+            return Err("a block for a transfer slot that is not open");
         };
         if !state.arrived.note(index) {
             return Err("a block that has arrived before, or was not announced");
@@ -60,15 +70,16 @@ impl Receives {
         Ok(())
     }
 
-    fn told(
+    /// Handles one control message of prefill.
+    fn handle_control(
         &mut self,
-        core: &mut Core,
-        told: control::Control<'_>,
+        core: &mut EngineState,
+        parsed: control::Control<'_>,
         now: Instant,
     ) -> Result<(), &'static str> {
-        match told.kind {
+        match parsed.kind {
             message::BEGIN => {
-                let (begin, piece) = Begin::read(told.body).map_err(|_| "a beginning that is malformed")?;
+                let (begin, piece) = Begin::read(parsed.body).map_err(|_| "a beginning that is malformed")?;
                 let layouts = (self.link.theirs, *self.pool.layout());
                 let since = Instant::now();
                 let begun = self.open(begin.grant)?.begins(begin, piece, layouts, now);
@@ -76,7 +87,7 @@ impl Receives {
                 begun
             }
             message::CHECKSUMS => {
-                let read = message::read_checksums(told.body);
+                let read = message::read_checksums(parsed.body);
                 let (grant, piece) = read.map_err(|_| "checksums that are malformed")?;
                 let (wanted, layers) = (self.checksums, self.pool.layout().shape().layers);
                 let state = self.open(grant)?;
@@ -84,7 +95,7 @@ impl Receives {
                 state.sums(piece, total, wanted)
             }
             message::REFUSE => {
-                let refuse = Refuse::read(told.body).map_err(|_| "a refusal that is malformed")?;
+                let refuse = Refuse::read(parsed.body).map_err(|_| "a refusal that is malformed")?;
                 let layout = *self.pool.layout();
                 self.open(refuse.grant)?.refused(refuse, &layout)?;
                 unwatch(&self.link, core);
@@ -94,41 +105,45 @@ impl Receives {
                 Ok(())
             }
             message::OFFER => {
-                let (offer, piece) = Offer::read(told.body).map_err(|_| "an offer that is malformed")?;
+                let (offer, piece) = Offer::read(parsed.body).map_err(|_| "an offer that is malformed")?;
                 self.offered(offer, piece, now)
             }
             message::RECALL => {
-                let read = Recall::read(told.body);
+                let read = Recall::read(parsed.body);
                 self.recalled(core, read.map_err(|_| "a recall that is malformed")?, now)
             }
             message::LEASE_CHECKSUMS => {
-                let read = message::read_checksums(told.body);
+                let read = message::read_checksums(parsed.body);
                 let (lease, piece) = read.map_err(|_| "checksums that are malformed")?;
                 let (wanted, layers) = (self.checksums, self.pool.layout().shape().layers);
                 let reads = |state: &&mut State| state.is_open() && state.lease == Some(lease);
                 match self.grants.iter_mut().flatten().find(reads) {
                     Some(state) => state.sums(piece, state.sums_total(layers), wanted),
-                    // One that was given up meanwhile.
+                    // The pull was given up meanwhile, and its checksums were under way.
                     None if self.pulls.knows(lease) => Ok(()),
-                    None => Err("checksums of no lease"),
+                    None => Err("checksums of a lease that was not offered"),
                 }
             }
             message::QUIESCED => {
-                let read = Quiesced::read(told.body);
-                self.quiesced(read.map_err(|_| "a revocation that is malformed")?, now)
+                let read = Quiesced::read(parsed.body);
+                self.quiesced(read.map_err(|_| "an answer to a revocation that is malformed")?, now)
             }
             _ => Err("a control message that does not belong here"),
         }
     }
 
+    /// The grant with this number, if writes may still arrive for it.
     fn open(&mut self, grant: u64) -> Result<&mut State, &'static str> {
-        let state = self.place(grant).and_then(Option::as_mut);
-        state.filter(|state| state.is_open() && !state.pulls).ok_or("a message about no grant")
+        let state = self.slot(grant).and_then(Option::as_mut);
+        state
+            .filter(|state| state.is_open() && !state.pulls)
+            .ok_or("a message about a grant that is not open")
     }
 }
 
 impl State {
-    /// What the peer writes from, piece by piece; from the last one on the writes that are to come are known.
+    /// Collects the source blocks, piece by piece. After the last piece both sides have the same plan, so the
+    /// expected number of writes is known and checked against the announced one.
     fn begins(
         &mut self,
         begin: Begin,
@@ -140,7 +155,7 @@ impl State {
         if piece.total as usize != blocks.len() || self.told < self.list.len() {
             return Err("a beginning with another number of blocks than were granted");
         }
-        let begun = self.begin.get_or_insert_with(|| Begun::new(begin, now));
+        let begun = self.begin.get_or_insert_with(|| Announced::new(begin, now));
         if begun.begin != begin || begun.sources.len() != piece.first as usize {
             return Err("a beginning out of order");
         }
@@ -150,9 +165,9 @@ impl State {
         }
         let pairs = begun.sources.iter().zip(blocks);
         let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
-        let parts = Parts { by_layer: begin.by_layer, wanted: self.wanted.as_ref() };
+        let parts = PlanOptions { by_layer: begin.by_layer, wanted: self.wanted.as_ref() };
         let plan = BlockPlan::of_parts((theirs, ours), &pairs, begin.write_bytes_max, parts);
-        let plan = Arc::new(plan.map_err(|_| "source blocks that cannot be")?);
+        let plan = Arc::new(plan.map_err(|_| "source blocks of which no plan can be made")?);
         let (writes, ends) = plan.count(WRITES_MAX);
         if writes != begin.writes || writes > WRITES_MAX || !self.arrived.announce(writes) {
             return Err("another number of writes than the blocks take");
@@ -164,6 +179,7 @@ impl State {
         Ok(())
     }
 
+    /// Appends checksums, which come in order, for the blocks of the transfer.
     fn sums(&mut self, piece: Piece<'_>, total: u64, wanted: bool) -> Result<(), &'static str> {
         if !wanted || u64::from(piece.total) != total || self.sums.len() != piece.first as usize {
             return Err("checksums that do not belong here");
@@ -172,9 +188,10 @@ impl State {
         Ok(())
     }
 
+    /// Handles REFUSE: prefill cannot use the grant, and has written nothing.
     fn refused(&mut self, refuse: Refuse, layout: &Layout) -> Result<(), &'static str> {
         if self.begin.is_some() || self.arrived.count() > 0 {
-            return Err("a refusal of what had begun");
+            return Err("a refusal of a grant that had begun");
         }
         let (request, granted) = (self.grant.request, self.hold.blocks().len() as u32);
         let cause = match refuse.refusal {
@@ -187,7 +204,7 @@ impl State {
     }
 }
 
-impl Begun {
+impl Announced {
     pub(super) fn new(begin: Begin, at: Instant) -> Self {
         Self { begin, sources: Vec::new(), at, plan: None, ends: Vec::new(), layers_left: Vec::new() }
     }

@@ -1,56 +1,60 @@
-//! Checksums of what has arrived, checked by whoever drives: a little at a time, so that neither those who poll nor the
-//! beats of other lanes wait for it.
+//! Checksums of blocks that have arrived. This file owns `Arrived` → `Confirming`.
+//!
+//! The thread that drives checks a bounded number of bytes in each drive, so that neither polls nor heartbeats of
+//! other lanes wait.
 
 use std::task::Poll;
 use std::time::Instant;
 
 use super::Receives;
 use super::state::{Stage, State};
-use crate::kv::checksum::{Sum, TURN_BYTES_MAX};
+use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::pool::Pool;
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 
-/// What it costs to look at a block that is not to arrive, in bytes that could be summed meanwhile.
+/// Cost of skipping a block that is not wanted, in bytes that could be summed meanwhile; it bounds a drive that only
+/// skips.
 const PASS_BYTES: u64 = 64;
 
-/// How far the blocks of a grant were checked, layer by layer.
+/// Progress of checking a transfer, layer by layer.
 #[derive(Debug, Default)]
 pub(super) struct Checked {
-    /// Layer and place of the next block to look at.
+    /// Layer and position of the next block to look at.
     next: (u32, u32),
-    /// Checksums of those before it.
+    /// Number of the peer's checksums used before that block.
     sums: usize,
-    /// Of the next block.
+    /// Sum in progress, of that block.
     sum: Sum,
-    /// Layer and place of those whose checksum does not hold.
+    /// Layer and position of each corrupt block, in ascending order.
     corrupt: Vec<(u32, u32)>,
 }
 
 impl Checked {
-    /// Whether all of a layer was checked.
+    /// Whether all blocks of a layer were checked.
     pub(super) fn has_layer(&self, layer: u32) -> bool {
         layer < self.next.0
     }
 
-    /// Whether a block was checked, or passed by since it is not to arrive.
+    /// Whether a block was checked, or skipped because it is not wanted.
     fn has(&self, layer: u32, place: u32) -> bool {
         (layer, place) < self.next
     }
 
-    /// Whether a block was checked in vain.
+    /// Whether the checksum of a block did not match.
     pub(super) fn is_corrupt(&self, layer: u32, place: u32) -> bool {
-        // They are in that order.
+        // Blocks are checked in ascending order, so the list is sorted.
         self.corrupt.binary_search(&(layer, place)).is_ok()
     }
 }
 
 impl Receives {
-    /// Checks what has arrived, for a turn; whether there is more to do at once.
+    /// Checks blocks that have arrived, for at most [`DRIVE_BYTES_MAX`] bytes. Returns whether there is more to do at
+    /// once.
     pub(super) fn check(&mut self, now: Instant) -> bool {
         if !self.checksums {
             return false;
         }
-        let (mut left, mut any, first) = (TURN_BYTES_MAX, false, self.check_next);
+        let (mut left, mut any, first) = (DRIVE_BYTES_MAX, false, self.check_next);
         for step in 0..self.grants.len() {
             let at = (first + step) % self.grants.len();
             let place = &mut self.grants[at];
@@ -64,13 +68,14 @@ impl Receives {
                 let verdicts = state.verdicts(self.pool.layout());
                 state.confirm(verdicts, now);
                 if self.link.ended.is_some() {
-                    // The peer alone does not know.
+                    // Only the confirmation to the peer is missing, and no peer is left to receive it.
                     state.end_well();
                     place.take_if(|state| state.abandoned);
                 }
             }
             if left == 0 {
-                // However fast this one is granted again, the others have their turn.
+                // The next drive begins with the next slot. Otherwise a slot that is granted again quickly would keep
+                // the others from being checked.
                 self.check_next = at + 1;
                 break;
             }
@@ -81,7 +86,7 @@ impl Receives {
 }
 
 impl State {
-    /// Goes on to check the layers that are there.
+    /// Checks the layers of one transfer that have arrived, until `left` bytes are used up.
     fn check(&mut self, pool: &Pool, scratch: &mut [u8], left: &mut u64) {
         let layers = pool.layout().shape().layers;
         while *left > 0 && self.checked.next.0 < layers {
@@ -103,14 +108,14 @@ impl State {
                     self.checked.corrupt.push((layer, place));
                 }
             }
-            // The source of a pull sums all that it offers.
+            // The source of a pull sends the sums of all offered blocks; a push sends only those of wanted blocks.
             self.checked.sums += usize::from(wanted || self.pulls);
             self.checked.next.1 += 1;
             *left = left.saturating_sub(PASS_BYTES);
         }
     }
 
-    /// Whether all writes of a layer have arrived.
+    /// Whether all writes of a layer have arrived, by the stage.
     fn has_arrived(&self, layer: u32) -> bool {
         match self.stage {
             Stage::Arrived(_) => true,
@@ -119,7 +124,7 @@ impl State {
         }
     }
 
-    /// Those of the blocks that were checked; nothing is vouched for of the others.
+    /// Verdicts from the blocks that were checked; blocks that were not checked count as missing.
     pub(super) fn verdicts_checked(&self, layers: u32) -> Verdicts {
         let mut verdicts = Verdicts::new(layers, self.hold.blocks(), BlockVerdict::Valid);
         for (layer, place) in self.parts(layers).filter(|(layer, place)| !self.checked.has(*layer, *place)) {

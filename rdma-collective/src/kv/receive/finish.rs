@@ -1,22 +1,25 @@
-//! The ends of grants: complete, or lost with the link. Those that are taken back are `revoke`'s.
+//! The ends of transfers that are done or lost. This file owns `Filling` → `Arrived` or `Confirming` (complete),
+//! `Confirming` → `Ended` (the peer was told), and any stage → `Ended` with the link. Grants that are taken back end
+//! in `revoke`.
 
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::state::{Revoking, Stage, State};
+use super::state::{Revocation, Stage, State};
 use super::{Receives, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::message::{self, Done, Release};
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 use crate::link::LaneFailure;
 
 impl Receives {
-    /// Finds the transfers of which all has arrived: as many writes as were announced, and the sums if they are wanted.
+    /// Moves on the transfers that are complete: as many writes as were announced, and all checksums if they are
+    /// wanted. The count decides, and never the arrival of a particular write, because writes may be reordered.
     ///
     /// # Errors
     ///
-    /// The writes were of another length than the plan's.
+    /// The writes carried another number of bytes than the plan has.
     pub(super) fn complete(&mut self, now: Instant) -> Result<bool, &'static str> {
         let layers = self.pool.layout().shape().layers;
         let mut any = false;
@@ -39,8 +42,9 @@ impl Receives {
         Ok(any)
     }
 
-    /// Tells the peer what is done, and lets go of the blocks.
-    pub(super) fn confirm(&mut self, core: &mut Core) -> bool {
+    /// Confirms to the peer (DONE, or RELEASE for a pull) and ends the transfer. A lane without room for the message
+    /// keeps the transfer in `Confirming`, and the deadline of that stage bounds the wait.
+    pub(super) fn confirm(&mut self, core: &mut EngineState) -> bool {
         let part_bytes = self.pool.layout().layer_block_bytes();
         let mut any = false;
         for place in &mut self.grants {
@@ -48,18 +52,18 @@ impl Receives {
             let Stage::Confirming(verdicts, _) = &state.stage else { continue };
             let corrupt = verdicts.count(BlockVerdict::Corrupt) as u32;
             let told = if let Some(lease) = state.lease {
-                // No more than there are verdicts.
+                // The number fits 32 bits: `plan` has checked it with `parts_of`.
                 let parts = (state.bytes / part_bytes) as u32;
                 let release = Release { lease, done: true, reads: state.arrived.count(), parts, corrupt };
-                self.link.tell(core, message::RELEASE, |body| release.write(body))
+                self.link.send(core, message::RELEASE, |body| release.write(body))
             } else if state.pulls {
-                // Its lease was recalled meanwhile, and is released.
+                // The lease was recalled meanwhile and is released already.
                 true
             } else {
                 let missing = verdicts.count(BlockVerdict::Missing) as u32;
                 let lease = state.begin.as_ref().map_or(0, |begun| begun.begin.lease);
                 let done = Done { grant: state.grant.grant, lease, missing, corrupt };
-                self.link.tell(core, message::DONE, |body| done.write(body))
+                self.link.send(core, message::DONE, |body| done.write(body))
             };
             if told {
                 any = true;
@@ -73,7 +77,8 @@ impl Receives {
         any
     }
 
-    /// Lets go of what has all arrived, and is so much that it was not checked in time.
+    /// Ends checking of transfers that have all bytes and too many of them to check in time: their unchecked blocks
+    /// are missing.
     pub(in crate::kv) fn give_up_unchecked(&mut self, now: Instant) -> bool {
         let link_ended = self.link.ended.is_some();
         let (peer, lane) = (self.link.peer, self.link.name);
@@ -100,8 +105,9 @@ impl Receives {
         any
     }
 
-    /// Ends every grant and the link with it.
-    pub(in crate::kv) fn end(&mut self, core: &mut Core, cause: LaneFailure) {
+    /// Ends every transfer, and the link with them. The lane is fenced first: only then can no write land, and the
+    /// blocks be released. If the device refuses, they are quarantined.
+    pub(in crate::kv) fn end(&mut self, core: &mut EngineState, cause: LaneFailure) {
         let layout = *self.pool.layout();
         let (peer, lane) = (self.link.peer, self.link.name);
         if self.link.ended.is_none() {
@@ -120,23 +126,23 @@ impl Receives {
             }
             let cause = match &state.stage {
                 Stage::Arrived(_) if !state.abandoned => {
-                    // All has arrived, and its sums can be checked as well without the peer.
+                    // All bytes have arrived, and checksums can be checked without the peer.
                     continue;
                 }
-                // All has arrived, and the peer alone does not know.
+                // All bytes have arrived and were checked; only the confirmation to the peer is missing.
                 Stage::Confirming(..) => {
                     state.end_well();
                     None
                 }
                 _ if !fenced => Some(Arc::new(KvError::Quarantined { request, peer, lane })),
-                Stage::Revoking(Revoking { cause, .. }) => Some(Arc::clone(cause)),
+                Stage::Revoking(Revocation { cause, .. }) => Some(Arc::clone(cause)),
                 _ => Some(Arc::new(KvError::PeerFailed {
                     request,
                     peer,
                     lane,
                     cause: cause.clone(),
                     bytes_outstanding: state.bytes_outstanding(),
-                    last_progress: self.journal.idle(state.granted, core.driven()),
+                    last_progress: self.journal.idle(state.granted, core.now()),
                 })),
             };
             if let Some(cause) = cause {

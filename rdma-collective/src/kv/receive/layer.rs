@@ -1,15 +1,15 @@
-//! Layers of a grant, one by one: whether all of it has arrived, before the others have.
+//! The answer for one layer of a transfer, before the other layers are there. Reads stages and changes none.
 
 use super::Receives;
 use super::state::{Stage, State};
 use crate::kv::TransferError;
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 
-/// What became of a layer: the verdict on each place.
+/// The result of a layer: one verdict for each position in the request.
 pub(in crate::kv) type Layer = Result<Vec<BlockVerdict>, TransferError>;
 
 impl Receives {
-    /// What became of a layer; `None` while it fills.
+    /// The result of a layer; `None` while it fills.
     pub(in crate::kv) fn layer(&self, id: u64, layer: u32) -> Option<Layer> {
         let state = self.state(id)?;
         let places = 0..state.hold.blocks().len();
@@ -18,7 +18,7 @@ impl Receives {
             places.clone().map(verdict).collect()
         };
         match &state.stage {
-            // It ends with an error.
+            // The transfer is about to end with an error, which then answers for this layer.
             Stage::Confirming(..) if state.unchecked.is_some() => None,
             Stage::Confirming(verdicts, _) | Stage::Ended(Ok(verdicts)) => Some(Ok(row(verdicts))),
             Stage::Ended(Err(error)) => {
@@ -32,7 +32,7 @@ impl Receives {
         }
     }
 
-    /// Whether a layer is still to come.
+    /// Whether the result of a layer is still to come.
     pub(super) fn is_filling(&self, id: u64, layer: u32) -> bool {
         self.state(id).is_some_and(|state| match &state.stage {
             Stage::Filling | Stage::Revoking(_) | Stage::Arrived(_) => !state.is_there(layer),
@@ -41,7 +41,7 @@ impl Receives {
         })
     }
 
-    /// What is known of a grant that has not ended.
+    /// The verdicts so far on a transfer that has not ended.
     pub(in crate::kv) fn so_far(&self, id: u64) -> Option<Verdicts> {
         let state = self.state(id)?;
         Some(state.verdicts(self.pool.layout()).of(state.hold.origin()))
@@ -54,7 +54,7 @@ impl State {
         self.begin.as_ref().is_some_and(|begun| begun.layers_left.get(layer as usize) == Some(&0))
     }
 
-    /// Whether all of a layer has arrived, and was checked if that is wanted.
+    /// Whether a layer has arrived, and was checked if checksums are wanted.
     fn is_there(&self, layer: u32) -> bool {
         if self.grant.checksums { self.checked.has_layer(layer) } else { self.has_layer(layer) }
     }

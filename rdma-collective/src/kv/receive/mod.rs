@@ -1,6 +1,13 @@
-//! Decode's end of a link under way: grants that were given, and what has arrived of them.
+//! The state machine of grants and pulls: decode's end of a link.
 //!
-//! It is a service of the engine: whoever drives, grants fill. Callers see them through `decode`.
+//! [`Receives`] is a service of the engine: grants fill whichever thread drives. `kv/decode` has the public handles.
+//!
+//! A transfer goes `Filling` → `Arrived` (only with checksums) → `Confirming` → `Ended`, or `Filling` → `Revoking` →
+//! `Ended` when it is given up. `state` has the stages. This file owns the entry into `Filling` and the order of the
+//! steps in one drive. Its children own the transitions: `arrive` reads messages and counts writes, `check` compares
+//! checksums, `finish` ends transfers that are done or lost, `revoke` gives grants up, `read` posts the reads of
+//! pulls, `layer` answers for one layer. `tests` has the table of every event in every stage.
+//!
 
 mod arrive;
 mod check;
@@ -24,10 +31,10 @@ use super::link::{Link, LinkOptions};
 use super::message::{self, Grant};
 use super::pending::Wakers;
 use super::plan::Wanted;
-use super::pool::{Pool, Source};
+use super::pool::{AttachedPool, Pool};
 use super::prefill::MESSAGE_BYTES_MAX;
 use super::verdict::{Arrived, Verdicts};
-use crate::engine::{Core, Service};
+use crate::engine::{EngineState, Service};
 use crate::kv::{KvError, TransferError};
 use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
@@ -37,43 +44,44 @@ pub(super) use layer::Layer;
 use read::Pulls;
 use state::{Stage, State};
 
-/// How long telling the peer that all has arrived may take beyond the deadline.
-pub(super) const TELL_WITHIN: Duration = Duration::from_secs(1);
+/// Time beyond the deadline that confirming to the peer may take: 1 s.
+pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long checking sums may take beyond the deadline.
+/// Time beyond the deadline that checking checksums may take: 5 s.
 const CHECK_WITHIN: Duration = Duration::from_secs(5);
-/// How long a wait goes on beyond a deadline at which the transfer is ended: all the time that its peer may have then, and
-/// that of the device.
+/// Time that a wait goes on beyond a deadline at which the service ends the transfer: 8 s, which is more than a peer
+/// that gives signs may take (5 s), the confirmation (1 s) and the device's fence (1 s) together.
 pub(super) const END_WITHIN: Duration = Duration::from_secs(8);
 
-/// See the module.
+/// The grants and pulls of one link end.
 #[derive(Debug)]
 pub(super) struct Receives {
     pub(super) link: Link,
     pub(super) journal: Journal,
     pub(super) pool: Pool,
     checksums: bool,
-    /// Writes and bytes that have arrived since the journal was told.
+    /// Writes and bytes that have arrived since they were last added to the journal, once a drive, so that its lock
+    /// is not taken for each write.
     landed: (u64, u64),
-    /// By the transfer slot that immediates carry.
+    /// Transfers by slot: the immediate of each write carries the slot.
     grants: Vec<Option<State>>,
     next_grant: u64,
     pulls: Pulls,
     pub(super) wakers: Wakers,
-    /// By grant and layer.
+    /// Wakers by grant and layer.
     pub(super) layer_wakers: Wakers<(u64, u32)>,
-    destination: Source,
+    destination: AttachedPool,
     write_bytes_max: u32,
-    /// When a read of a pull was last known to be done.
+    /// The moment at which a read of a pull was last known to be done.
     moved: Instant,
-    /// Sums are still to be checked, since then.
+    /// Present when checksums are still to be checked, so that the engine drives again at once.
     unchecked: Option<Instant>,
-    /// The grant to look at first.
+    /// The slot to check first, so that slots take turns.
     check_next: usize,
     scratch: Box<[u8]>,
 }
 
-/// What a transfer came to.
+/// The outcome of a transfer that has ended well.
 #[derive(Debug)]
 pub(super) struct Outcome {
     pub(super) verdicts: Verdicts,
@@ -84,7 +92,7 @@ pub(super) struct Outcome {
 }
 
 impl Receives {
-    pub(super) fn new(link: Link, pool: Pool, destination: Source, options: &LinkOptions) -> Self {
+    pub(super) fn new(link: Link, pool: Pool, destination: AttachedPool, options: &LinkOptions) -> Self {
         Self {
             journal: Journal::new(link.peer, pool.layout().layer_block_bytes()),
             link,
@@ -105,15 +113,15 @@ impl Receives {
         }
     }
 
-    /// The engine's worker does not know the pool by this end any more.
-    pub(super) fn detach(&self, core: &mut Core) {
+    /// Detaches the pool from the engine's worker.
+    pub(super) fn detach(&self, core: &mut EngineState) {
         self.pool.detach(core);
     }
 
-    /// Grants blocks to a request, all of them or what of them is missing; the grant's number.
+    /// Adds a grant or a pull in stage `Filling`, of all `blocks` or of those `missing`, and returns its number.
     pub(super) fn add(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         (kind, request): (TransferKind, u64),
         (blocks, missing): (&[u32], Option<&Verdicts>),
         deadline: Deadline,
@@ -137,14 +145,14 @@ impl Receives {
             transfer,
             checksums: self.checksums,
             partial: wanted.is_some(),
-            // As many as the pool has at most.
+            // The number fits 32 bits: it is at most the number of blocks in the pool.
             blocks: blocks.len() as u32,
         };
         let layout = self.pool.layout();
         let all = u64::from(layout.shape().layers) * blocks.len() as u64;
         let bytes = wanted.as_ref().map_or(all, Wanted::count) * layout.layer_block_bytes();
         let pulls = kind == TransferKind::Pull;
-        // Nobody is told of a pull.
+        // A pull is not told to the peer, so its list is empty.
         let list = blocks.iter().filter(|_| !pulls);
         let words = wanted.as_ref().filter(|_| !pulls).map_or(&[][..], Wanted::words);
         let list = list.chain(words).copied().collect();
@@ -181,7 +189,7 @@ impl Receives {
         Ok(grant.grant)
     }
 
-    /// Holds blocks to be written, and says which are to be when it is not all.
+    /// Grants the blocks, and computes which of them are wanted if not all are.
     fn hold(
         &self,
         request: u64,
@@ -189,7 +197,8 @@ impl Receives {
         missing: Option<&Verdicts>,
     ) -> Result<(Hold, Option<Wanted>), KvError> {
         let mut hold = Hold::grant(&self.pool, blocks)?;
-        // From here on nobody else changes what they hold.
+        // Verdicts are compared only after the blocks are held: before, another transfer or [`Pool::write`] could
+        // still change them.
         let wanted = missing.map(|verdicts| {
             Wanted::invalid(&verdicts.as_of_now(&self.pool)).ok_or(KvError::NothingMissing { request })
         });
@@ -203,7 +212,7 @@ impl Receives {
         self.grants[transfer].as_ref().is_some_and(|state| matches!(state.stage, Stage::Arrived(_)))
     }
 
-    /// The last checksum that the peer has told is another.
+    /// Falsifies the last checksum that the peer has sent.
     #[cfg(test)]
     pub(super) fn spoil(&mut self, transfer: usize) {
         if let Some(sum) = self.grants[transfer].as_mut().and_then(|state| state.sums.last_mut()) {
@@ -211,13 +220,13 @@ impl Receives {
         }
     }
 
-    fn place(&mut self, id: u64) -> Option<&mut Option<State>> {
+    fn slot(&mut self, id: u64) -> Option<&mut Option<State>> {
         self.grants.iter_mut().find(|place| place.as_ref().is_some_and(|state| state.grant.grant == id))
     }
 
-    /// What became of a grant, once; `None` while it is under way.
+    /// Takes the outcome of a transfer, which is there once; `None` while the transfer is under way.
     pub(super) fn outcome(&mut self, id: u64) -> Option<Result<Outcome, TransferError>> {
-        let place = self.place(id)?;
+        let place = self.slot(id)?;
         let state = place.take_if(|state| matches!(state.stage, Stage::Ended(_)))?;
         let (bytes, writes) = (state.bytes_arrived, state.arrived.count());
         let begun = state.begin.as_ref().map_or(state.granted, |begun| begun.at);
@@ -227,7 +236,7 @@ impl Receives {
         Some(outcome.map(|verdicts| Outcome { verdicts, bytes, writes, waited, moved }))
     }
 
-    /// A grant that has not been taken.
+    /// The state of a transfer whose outcome has not been taken.
     fn state(&self, id: u64) -> Option<&State> {
         self.grants.iter().flatten().find(|state| state.grant.grant == id)
     }
@@ -240,7 +249,7 @@ impl Receives {
     }
 
     /// Wakes the tasks whose transfers have ended, or whose layers have arrived.
-    fn wake(&mut self, core: &mut Core) {
+    fn wake(&mut self, core: &mut EngineState) {
         let mut wakers = std::mem::take(&mut self.wakers);
         wakers.wake(core, |id| {
             let state = self.state(id);
@@ -252,22 +261,22 @@ impl Receives {
         self.layer_wakers = layers;
     }
 
-    /// Nobody waits for a grant any more; it goes on.
+    /// Notes that the handle of a transfer was dropped; the transfer goes on.
     pub(super) fn abandon(&mut self, id: u64) {
         let link_ended = self.link.ended.is_some();
-        let Some(place) = self.place(id) else { return };
+        let Some(place) = self.slot(id) else { return };
         let Some(state) = place else { return };
         state.abandoned = true;
         match state.stage {
             Stage::Ended(_) => *place = None,
-            // Nobody is left to be told, here or there: dropping it lets go of the blocks.
+            // Neither the peer nor a user waits for the verdicts, so the state goes, which releases the blocks.
             Stage::Arrived(_) if link_ended => *place = None,
             _ => {}
         }
     }
 
-    /// What the peer has done, or not kept to.
-    fn or_violation(&self, core: &mut Core, happened: Result<bool, &'static str>) -> bool {
+    /// Turns a breach of the protocol into a violation of the lane, which ends the link.
+    fn or_violation(&self, core: &mut EngineState, happened: Result<bool, &'static str>) -> bool {
         happened.unwrap_or_else(|what| {
             if let Some(lane) = self.link.lane(core) {
                 lane.violation(what);
@@ -276,14 +285,14 @@ impl Receives {
         })
     }
 
-    /// Tells the peer of grants, as far as there is room.
-    fn tell_grants(&mut self, core: &mut Core) {
+    /// Sends grants as far as the lane has room.
+    fn send_grants(&mut self, core: &mut EngineState) {
         let room = self.link.list_room(core).max(1);
         for state in self.grants.iter_mut().flatten() {
             let list = &state.list;
             while state.told < list.len() && matches!(state.stage, Stage::Filling) {
                 let (grant, told) = (state.grant, state.told);
-                if !self.link.tell(core, message::GRANT, |body| grant.write(body, list, told, room)) {
+                if !self.link.send(core, message::GRANT, |body| grant.write(body, list, told, room)) {
                     return;
                 }
                 state.told += room;
@@ -293,7 +302,8 @@ impl Receives {
 }
 
 impl Service for Receives {
-    fn advance(&mut self, core: &mut Core, now: Instant) -> bool {
+    fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool {
+        // After the link's end only the checksums of transfers that had arrived in full go on: they need no peer.
         if self.link.ended.is_some() {
             let any = self.check(now) | self.give_up_unchecked(now);
             self.wake(core);
@@ -307,19 +317,23 @@ impl Service for Receives {
         }
         any |= self.begin_pulls(now);
         any |= self.post_reads(core);
+        // The order matters: count, complete, check and confirm come before expiry, so that a transfer which is done
+        // is not called late.
         let complete = self.complete(now);
         any |= self.or_violation(core, complete);
         any |= self.check(now);
-        // What has not been taken from the queue yet may be what is waited for.
+        // Deadlines are compared with the time up to which completions were taken, and not with `now`: a write that
+        // still waits in the queue may be the one that completes a grant in time.
         let known = core.known_until();
         any |= self.give_up_unchecked(known);
         any |= self.confirm(core);
         any |= self.expire(core, known, now);
         any |= self.finish_revoked(core);
-        self.tell_revocations(core);
+        self.send_revocations(core);
         self.signal_reads(core);
-        self.tell_leases(core);
-        self.tell_grants(core);
+        self.send_leases(core);
+        self.send_grants(core);
+        // The end of the lane comes last, so that all it had delivered was counted first.
         let ended = match self.link.lane(core) {
             Some(lane) => lane.ended(),
             None => Some(LaneFailure::Fenced),
@@ -338,7 +352,7 @@ impl Service for Receives {
     }
 }
 
-fn unwatch(link: &Link, core: &mut Core) {
+fn unwatch(link: &Link, core: &mut EngineState) {
     if let Some(lane) = link.lane(core) {
         lane.unwatch();
     }

@@ -1,31 +1,37 @@
-//! Grants that are taken back: the peer is asked to stop, and what it had posted is waited for; at last the lane is fenced.
+//! Transfers that are taken back. This file owns `Filling` → `Revoking` (revoked, late, or stopped by the peer) and
+//! `Revoking` → `Ended`.
+//!
+//! Revocation has two phases. First the peer is asked to stop (REVOKE); its answer (QUIESCED) has the number of
+//! writes it has posted, and the transfer ends when as many have arrived. Only when no answer comes by the fence is
+//! the lane ended, which takes the link with it.
 
 use std::sync::Arc;
 use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::state::{Revoking, Stage, State};
+use super::state::{Revocation, Stage, State};
 use super::{Receives, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Quiesced, Reason, Revoke};
 use crate::link::LaneFailure;
 
 impl Receives {
-    /// Takes a grant back. It ends when nothing of it can land any more, by fencing the lane at `deadline` if need be.
-    pub(in crate::kv) fn revoke(&mut self, core: &mut Core, id: u64, deadline: Deadline) {
+    /// Takes a transfer back. The transfer ends when no byte can land any more, by fencing the lane at `deadline` at
+    /// the latest.
+    pub(in crate::kv) fn revoke(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
         let layout = *self.pool.layout();
-        let Some(Some(state)) = self.place(id) else { return };
+        let Some(Some(state)) = self.slot(id) else { return };
         let cause = Arc::new(KvError::Revoked { request: state.grant.request });
         if self.give_up_pull(core, id, Arc::clone(&cause), Fence::at(deadline.instant())) {
             return;
         }
-        let Some(Some(state)) = self.place(id) else { return };
+        let Some(Some(state)) = self.slot(id) else { return };
         match &mut state.stage {
-            // What has all arrived is worth keeping, and nothing of it is under way; but it is to be checked, and the peer
-            // to listen, by then.
+            // A transfer that has arrived in full is kept, since no byte of it is under way. Checking, and telling
+            // the peer, must be over by the new deadline.
             Stage::Arrived(by) => {
                 *by = deadline.instant().min(*by);
                 state.deadline = state.deadline.min(deadline);
@@ -44,28 +50,28 @@ impl Receives {
         }
     }
 
-    /// Asks the peer to stop.
-    pub(super) fn tell_revocations(&mut self, core: &mut Core) {
+    /// Sends REVOKE for each transfer in `Revoking` that has not been announced as stopped.
+    pub(super) fn send_revocations(&mut self, core: &mut EngineState) {
         for state in self.grants.iter_mut().flatten() {
             let grant = state.grant.grant;
             if let Stage::Revoking(revoking) = &mut state.stage
                 && !revoking.told
             {
                 let revoke = Revoke { grant, reason: revoking.reason };
-                revoking.told = self.link.tell(core, message::REVOKE, |body| revoke.write(body));
+                revoking.told = self.link.send(core, message::REVOKE, |body| revoke.write(body));
             }
         }
     }
 
-    /// The peer has stopped, asked or not.
+    /// Handles QUIESCED: the peer has stopped, whether or not it was asked.
     pub(super) fn quiesced(&mut self, quiesced: Quiesced, now: Instant) -> Result<(), &'static str> {
         if quiesced.grant >= self.next_grant {
-            return Err("a message about no grant");
+            return Err("an answer to a revocation of a grant that was not made");
         }
-        // One that has ended was revoked by both sides at once, or was done before the peer knew.
-        let Some(Some(state)) = self.place(quiesced.grant) else { return Ok(()) };
+        // A grant that has ended was revoked by both sides at once, or was done before the peer knew.
+        let Some(Some(state)) = self.slot(quiesced.grant) else { return Ok(()) };
         if state.pulls {
-            return Err("a message about no grant");
+            return Err("an answer to a revocation for a pull");
         }
         if matches!(state.stage, Stage::Filling) {
             let cause = Arc::new(KvError::PeerRevoked { request: state.grant.request });
@@ -73,7 +79,7 @@ impl Receives {
         }
         match &mut state.stage {
             Stage::Revoking(revoking) if revoking.writes.is_none() => {
-                // There is nothing left to ask for.
+                // The peer has stopped already, so REVOKE is not sent any more.
                 revoking.told = true;
                 revoking.writes = Some(quiesced.writes);
                 Ok(())
@@ -83,13 +89,14 @@ impl Receives {
         }
     }
 
-    /// Ends the grants of which all that was posted has arrived.
-    pub(super) fn finish_revoked(&mut self, core: &mut Core) -> bool {
+    /// Ends the transfers in `Revoking` of which all posted writes have arrived. QUIESCED alone is not enough,
+    /// because no arrival is inferred from another message's.
+    pub(super) fn finish_revoked(&mut self, core: &mut EngineState) -> bool {
         let layout = *self.pool.layout();
         let mut any = false;
         for place in &mut self.grants {
             let Some(state) = place else { continue };
-            let Stage::Revoking(Revoking { writes: Some(writes), cause, .. }) = &state.stage else {
+            let Stage::Revoking(Revocation { writes: Some(writes), cause, .. }) = &state.stage else {
                 continue;
             };
             if state.arrived.count() < *writes {
@@ -109,26 +116,30 @@ impl Receives {
         any
     }
 
-    /// A grant that is late is taken back, and with it, if the peer does not stop, the link: only so is it certain that
-    /// nothing of it lands any more. One that the peer was never told of ends alone.
+    /// Expires transfers. A grant that is late goes to `Revoking`; if the peer does not stop by the fence, the link
+    /// ends, because only then is it certain that no byte lands any more. A grant that the peer was never told of
+    /// ends alone.
     ///
-    /// Whether something was given up or has ended.
-    pub(super) fn expire(&mut self, core: &mut Core, known: Instant, now: Instant) -> bool {
+    /// Returns whether a transfer has changed.
+    ///
+    pub(super) fn expire(&mut self, core: &mut EngineState, known: Instant, now: Instant) -> bool {
         let layout = *self.pool.layout();
         let (peer, lane) = (self.link.peer, self.link.name);
         let moved = self.link.heard_at(core).map_or(self.moved, |heard| heard.max(self.moved));
         let mut fence_now = false;
         let mut any = self.expire_pulls(core, known, now);
         for place in &mut self.grants {
-            // What has all arrived is not late, however late it is looked at; but the peer has to listen.
+            // A transfer that has arrived in full is not late, however late it is looked at; but the peer must take
+            // the confirmation in time.
             let late = |state: &&mut State| {
-                // Nothing can come of one that the peer was not told of; of a pull it need not be.
+                // No write can come for a grant that the peer was not told of, so the clock decides; a pull needs no
+                // grant message, so its reads may be under way.
                 let until = if state.told == 0 && !state.pulls { now } else { known };
                 state.due().is_some_and(|due| due <= until)
             };
             let Some(state) = place.as_mut().filter(late) else { continue };
             match &mut state.stage {
-                // `expire_pulls` knows what is under way.
+                // `expire_pulls` handles pulls, because it knows which reads are under way.
                 Stage::Filling if state.pulls => continue,
                 Stage::Filling => {}
                 Stage::Revoking(revoking) => {
@@ -166,7 +177,7 @@ impl Receives {
             }
         }
         if fence_now {
-            self.link.say_unanswered();
+            self.link.warn_unanswered();
             self.end(core, LaneFailure::Fenced);
         }
         any || fence_now
@@ -174,7 +185,8 @@ impl Receives {
 }
 
 impl State {
+    /// Goes to `Revoking`. REVOKE is sent in the same drive if the lane has room.
     fn begin_to_revoke(&mut self, reason: Reason, cause: Arc<KvError>, fence: Fence) {
-        self.stage = Stage::Revoking(Revoking { reason, cause, fence, told: false, writes: None });
+        self.stage = Stage::Revoking(Revocation { reason, cause, fence, told: false, writes: None });
     }
 }

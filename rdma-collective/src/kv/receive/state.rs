@@ -1,4 +1,4 @@
-//! One grant: what is known of it, and the stages that it goes through.
+//! The state of one transfer at decode, and its stages.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::check::Checked;
-use super::{CHECK_WITHIN, TELL_WITHIN};
+use super::{CHECK_WITHIN, CONFIRM_WITHIN};
 use crate::kv::fence::Fence;
 use crate::kv::journal::{Entry, TransferOutcome};
 use crate::kv::layout::Layout;
@@ -16,103 +16,110 @@ use crate::kv::plan::{BlockPlan, Wanted, pairs};
 use crate::kv::verdict::{Arrived, BlockVerdict, Verdicts};
 use crate::kv::{KvError, TransferError};
 
-/// One grant.
+/// The state of one grant or pull.
 #[derive(Debug)]
 pub(super) struct State {
+    /// The grant as the peer is sent it. A pull has one too, which is not sent.
     pub(super) grant: Grant,
     pub(super) entry: Entry,
     pub(super) hold: Hold,
-    /// Which blocks are to arrive, when it is not all.
+    /// The wanted blocks; absent when all are wanted.
     pub(super) wanted: Option<Wanted>,
-    /// The blocks, and then what is wanted of them, as the peer is told.
+    /// The list that the peer is sent: the blocks, followed by the bit set of wanted blocks if not all are wanted.
     pub(super) list: Vec<u32>,
-    /// Bytes that are to arrive.
+    /// Bytes that are expected.
     pub(super) bytes: u64,
     pub(super) deadline: Deadline,
     pub(super) granted: Instant,
-    /// How much of the list the peer was told.
+    /// Number of list entries that the peer was sent.
     pub(super) told: usize,
-    pub(super) begin: Option<Begun>,
+    /// The announcement of the writes, from its first piece on.
+    pub(super) begin: Option<Announced>,
     pub(super) arrived: Arrived,
-    /// When the last write arrived.
+    /// The moment at which the last write arrived.
     pub(super) latest: Instant,
     pub(super) bytes_arrived: u64,
+    /// Checksums that the peer has sent so far.
     pub(super) sums: Vec<u32>,
     pub(super) checked: Checked,
     pub(super) stage: Stage,
+    /// The handle was dropped, so the state goes once the transfer has ended.
     pub(super) abandoned: bool,
-    /// Why the sums were not all checked.
+    /// The error of a transfer whose checksums were not all checked in time.
     pub(super) unchecked: Option<Arc<KvError>>,
-    /// Its blocks are read from here, and not written by the peer.
+    /// Whether this is a pull: this side reads the blocks, and the peer writes none.
     pub(super) pulls: bool,
-    /// What a pull reads, once it has begun.
+    /// The lease that a pull reads, once the pull has met an offer.
     pub(super) lease: Option<u64>,
 }
 
-/// What the peer has said of what it writes.
+/// The peer's announcement of its writes, and the plan that follows from it.
 #[derive(Debug)]
-pub(super) struct Begun {
+pub(super) struct Announced {
     pub(super) begin: Begin,
     pub(super) sources: Vec<u32>,
     pub(super) at: Instant,
-    /// Once all sources are known.
+    /// The plan, once all source blocks are known.
     pub(super) plan: Option<Arc<BlockPlan>>,
-    /// Writes up to the end of each layer, when they come by layer.
+    /// Number of writes up to the end of each layer, if they come layer by layer.
     pub(super) ends: Vec<u32>,
-    /// Writes of each layer that have not arrived, when they come by layer.
+    /// Number of writes of each layer that have not arrived, if they come layer by layer.
     pub(super) layers_left: Vec<u32>,
 }
 
+/// The stage of a transfer.
 #[derive(Debug)]
 pub(super) enum Stage {
-    /// Blocks arrive.
+    /// Blocks arrive. A pull may still wait for its offer.
     Filling,
-    /// No more are to arrive, and some may be under way.
-    Revoking(Revoking),
-    /// All have arrived; their sums are to be checked, by then.
+    /// The transfer is given up, and some writes or reads may be under way.
+    Revoking(Revocation),
+    /// All bytes have arrived; their checksums are to be checked by this moment.
     Arrived(Instant),
-    /// The peer is to be told that all is done, by then.
+    /// All verdicts are known; the peer has to take the confirmation by this moment, or the lane is fenced.
     Confirming(Verdicts, Instant),
     Ended(Result<Verdicts, TransferError>),
 }
 
-/// A grant that is taken back: it ends when the peer has said how many writes there were and all have arrived.
+/// A transfer that is taken back: it ends when the peer has said how many writes it posted, and all of those have
+/// arrived.
 #[derive(Debug)]
-pub(super) struct Revoking {
-    /// What the peer is told.
+pub(super) struct Revocation {
+    /// The reason that the peer is sent.
     pub(super) reason: Reason,
-    /// What whoever waits is told.
+    /// The error that the user gets.
     pub(super) cause: Arc<KvError>,
-    /// When the lane is fenced instead.
+    /// The moment at which the lane is fenced instead.
     pub(super) fence: Fence,
-    /// The peer has been asked.
+    /// Whether the peer was asked to stop, or needs not be.
     pub(super) told: bool,
-    /// Writes that the peer says there were.
+    /// Number of writes that the peer has posted, once it is known.
     pub(super) writes: Option<u32>,
 }
 
 impl State {
-    /// Whether the peer may still write.
+    /// Whether writes or reads of the transfer may still land.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Filling | Stage::Revoking(_))
     }
 
-    /// Whether it is a pull that has nothing to read yet.
+    /// Whether this is a pull that has not met an offer.
     pub(super) fn waits_for_offer(&self) -> bool {
         self.pulls && self.lease.is_none() && matches!(self.stage, Stage::Filling)
     }
 
-    /// All has arrived, and is to be checked, which may take a little longer than the deadline.
+    /// `Filling` → `Arrived`: checking may take [`CHECK_WITHIN`] longer than the deadline.
     pub(super) fn arrive(&mut self, now: Instant) {
         self.stage = Stage::Arrived(self.deadline.instant().max(now) + CHECK_WITHIN);
     }
 
-    /// All has arrived; telling the peer may take a little longer than the deadline, and not for ever.
+    /// → `Confirming`: telling the peer may take [`CONFIRM_WITHIN`] longer than now, and not for ever, because the
+    /// blocks are held meanwhile.
     pub(super) fn confirm(&mut self, verdicts: Verdicts, now: Instant) {
-        self.stage = Stage::Confirming(verdicts, self.deadline.instant().max(now + TELL_WITHIN));
+        self.stage = Stage::Confirming(verdicts, self.deadline.instant().max(now + CONFIRM_WITHIN));
     }
 
-    /// When it has to be looked at, though nothing arrives.
+    /// The moment at which the transfer has to be looked at even if nothing arrives.
     pub(super) fn due(&self) -> Option<Instant> {
         match &self.stage {
             Stage::Filling => Some(self.deadline.instant()),
@@ -123,6 +130,8 @@ impl State {
         }
     }
 
+    /// Goes to `Ended`: releases the blocks, records the outcome once, and binds the verdicts to the contents of the
+    /// blocks. The caller has made sure that no byte can land any more.
     pub(super) fn end(&mut self, outcome: Result<Verdicts, TransferError>) {
         self.hold.release();
         if !matches!(self.stage, Stage::Ended(_)) {
@@ -140,7 +149,7 @@ impl State {
         }
     }
 
-    /// Ends one that is confirmed, or whose peer is gone.
+    /// `Confirming` → `Ended`: the peer was told, or is gone.
     pub(super) fn end_well(&mut self) {
         let Stage::Confirming(verdicts, _) = &self.stage else { return };
         let verdicts = verdicts.clone();
@@ -151,7 +160,7 @@ impl State {
         });
     }
 
-    /// Ends it with what has arrived so far.
+    /// → `Ended` with an error, and verdicts on what has arrived so far.
     pub(super) fn fail(&mut self, cause: Arc<KvError>, layout: &Layout) {
         let verdicts = self.verdicts(layout);
         self.end(Err(TransferError { cause, verdicts }));
@@ -161,24 +170,24 @@ impl State {
         self.bytes.saturating_sub(self.bytes_arrived)
     }
 
-    /// Whether a block is to arrive.
+    /// Whether a block is wanted.
     pub(super) fn wants(&self, layer: u32, place: u32) -> bool {
         self.wanted.as_ref().is_none_or(|wanted| wanted.has(layer, place))
     }
 
-    /// Layer and place of each block that is to arrive, in the order of checksums.
+    /// Layer and position of each wanted block, in the order of checksums.
     pub(super) fn parts(&self, layers: u32) -> impl Iterator<Item = (u32, u32)> + '_ {
         let all = pairs(layers, self.hold.blocks().len() as u32);
         all.filter(|(layer, place)| self.wants(*layer, *place))
     }
 
-    /// Checksums that the peer tells: those of all that it leases, or of what is to arrive.
+    /// Number of checksums that the peer sends: for all blocks that it leases, or for those that a grant wants.
     pub(super) fn sums_total(&self, layers: u32) -> u64 {
         let all = u64::from(layers) * self.hold.blocks().len() as u64;
         self.wanted.as_ref().filter(|_| !self.pulls).map_or(all, Wanted::count)
     }
 
-    /// What has arrived, and was checked where sums are wanted.
+    /// Verdicts on what has arrived so far; with checksums only checked blocks count.
     pub(super) fn verdicts(&self, layout: &Layout) -> Verdicts {
         let plan = self.begin.as_ref().and_then(|begun| begun.plan.as_ref());
         match plan.filter(|_| !self.grant.checksums) {

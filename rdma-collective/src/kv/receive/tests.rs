@@ -1,4 +1,4 @@
-//! Every stage of a grant, and everything that can happen to it there.
+//! Transition table of grants: every event in every stage, and the stage that follows.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 
 use super::Receives;
-use super::state::{Revoking, Stage};
-use crate::engine::Core;
+use super::state::{Revocation, Stage};
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::Fence;
 use crate::kv::message::{Quiesced, Reason};
@@ -20,12 +20,12 @@ enum Event {
     Revoked,
     /// The peer posts nothing more, and has posted nothing.
     Quiesced,
-    /// The sums are checked.
+    /// The checksums are checked.
     Checked,
-    /// Its deadline, or that of taking it back or of telling the peer.
+    /// The deadline of the grant, of taking it back, or of telling the peer has passed.
     Late,
     LinkLost,
-    /// What has arrived is looked at, and the peer told.
+    /// Arrivals are evaluated, and the peer is told.
     Looked,
 }
 
@@ -39,7 +39,7 @@ fn long() -> Deadline {
 fn of_grant(stage: &Stage) -> &'static str {
     match stage {
         Stage::Filling => "filling",
-        Stage::Revoking(Revoking { writes: None, .. }) => "revoking",
+        Stage::Revoking(Revocation { writes: None, .. }) => "revoking",
         Stage::Revoking(_) => "quiesced",
         Stage::Arrived(_) => "arrived",
         Stage::Confirming(..) => "confirming",
@@ -55,7 +55,7 @@ fn of_grant(stage: &Stage) -> &'static str {
 fn grant_in(name: &str) -> Stage {
     let revoking = |writes| {
         let (reason, cause) = (Reason::Revoked, Arc::new(KvError::Revoked { request: 5 }));
-        Stage::Revoking(Revoking { reason, cause, fence: Fence::at(long().instant()), told: true, writes })
+        Stage::Revoking(Revocation { reason, cause, fence: Fence::at(long().instant()), told: true, writes })
     };
     let verdicts = || Verdicts::new(2, &[1, 2], BlockVerdict::Valid);
     match name {
@@ -68,7 +68,7 @@ fn grant_in(name: &str) -> Stage {
     }
 }
 
-fn happens(receives: &mut Receives, core: &mut Core, event: Event) {
+fn happens(receives: &mut Receives, core: &mut EngineState, event: Event) {
     let now = Instant::now();
     match event {
         Event::Revoked => receives.revoke(core, 1, long()),
@@ -95,7 +95,7 @@ fn happens(receives: &mut Receives, core: &mut Core, event: Event) {
 
 #[test]
 fn every_stage_of_a_grant_and_everything_that_can_happen_there() {
-    // In the order of `EVENTS`; the peer knows of the grant, and nothing has arrived.
+    // The columns are in the order of `EVENTS`; the peer knows of the grant, and nothing has arrived.
     let table = [
         ("filling", ["revoking", "quiesced", "filling", "revoking", "ended: lost", "filling"]),
         ("revoking", ["revoking", "quiesced", "revoking", "ended: revoked", "ended: revoked", "revoking"]),

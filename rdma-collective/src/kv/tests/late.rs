@@ -1,7 +1,7 @@
-//! What is late for one end alone: it was not looked at, or could not be told.
+//! Deadlines that pass at one end alone, because it was not driven or could not be told.
 
 use super::*;
-use crate::kv::checksum::TURN_BYTES_MAX;
+use crate::kv::checksum::DRIVE_BYTES_MAX;
 use crate::kv::message::{OFFER, Offer, RECALL, Recall};
 use crate::kv::{BlockVerdict, Grant, Push};
 
@@ -26,7 +26,7 @@ fn a_push_that_is_refused_ends_at_once_though_the_peer_cannot_be_told_yet() {
     let small = decode.grant(2, &[0], Deadline::after(Duration::from_secs(2))).unwrap();
     let at_prefill = &prefill.shared().engine;
     drive_until(at_prefill, || prefill.shared().lock().has_grant(1));
-    // It takes all credits.
+    // The grant takes all credits.
     let pushed = prefill.push(1, &blocks, soon()).unwrap();
     let mut refused = prefill.push(2, &[0, 1], Deadline::after(Duration::from_millis(50))).unwrap();
     thread::sleep(Duration::from_millis(100));
@@ -64,8 +64,8 @@ fn a_push_that_waits_for_the_rest_of_a_grant_is_told_when_it_is_revoked() {
             let state = shared.lock();
             let revoke = Revoke { grant: 1, reason };
             // The first of two blocks, and no more of it.
-            assert!(state.link.tell(core, GRANT, |body| TOLD.write(body, &[2, 1], 0, 1)));
-            assert!(state.link.tell(core, REVOKE, |body| revoke.write(body)));
+            assert!(state.link.send(core, GRANT, |body| TOLD.write(body, &[2, 1], 0, 1)));
+            assert!(state.link.send(core, REVOKE, |body| revoke.write(body)));
         });
         let error = push.wait().unwrap_err();
         match error {
@@ -74,7 +74,7 @@ fn a_push_that_waits_for_the_rest_of_a_grant_is_told_when_it_is_revoked() {
             error => panic!("{reason:?}: {error}"),
         }
         assert_eq!(prefill.shared().lock().held(1), None);
-        // It was told, and the next one is another.
+        // The reason was reported once, and the next push is another one.
         drop(prefill.push(5, &[1, 2], soon()).unwrap());
     }
 }
@@ -88,8 +88,8 @@ fn a_pull_that_waits_for_the_rest_of_an_offer_is_told_when_it_is_recalled() {
         shared.engine.lock_with(|core| {
             let state = shared.lock();
             let offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000 };
-            assert!(state.link.tell(core, OFFER, |body| offer.write(body, &[0, 3], 0, 1)));
-            assert!(state.link.tell(core, RECALL, |body| Recall { lease: 1, reason }.write(body)));
+            assert!(state.link.send(core, OFFER, |body| offer.write(body, &[0, 3], 0, 1)));
+            assert!(state.link.send(core, RECALL, |body| Recall { lease: 1, reason }.write(body)));
         });
         let error = pull.wait().unwrap_err();
         match *error.cause {
@@ -143,7 +143,7 @@ fn drive_both(prefill: &Prefill, decode: &Decode, mut is_so: impl FnMut() -> boo
 #[test]
 fn sums_are_checked_a_little_at_each_drive_and_the_engine_does_not_sleep_meanwhile() {
     let (prefill, decode, mut grant, push) = arrived();
-    let turns = decode.pool().layout().block_bytes() * 2 / TURN_BYTES_MAX;
+    let turns = decode.pool().layout().block_bytes() * 2 / DRIVE_BYTES_MAX;
     assert!(turns >= 2);
     let mut drives = 1;
     while decode.shared().lock().has_arrived(0) {
@@ -177,7 +177,7 @@ fn sums_are_made_a_little_at_each_drive_and_the_engine_is_to_be_driven_at_once()
         assert!(shared.engine.drive(Instant::now(), 16).unwrap() > 0);
         turns += 1;
     }
-    assert!(turns >= decode.pool().layout().block_bytes() * 2 / TURN_BYTES_MAX, "{turns} turns");
+    assert!(turns >= decode.pool().layout().block_bytes() * 2 / DRIVE_BYTES_MAX, "{turns} turns");
     thread::scope(|scope| {
         scope.spawn(|| push.wait().unwrap());
         assert!(grant.wait().unwrap().verdicts.all_valid());

@@ -1,4 +1,4 @@
-//! What neither end can be told of leases.
+//! Messages about leases that one end cannot receive.
 
 use super::*;
 use crate::kv::message::{
@@ -23,7 +23,7 @@ fn what_a_decode_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() {
         let (prefill, decode) = pair();
         let grant = decode.grant(5, &[1, 2], soon()).unwrap();
         let shared = prefill.shared();
-        assert!(shared.engine.lock_with(|core| shared.lock().link.tell(core, kind, |writer| body(writer))));
+        assert!(shared.engine.lock_with(|core| shared.lock().link.send(core, kind, |writer| body(writer))));
         let error = grant.wait().unwrap_err();
         assert!(error.to_string().contains(expected), "{error}, not {expected}");
         assert!((0..4).all(|block| decode.pool().held(block).is_none()));
@@ -43,7 +43,7 @@ fn what_a_prefill_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() 
         let (prefill, decode) = pair();
         let push = prefill.push(5, &[1, 2], soon()).unwrap();
         let shared = decode.shared();
-        assert!(shared.engine.lock_with(|core| shared.lock().link.tell(core, kind, |writer| body(writer))));
+        assert!(shared.engine.lock_with(|core| shared.lock().link.send(core, kind, |writer| body(writer))));
         let error = push.wait().unwrap_err();
         assert!(error.to_string().contains(expected), "{error}, not {expected}");
         assert!(matches!(prefill.push(6, &[0], soon()), Err(KvError::LinkEnded { .. })));
@@ -57,7 +57,7 @@ fn more_than_was_offered_cannot_have_been_read() {
     let release = Release { lease: 1, done: true, reads: 1, parts: 5, corrupt: 0 };
     let shared = decode.shared();
     assert!(
-        shared.engine.lock_with(|core| shared.lock().link.tell(core, RELEASE, |body| release.write(body)))
+        shared.engine.lock_with(|core| shared.lock().link.send(core, RELEASE, |body| release.write(body)))
     );
     let error = offer.wait().unwrap_err();
     assert!(error.to_string().contains("more than was offered"), "{error}");

@@ -1,4 +1,4 @@
-//! A peer that has the token and does not keep to the protocol: every message that cannot be ends the link, and no more.
+//! A peer that has the token and breaks the protocol: every message that cannot be ends the link, and nothing else.
 
 mod late;
 mod leases;
@@ -126,7 +126,7 @@ fn what_a_decode_cannot_be_told_ends_its_link_and_frees_its_blocks() {
         let told = prefill
             .shared()
             .engine
-            .lock_with(|core| prefill.shared().lock().link.tell(core, kind, |writer| body(writer)));
+            .lock_with(|core| prefill.shared().lock().link.send(core, kind, |writer| body(writer)));
         assert!(told);
         let error = grant.wait().unwrap_err();
         let KvError::PeerFailed { cause: LaneFailure::Violation(what), .. } = &*error.cause else {
@@ -173,7 +173,7 @@ fn writes_of_another_length_than_was_planned_end_their_link() {
     let begin = Begin { grant: 1, lease: 1, writes: 2, write_bytes_max: 1 << 20, by_layer: false };
     prefill.shared().engine.lock_with(|core| {
         let state = prefill.shared().lock();
-        assert!(state.link.tell(core, BEGIN, |body| begin.write(body, &[0, 1], 0, 9)));
+        assert!(state.link.send(core, BEGIN, |body| begin.write(body, &[0, 1], 0, 9)));
         // As many as were announced, with nothing in them.
         let lane = state.link.lane(core).unwrap();
         (0..2).for_each(|index| lane.note(Imm::Block { transfer: 0, index }));
@@ -219,7 +219,7 @@ fn what_a_prefill_cannot_be_told_ends_its_link_and_frees_its_blocks() {
         let told = decode
             .shared()
             .engine
-            .lock_with(|core| decode.shared().lock().link.tell(core, kind, |writer| body(writer)));
+            .lock_with(|core| decode.shared().lock().link.send(core, kind, |writer| body(writer)));
         assert!(told);
         let error = push.wait().unwrap_err();
         let KvError::PeerFailed { cause: LaneFailure::Violation(what), .. } = &error else {
@@ -236,7 +236,7 @@ fn granted_blocks_that_are_not_there_are_refused_before_anything_is_written() {
     let push = prefill.push(5, &[1, 2], soon()).unwrap();
     let grant = message::Grant { ..TOLD };
     decode.shared().engine.lock_with(|core| {
-        assert!(decode.shared().lock().link.tell(core, GRANT, |body| grant.write(body, &[0, 4], 0, 9)));
+        assert!(decode.shared().lock().link.send(core, GRANT, |body| grant.write(body, &[0, 4], 0, 9)));
     });
     let error = push.wait().unwrap_err();
     assert!(matches!(error, KvError::Plan(_)) && error.to_string().contains("block 4"), "{error}");
@@ -247,9 +247,9 @@ fn a_grant_that_has_expired_is_not_begun() {
     let (prefill, decode) = pair();
     let grant = message::Grant { time_to_live_ms: 5, ..TOLD };
     decode.shared().engine.lock_with(|core| {
-        assert!(decode.shared().lock().link.tell(core, GRANT, |body| grant.write(body, &[0, 1], 0, 9)));
+        assert!(decode.shared().lock().link.send(core, GRANT, |body| grant.write(body, &[0, 1], 0, 9)));
     });
-    // It arrives, and gets old.
+    // The message arrives, and gets old.
     let deadline = Instant::now() + Duration::from_secs(10);
     while !prefill.shared().lock().has_grant(0) && Instant::now() < deadline {
         prefill.shared().engine.drive(Instant::now(), 16).unwrap();
@@ -306,7 +306,7 @@ fn the_length_of_a_list_that_is_only_announced_takes_no_memory() {
     let (prefill, decode) = pair();
     prefill.shared().lock().link.theirs = Layout::new(Shape { blocks: 1 << 30, ..SHAPE }).unwrap();
     decode.shared().engine.lock_with(|core| {
-        assert!(decode.shared().lock().link.tell(core, GRANT, |body| {
+        assert!(decode.shared().lock().link.send(core, GRANT, |body| {
             body.u64(1)?;
             body.u64(5)?;
             body.u32(9000)?;

@@ -1,4 +1,4 @@
-//! What verdicts say of blocks that were used again is looked at when nobody can use them any more.
+//! Verdicts on blocks that were used again: they are compared only once no other thread can use the blocks.
 
 use std::sync::mpsc::channel;
 

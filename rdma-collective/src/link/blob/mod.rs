@@ -1,7 +1,8 @@
-//! What one end of a link tells the other before they are connected: versioned, checksummed, self-delimiting bytes.
+//! The blob: the description of one end of a link, as versioned, checksummed, self-delimiting bytes.
 //!
-//! It is opaque to whoever carries it (a store, a socket, an orchestrator's message) and is checked in full before
-//! anything of it is used. How blobs travel is the handshake's; what `payload` holds is the user's of the link.
+//! Each end needs the other's blob before it can connect. The carrier (a store, a socket, an orchestrator's message)
+//! need not understand it. A blob is checked in full before any of it is used, because it may come from another
+//! release, or altered. The handshake is one carrier; the contents of `payload` belong to the users of the link.
 
 use rdma_core::{Endpoint, Gid, Lid, Mtu, Psn, QpNum, RemoteKey, RemoteMemory};
 
@@ -9,75 +10,75 @@ use super::codec::{Ended, NoRoom, Reader, Writer};
 use crate::link::BlobError;
 use crate::liveness::Process;
 
-/// What every blob begins with.
+/// The first bytes of every blob.
 const MAGIC: [u8; 4] = *b"RDML";
 /// The version of the format.
 pub(crate) const VERSION: u16 = 2;
-/// Bytes in front of the body: magic, version, kind, length.
+/// Bytes in front of the body: magic (4), version (2), kind (2), length (4).
 pub(crate) const HEADER_BYTES: usize = 12;
 /// Bytes of the checksum at the end.
 const CHECKSUM_BYTES: usize = 4;
 /// A flag: the device is the software device.
 const SOFT: u8 = 1;
-/// A flag: the end says that it lives.
+/// A flag: the end sends heartbeats.
 const BEATS: u8 = 2;
-/// Regions that one blob can export.
+/// Regions that one blob can export, at most.
 pub(crate) const REGIONS_MAX: usize = 16;
-/// Bytes of the payload.
+/// The longest payload, in bytes.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 1024;
-/// The longest blob.
+/// The longest blob, in bytes.
 pub(crate) const BLOB_BYTES_MAX: usize = 2048;
 
-/// What a link is used for; both ends must mean the same.
+/// The use of a link. Both ends must state the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LinkKind(pub(crate) u16);
 
 impl LinkKind {
-    /// From one rank to the next in a communicator.
+    /// A link from one rank of a communicator to the next one in the ring.
     pub(crate) const COLLECTIVE: Self = Self(1);
-    /// Between a pool of source blocks and a pool of destination blocks.
+    /// A link between a pool of source blocks and a pool of destination blocks.
     pub(crate) const KV: Self = Self(2);
-    /// From any rank to any other one in a communicator.
+    /// A link between any two ranks of a communicator.
     pub(crate) const MESH: Self = Self(3);
 }
 
-/// How long the blob is that begins with `header`; what is not a blob has no length.
+/// The length of the blob that begins with `header`, in bytes; `None` if the bytes are no blob.
 pub(crate) fn total_bytes(header: &[u8]) -> Option<usize> {
     let len = header.get(8..HEADER_BYTES)?.try_into().ok().map(u32::from_le_bytes)?;
     header.starts_with(&MAGIC).then_some(len as usize)
 }
 
-/// One end of a link.
+/// The description of one end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blob {
     pub(crate) kind: LinkKind,
-    /// The fingerprint of the job's token, which tells mistakes apart: the token itself is the carrier's to check.
+    /// The fingerprint of the job's token. It finds mistakes only: checking the token itself is the carrier's task.
     pub(crate) job: u32,
-    /// Of the lane; a new lane to the same peer has the next one.
+    /// The epoch of the lane; each new lane to the same peer has the next one.
     pub(crate) epoch: u32,
-    /// Whether the device is the software device: it reaches no NIC, and no NIC reaches it.
+    /// Whether the device is the software device, which cannot talk to a NIC.
     pub(crate) soft: bool,
-    /// Whether a thread says that this end lives, whatever its callers do; otherwise its silence means nothing.
+    /// Whether this end has a thread that sends heartbeats. Without one, this end's silence means nothing.
     pub(crate) beats: bool,
     pub(crate) endpoint: Endpoint,
-    /// Messages that the peer may have sent and not seen returned.
+    /// Credits that this end grants: messages that the peer may send before it must wait for a return.
     pub(crate) credits: u32,
-    /// The longest control message that this end receives.
+    /// The longest control message that this end receives, in bytes.
     pub(crate) control_bytes_max: u32,
-    /// Whose end it is.
+    /// The process that owns this end.
     pub(crate) process: Process,
-    /// Memory that the peer may write.
+    /// Memory of this end that the peer may write.
     pub(crate) regions: Vec<RemoteMemory>,
-    /// What the users of this kind of link tell each other.
+    /// Bytes of the users of this kind of link.
     pub(crate) payload: Vec<u8>,
 }
 
 impl Blob {
-    /// The bytes for the other end.
+    /// Encodes the blob.
     ///
     /// # Errors
     ///
-    /// [`BlobError::TooLong`] with more than [`REGIONS_MAX`] regions or [`PAYLOAD_BYTES_MAX`] bytes of payload.
+    /// [`BlobError::TooLong`] for more than [`REGIONS_MAX`] regions or [`PAYLOAD_BYTES_MAX`] bytes of payload.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, BlobError> {
         let too_long = |NoRoom| BlobError::TooLong { limit: BLOB_BYTES_MAX };
         if self.regions.len() > REGIONS_MAX || self.payload.len() > PAYLOAD_BYTES_MAX {
@@ -127,7 +128,8 @@ impl Blob {
     ///
     /// # Errors
     ///
-    /// [`BlobError`] when it is no blob, of another version, kind or job, cut off or altered.
+    /// [`BlobError`] for bytes that are no blob, that are cut off or altered, or that are of another version, kind or
+    /// job.
     pub(crate) fn decode(bytes: &[u8], kind: LinkKind, job: u32) -> Result<(Self, &[u8]), BlobError> {
         let truncated = |Ended| BlobError::Truncated { len: bytes.len() };
         let mut header = Reader::new(bytes);
@@ -159,7 +161,7 @@ impl Blob {
         Ok((blob, rest))
     }
 
-    /// The checksum holds, so that anything odd from here on was written by a peer that is odd.
+    /// Reads the body. The checksum was right, so a field with an impossible value was written so by the peer.
     fn read_body(kind: LinkKind, mut body: Reader<'_>) -> Result<Self, BlobError> {
         let malformed = |field| move |Ended| BlobError::Malformed { field };
         let job = body.u32().map_err(malformed("job"))?;

@@ -1,4 +1,4 @@
-//! Every way in which bytes can fail to be a blob, and that blobs come back whole.
+//! Tests that blobs come back whole, and that bytes are refused for every reason for which they can be no blob.
 
 use super::*;
 use proptest::prelude::*;
@@ -34,7 +34,7 @@ fn decode(bytes: &[u8]) -> Result<Blob, BlobError> {
     })
 }
 
-/// The same blob with its checksum made right again.
+/// Corrects the checksum of an altered blob.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let end = bytes.len() - CHECKSUM_BYTES;
     let checksum = crc32c::crc32c(&bytes[..end]).to_le_bytes();

@@ -1,7 +1,16 @@
-//! Two processes that meet over one TCP connection: the job's token first, then blobs, then a word that both can receive.
+//! The handshake of two processes over one TCP connection: greetings with the job's token, then blobs, then READY.
 //!
-//! Whoever has no token is answered in 24 bytes and costs one connection; nothing of it is used. What the blobs hold is
-//! the users' of the link, and so is the connection afterwards: it ends when its process does.
+//! The order matters:
+//!
+//! 1. **Token before trust.** The side that connects sends its token. The listener checks it before it reads anything
+//!    else or shows its own: a stranger costs one connection and 24 bytes, and can neither block the listener nor learn
+//!    the token. The side that connects checks the answer likewise, because another job may listen there.
+//! 2. **Blobs.** Each side has posted its receives before it sends its blob, so the peer may use the blob at once.
+//! 3. **READY.** Each side has connected its queue pair before it sends READY, so nothing that is sent afterwards is
+//!    lost.
+//!
+//! The contents of the blobs belong to the users of the link. So does the connection afterwards, which the kernel
+//! closes when its process ends: that is how the death of a process on another host is noticed.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,37 +25,37 @@ use super::blob::{BLOB_BYTES_MAX, HEADER_BYTES, total_bytes};
 use crate::bootstrap::JobToken;
 use crate::link::HandshakeError;
 
-/// What every greeting begins with.
+/// The first bytes of every greeting.
 const MAGIC: [u8; 4] = *b"RDMH";
 /// The version of the greeting and of what follows it.
 const VERSION: u16 = 1;
-/// Magic, version, verdict, token.
+/// Bytes of a greeting: magic (4), version (2), verdict (2), token (16).
 const GREETING_BYTES: usize = 24;
-/// How long one that has connected may take to say who it is.
+/// The time that a stranger has for its greeting, so that a silent one does not hold a place.
 const GREETING_WITHIN: Duration = Duration::from_secs(2);
-/// Those that may be about to say it; one more takes the place of the oldest.
+/// Strangers that are listened to at once; a further one takes the place of the oldest.
 const STRANGERS_MAX: usize = 16;
-/// Those that are accepted before the others are looked at again.
+/// Connections accepted in a row, before the strangers that are there are listened to again.
 const ACCEPTED_MAX: usize = 256;
-/// What each side says when it can receive.
+/// The word that each side sends when it can receive.
 const READY: [u8; 4] = *b"REDY";
-/// The longest that one attempt to connect takes.
+/// The longest single attempt to connect, so that one lost packet does not cost a minute.
 const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
-/// The pause between two attempts.
+/// The pause between two attempts to connect.
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Where the other end of a link is found.
+/// The place where the two ends of a link meet: one end accepts, the other connects.
 #[derive(Debug)]
 pub enum Meet<'a> {
-    /// It connects to this listener. The first that has the job's token is taken; others are sent away.
+    /// The peer connects to this listener. The first process with the job's token is taken, others are sent away.
     ///
-    /// The listener is made non-blocking and stays so: several threads may share it, each with its deadline.
+    /// The listener is made non-blocking and stays so. Several threads may share it, each with its own deadline.
     Accept(&'a TcpListener),
-    /// It listens there, or will before the deadline.
+    /// The peer listens at this address, or will before the deadline.
     Connect(SocketAddr),
 }
 
-/// A connection to a process of the same job.
+/// A connection to a process that has shown the job's token.
 #[derive(Debug)]
 pub(crate) struct Met {
     stream: TcpStream,
@@ -54,28 +63,28 @@ pub(crate) struct Met {
     deadline: Deadline,
 }
 
-/// One that has connected and has not said who it is.
+/// A process that has connected and has not shown a token yet.
 #[derive(Debug)]
 struct Stranger {
     stream: TcpStream,
     peer: SocketAddr,
     until: Deadline,
     greeting: [u8; GREETING_BYTES],
-    /// Bytes of it that have come.
+    /// Bytes of the greeting that have arrived.
     len: usize,
 }
 
-/// What became of a stranger that was listened to.
+/// The outcome of listening to a stranger.
 enum Heard {
-    /// It is a process of the job.
+    /// The stranger is a process of the job.
     Met(Met),
-    /// It has not said all.
+    /// The greeting is not complete yet.
     Waits(Stranger),
-    /// It went away, or was sent away.
+    /// The stranger went away, or was sent away.
     Gone,
 }
 
-/// What a side thinks of the other's greeting.
+/// The answer of the listener to a greeting.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Verdict(u16);
 
@@ -84,7 +93,7 @@ impl Verdict {
     const OTHER_TOKEN: Self = Self(1);
 }
 
-/// Meets a process of the job that has `token`.
+/// Meets a process of the job with `token`, as `how` says.
 pub(crate) fn meet(how: &Meet<'_>, token: &JobToken, deadline: Deadline) -> Result<Met, HandshakeError> {
     match how {
         Meet::Accept(listener) => accept(listener, token, deadline),
@@ -92,10 +101,12 @@ pub(crate) fn meet(how: &Meet<'_>, token: &JobToken, deadline: Deadline) -> Resu
     }
 }
 
+/// Accepts connections until one shows the job's token.
 fn accept(listener: &TcpListener, token: &JobToken, deadline: Deadline) -> Result<Met, HandshakeError> {
     let failed = |source| HandshakeError::Listen { source };
     let started = Instant::now();
-    // Whom one thread sees come another may have taken, and then there is nobody to wait for.
+    // Non-blocking, because another thread may accept the connection that this one was woken for: a blocking accept
+    // would then wait beyond the deadline.
     listener.set_nonblocking(true).map_err(failed)?;
     let mut strangers = VecDeque::new();
     loop {
@@ -104,17 +115,18 @@ fn accept(listener: &TcpListener, token: &JobToken, deadline: Deadline) -> Resul
             return Err(HandshakeError::NobodyCame { waited: started.elapsed() });
         }
         wait(listener, &strangers, deadline).map_err(failed)?;
-        // All that are there, so that a crowd costs each of them a look and not the peer its place.
+        // All waiting connections are accepted before any is listened to: with one at a time, a crowd of strangers
+        // would keep the peer in the listener's queue.
         for _ in 0..ACCEPTED_MAX {
             let (stream, peer) = match listener.accept() {
                 Ok(accepted) => accepted,
-                // It went away again, another thread was faster, or one that is here has something to say.
+                // The connection went away again, another thread was faster, or the wake-up was for a stranger.
                 Err(error) if is_passing(&error) => break,
                 Err(source) => return Err(failed(source)),
             };
             let Some(stranger) = Stranger::new(stream, peer) else { continue };
             strangers.push_back(stranger);
-            // The oldest makes room, unless it has just said who it is.
+            // The oldest makes room, after one last look: its token may just have arrived.
             let oldest = if strangers.len() > STRANGERS_MAX { strangers.pop_front() } else { None };
             if let Some(Heard::Met(met)) = oldest.map(|oldest| oldest.hear(token, deadline)) {
                 return Ok(met);
@@ -135,7 +147,7 @@ fn connect(address: SocketAddr, token: &JobToken, deadline: Deadline) -> Result<
     loop {
         let wait = deadline.remaining().clamp(Duration::from_millis(1), CONNECT_ATTEMPT);
         let source = match TcpStream::connect_timeout(&address, wait) {
-            // A port of the range that clients are given may by chance be connected to itself.
+            // Without a listener, a connection to an ephemeral port of this host may by chance be connected to itself.
             Ok(stream) if stream.local_addr().is_ok_and(|own| own == address) => {
                 ErrorKind::ConnectionRefused.into()
             }
@@ -143,7 +155,7 @@ fn connect(address: SocketAddr, token: &JobToken, deadline: Deadline) -> Result<
                 let mut met = Met { stream, peer: address, deadline };
                 let greeted = met.greet(Verdict::WELCOME, token.as_bytes());
                 match greeted.and_then(|()| met.be_welcomed(token)) {
-                    // Strangers may have taken its place before it was heard.
+                    // Try again: a crowd of strangers may have pushed this connection out before it was heard.
                     Err(HandshakeError::Lost { source, .. }) => source,
                     outcome => return outcome.map(|()| met),
                 }
@@ -162,31 +174,32 @@ impl Met {
         self.peer
     }
 
-    /// Gives this side's blob, and takes the other's.
+    /// Sends this side's blob, and receives the peer's.
     pub(crate) fn exchange(&mut self, blob: &[u8]) -> Result<Vec<u8>, HandshakeError> {
         self.write(blob)?;
         let mut bytes = vec![0; HEADER_BYTES];
         self.read(&mut bytes)?;
-        // Only as many bytes as a blob can have are waited for, whatever its header says; its check finds the rest.
+        // The length in the header is not trusted: at most the longest blob is waited for. Decoding finds a wrong one.
         let total = total_bytes(&bytes).unwrap_or(HEADER_BYTES).clamp(HEADER_BYTES, BLOB_BYTES_MAX);
         bytes.resize(total, 0);
         self.read(&mut bytes[HEADER_BYTES..])?;
         Ok(bytes)
     }
 
-    /// Says that this side can receive, waits until the other can, and gives the connection.
+    /// Sends READY, waits for the peer's READY, and returns the connection.
     pub(crate) fn ready(mut self) -> Result<TcpStream, HandshakeError> {
         self.say_ready()?;
         self.hear_ready()?;
         Ok(self.stream)
     }
 
-    /// Says that this side can receive. From then on the other may take the end of the connection for this side's.
+    /// Sends READY: this side can receive. From now on the peer may take the end of the connection for this side's
+    /// death.
     pub(crate) fn say_ready(&mut self) -> Result<(), HandshakeError> {
         self.write(&READY)
     }
 
-    /// Waits until the other side can receive.
+    /// Waits for the peer's READY.
     pub(crate) fn hear_ready(&mut self) -> Result<(), HandshakeError> {
         let mut word = [0; READY.len()];
         self.read(&mut word)?;
@@ -200,6 +213,7 @@ impl Met {
         self.stream
     }
 
+    /// Sends a greeting.
     fn greet(&mut self, verdict: Verdict, token: &[u8; 16]) -> Result<(), HandshakeError> {
         let mut bytes = [0; GREETING_BYTES];
         bytes[..4].copy_from_slice(&MAGIC);
@@ -209,7 +223,7 @@ impl Met {
         self.write(&bytes)
     }
 
-    /// Takes the answer of the one that listens, which has the token too.
+    /// Receives the listener's answer, which must show the token too: another job may listen there.
     fn be_welcomed(&mut self, token: &JobToken) -> Result<(), HandshakeError> {
         let mut bytes = [0; GREETING_BYTES];
         self.read(&mut bytes)?;
@@ -250,7 +264,7 @@ impl Met {
         Ok(())
     }
 
-    /// What is left, for a socket: not 0, which would be for ever.
+    /// The remaining time as a socket timeout: at least 1 ms, because 0 would mean no timeout at all.
     fn remaining(&self) -> Result<Duration, HandshakeError> {
         let remaining = self.deadline.remaining();
         if remaining.is_zero() {
@@ -267,25 +281,25 @@ impl Stranger {
         Some(Self { stream, peer, until, greeting: [0; GREETING_BYTES], len: 0 })
     }
 
-    /// Takes what it has said, and answers it once that is all.
+    /// Reads what has arrived, and answers once the greeting is complete.
     fn hear(mut self, token: &JobToken, deadline: Deadline) -> Heard {
         match self.listen() {
             Ok(false) => Heard::Waits(self),
             Ok(true) => match self.answer(token, deadline) {
                 Ok(met) => Heard::Met(met),
                 Err(error) => {
-                    tracing::debug!(%error, "a stranger was sent away");
+                    tracing::debug!(%error, "a connection was sent away in the handshake");
                     Heard::Gone
                 }
             },
             Err(error) => {
-                tracing::debug!(peer = %self.peer, %error, "a stranger went away");
+                tracing::debug!(peer = %self.peer, %error, "a connection ended before its greeting was complete");
                 Heard::Gone
             }
         }
     }
 
-    /// Takes what it has said; whether that is all of it.
+    /// Reads what has arrived, and returns whether the greeting is complete. Never waits.
     fn listen(&mut self) -> io::Result<bool> {
         loop {
             let missing = self.greeting.get_mut(self.len..).unwrap_or_default();
@@ -302,7 +316,7 @@ impl Stranger {
         }
     }
 
-    /// Answers it, once it has said all.
+    /// Checks the token and answers. Only a stranger that has shown the token is sent it back.
     fn answer(self, token: &JobToken, deadline: Deadline) -> Result<Met, HandshakeError> {
         let Self { stream, peer, until, greeting, .. } = self;
         stream.set_nonblocking(false).map_err(|source| HandshakeError::Lost { peer, source })?;
@@ -318,7 +332,7 @@ impl Stranger {
     }
 }
 
-/// Waits until somebody connects or says something, or a time is over.
+/// Waits until a connection or bytes arrive, or until the deadline or a stranger's time is over.
 fn wait(listener: &TcpListener, strangers: &VecDeque<Stranger>, deadline: Deadline) -> io::Result<()> {
     let mut polled = vec![PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
     polled.extend(strangers.iter().map(|stranger| PollFd::new(&stranger.stream, PollFlags::IN)));
@@ -331,7 +345,7 @@ fn wait(listener: &TcpListener, strangers: &VecDeque<Stranger>, deadline: Deadli
     }
 }
 
-/// What a greeting of 24 bytes says.
+/// Reads a greeting: the verdict, and the token.
 fn read_greeting(
     peer: SocketAddr,
     bytes: [u8; GREETING_BYTES],
@@ -347,6 +361,7 @@ fn read_greeting(
     Ok((Verdict(u16::from_le_bytes([c0, c1])), JobToken::from_bytes(token)))
 }
 
+/// Whether an I/O error is temporary, so that the call is made again.
 fn is_passing(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -14,7 +14,7 @@ fn listener() -> (TcpListener, SocketAddr) {
     (listener, address)
 }
 
-/// One side: meets, exchanges `blob`, says that it is ready, and gives what the other has sent.
+/// Runs one side: meets, exchanges `blob`, sends READY, and returns the blob of the other side.
 fn side(how: &Meet<'_>, token: &JobToken, blob: &[u8]) -> Result<Vec<u8>, HandshakeError> {
     let mut met = meet(how, token, soon())?;
     let theirs = met.exchange(blob)?;
@@ -141,7 +141,7 @@ fn whoever_shares_a_listener_keeps_its_deadline_though_another_takes_the_connect
 fn a_crowd_of_silent_strangers_holds_nobody_up() {
     let (listener, address) = listener();
     let mut crowd: Vec<_> = (0..40).map(|_| TcpStream::connect(address).unwrap()).collect();
-    // One that says the half of it is as silent.
+    // A peer that sends half of it counts as silent, too.
     crowd[39].write_all(b"RDMH\x01\0\0\0abc").unwrap();
     let server = thread::spawn(move || side(&Meet::Accept(&listener), &TOKEN, &blob(20)));
     let other = JobToken::from_bytes([4; 16]);

@@ -1,8 +1,11 @@
-//! A lane: one queue pair to one peer, with an epoch, credits, and everything that is under way on it.
+//! The lane: one queue pair to one peer, with its epoch, its credits, and the requests that are under way on it.
 //!
-//! It queues requests, which [`flush`](Lane::flush) posts with one doorbell, and sorts completions: buffers go back to
-//! where they came from, arrivals wait in order until [`take`](Lane::take). It keeps no time and does not poll: the
-//! engine does.
+//! A lane queues requests, which [`flush`](Lane::flush) posts with one doorbell. It sorts completions: buffers return
+//! to their owners, and arrivals wait in order until [`take`](Lane::take). Polling and timekeeping are the engine's
+//! tasks.
+//!
+//! A lane ends once, with a [`LaneFailure`]. Requests that are under way stay so after that, and their memory must not
+//! be used again, until the engine has fenced the queue pair.
 
 mod open;
 mod post;
@@ -22,41 +25,41 @@ use crate::link::{LaneFailure, LaneName};
 
 pub(crate) use open::{LaneMemory, OpeningLane};
 
-/// How a lane is made.
+/// Options of a lane.
 #[derive(Debug, Clone)]
 pub(crate) struct LaneOptions {
     pub(crate) epoch: u32,
-    /// Requests outstanding.
+    /// Requests that can be outstanding, at most.
     pub(crate) max_send_wr: u32,
-    /// Messages that the peer may have sent and not seen returned.
+    /// Credits granted to the peer: messages that it may send before it must wait for a return.
     pub(crate) credits: u32,
-    /// The longest control message that the peer may send.
+    /// The longest control message that the peer may send, in bytes.
     pub(crate) control_bytes_max: u32,
 }
 
-/// What a request in the send queue was for.
+/// The purpose of a request in the send queue, which decides what its completion does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sent {
-    /// A control message; its buffer is used again.
+    /// A control message; the completion frees its buffer for the next one.
     Control,
-    /// A write of an owned buffer, which its sender gets back.
+    /// A write of an owned buffer, which the completion hands back to the sender.
     Owned,
-    /// A write of a registered range; they are counted.
+    /// A write of a registered range; completed ones are counted.
     Range,
-    /// A read into a registered range, counted with those; the peer's process does not hear of it.
+    /// A read into a registered range, counted with those. The peer's process does not notice it.
     Read,
-    /// An immediate alone: there is nothing to give back.
+    /// An immediate without data: the completion frees nothing.
     Empty,
-    /// A write of nothing, which the peer's device answers and its process does not hear of.
+    /// A write of no bytes, which the peer's device acknowledges. The peer's process does not notice it.
     Probe,
 }
 
-/// Something that came from the peer.
+/// A message from the peer.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// An immediate, and the bytes of the write that it came with.
+    /// An immediate, and the length of its write in bytes.
     Imm(Imm, u32),
-    /// A control message; give it back with [`Lane::recycle`].
+    /// A control message. Give its buffer back with [`Lane::recycle`], otherwise the peer runs out of credits.
     Control(Received),
 }
 
@@ -67,43 +70,45 @@ pub(crate) struct Received {
     pub(super) len: usize,
 }
 
-/// See the module.
+/// A connected queue pair to one peer.
 #[derive(Debug)]
 pub(crate) struct Lane {
     name: LaneName,
     qp: QueuePair<ReadyToSend>,
     max_send_wr: usize,
-    /// The longest control message that can be sent, envelope included.
+    /// The longest control message that can be sent, in bytes, envelope included.
     control_bytes_max: usize,
     credits: Credits,
-    /// In the send queue, in posting order.
+    /// Requests in the send queue, in posting order.
     posted: VecDeque<(WorkId, Sent)>,
-    /// To be posted by the next flush.
+    /// Requests that the next flush posts.
     queued: Vec<(Work, Sent)>,
-    /// Requests since one that is signalled: nothing will be heard of them alone.
+    /// Requests queued since the last signalled one. They raise no completion of their own.
     unsignalled: usize,
-    /// Receive buffers to be posted by the next flush.
+    /// Receive buffers that the next flush posts.
     idle: Vec<LocalBuf>,
     /// Free buffers for control messages.
     control: Vec<LocalBuf>,
-    /// Buffers of writes that are done.
+    /// Buffers of completed writes, for their sender to take.
     returned: Vec<LocalBuf>,
-    /// Writes of registered ranges that are done.
+    /// Completed writes and reads of registered ranges.
     ranges_done: u64,
+    /// Messages that were not taken yet, in order.
     arrivals: VecDeque<Arrival>,
-    /// Arrivals that can be outstanding by the credits we granted.
+    /// Arrivals that can be outstanding: the credits that this side granted.
     arrivals_max: usize,
+    /// The reason of the lane's end, once it has ended other than by the peer's CLOSE.
     failure: Option<LaneFailure>,
-    /// The peer has said that it sends nothing more.
+    /// The peer has sent CLOSE.
     closed: bool,
-    /// This side has said that it sends nothing more.
+    /// This side has sent CLOSE.
     leaving: bool,
-    /// See [`set_quiet`](Self::set_quiet).
+    /// No heartbeats are sent, see [`set_quiet`](Self::set_quiet).
     quiet: bool,
     pulse: Pulse,
-    /// What tells that the peer's process has ended, once it has.
+    /// The evidence that the peer's process has ended. The lane fails once all that the peer sent was taken.
     gone: Option<LaneFailure>,
-    /// See [`settle`](Self::settle).
+    /// The lane ended before the last drive, see [`settle`](Self::settle).
     settled: bool,
 }
 
@@ -121,16 +126,16 @@ impl Lane {
         self.qp
     }
 
-    /// Why nothing comes over it any more; arrivals that were not taken are still there.
+    /// The reason why the lane has ended, if it has. Arrivals that were not taken are still there.
     pub(crate) fn ended(&self) -> Option<LaneFailure> {
         self.failure.clone().or_else(|| self.closed.then_some(LaneFailure::Closed))
     }
 
-    /// Ends it, unless it ended before. What is under way stays under way until the lane is fenced.
+    /// Ends the lane, unless it has ended before. Requests that are under way stay so until the lane is fenced.
     pub(crate) fn fail(&mut self, failure: LaneFailure) {
         if self.failure.is_none() {
             if matches!(failure, LaneFailure::Closed) {
-                tracing::debug!(lane = %self.name, "a lane was closed");
+                tracing::debug!(lane = %self.name, "the peer closed the lane");
             } else {
                 tracing::warn!("{} has failed: {failure}", self.name);
             }
@@ -139,17 +144,17 @@ impl Lane {
         }
     }
 
-    /// The oldest arrival that was not taken yet.
+    /// Takes the oldest arrival that was not taken yet.
     pub(crate) fn take(&mut self) -> Option<Arrival> {
         let arrival = self.arrivals.pop_front()?;
         if matches!(arrival, Arrival::Imm(..)) {
-            // Its receive is posted again already, or will be before the credit is told.
+            // The receive of the immediate is posted again by the same flush that returns the credit, receives first.
             self.credits.consumed();
         }
         Some(arrival)
     }
 
-    /// Takes all arrivals and looks at none.
+    /// Takes all arrivals and drops them; their receives are posted again.
     pub(crate) fn discard_arrivals(&mut self) {
         while let Some(arrival) = self.take() {
             if let Arrival::Control(received) = arrival {
@@ -158,18 +163,18 @@ impl Lane {
         }
     }
 
-    /// Gives a control message's buffer back.
+    /// Gives the buffer of a control message back, so that it is posted again.
     pub(crate) fn recycle(&mut self, received: Received) {
         self.idle.push(received.buffer);
         self.credits.consumed();
     }
 
-    /// A buffer of a write that is done.
+    /// Takes the buffer of a completed write.
     pub(crate) fn take_returned(&mut self) -> Option<LocalBuf> {
         self.returned.pop()
     }
 
-    /// Writes from registered ranges, and reads into them, that are done since the lane began.
+    /// The number of completed writes from registered ranges and reads into them, since the lane began.
     pub(crate) fn ranges_done(&self) -> u64 {
         self.ranges_done
     }
@@ -179,70 +184,73 @@ impl Lane {
         self.posted.is_empty() && self.queued.is_empty()
     }
 
-    /// An operation waits for the peer: its silence is looked into.
+    /// Notes that an operation waits for the peer; from now on the peer's silence counts.
     pub(crate) fn watch(&mut self, now: Instant) {
         self.pulse.watch(now);
     }
 
-    /// The operation that waits for the peer gives up then.
+    /// Sets the deadline of the operation that waits for the peer.
     pub(crate) fn give_up_at(&mut self, until: Instant) {
         self.pulse.give_up_at(until);
     }
 
-    /// An operation waits no more.
+    /// Notes that an operation has stopped waiting.
     pub(crate) fn unwatch(&mut self) {
         self.pulse.unwatch();
     }
 
-    /// When the peer was heard last.
+    /// The time of the peer's last sign of life.
     pub(crate) fn heard_at(&self) -> Instant {
         self.pulse.heard_at()
     }
 
-    /// Counts as a sign of life of the peer.
+    /// Notes a sign of life of the peer.
     pub(crate) fn heard(&mut self, now: Instant) {
         self.pulse.heard(now);
     }
 
-    /// This side did not listen for as long as `gap`: what it finds ended from now on may have ended because of that.
+    /// Notes that this side did not listen for `gap`. A lane that is found ended after this may have ended because of
+    /// it; one that had ended before (settled) did not.
     pub(crate) fn back(&mut self, now: Instant, gap: Duration) {
         if !self.settled {
             self.pulse.back(now, gap);
         }
     }
 
-    /// Its end, if it has ended, is no matter of times to come.
+    /// Marks a lane that has ended as settled, so that a later gap of this side is not taken for the reason.
     pub(crate) fn settle(&mut self) {
         self.settled = self.ended().is_some();
     }
 
-    /// How long this side did not listen, when the peer was not heard since: why the lane has ended, if it has.
+    /// The length of the last gap in which this side did not listen, if the peer was not heard since. If the lane has
+    /// ended, that gap is the reason.
     pub(crate) fn away(&self, beat: Duration) -> Option<Duration> {
         self.pulse.away(beat)
     }
 
-    /// Whether it says nothing by itself, as long as the peer may not hear yet: what it says then is repeated by the
-    /// device only so often, and the lane lost.
+    /// Stops the heartbeats (`true`), or starts them. A lane must be quiet while the peer's queue pair may not be
+    /// connected yet: the device repeats an unanswered heartbeat only so often, and then the lane would fail.
     pub(crate) fn set_quiet(&mut self, quiet: bool) {
         self.quiet = quiet;
     }
 
-    /// When this side has to say that it lives, with a beat `every` so long.
+    /// The time of the next heartbeat, if one is sent `every` so long after the last message; `None` if none is sent.
     pub(crate) fn beat_at(&self, every: Duration) -> Option<Instant> {
         (self.is_open() && !self.quiet).then(|| self.pulse.beat_at(every)).flatten()
     }
 
-    /// When the peer counts as lost if it goes on saying nothing.
+    /// The time at which a peer that stays silent counts as lost.
     pub(crate) fn lost_at(&self, patience: Patience) -> Option<Instant> {
         (self.failure.is_none() && !self.closed).then(|| self.pulse.lost_at(patience)).flatten()
     }
 
-    /// The peer's process has ended; what it had sent is still to be taken.
+    /// Notes that the peer's process has ended. The lane goes on until all that the peer had sent was taken.
     pub(crate) fn process_ended(&mut self, how: LaneFailure) {
         self.gone.get_or_insert(how);
     }
 
-    /// Ends the lane of a peer that has died, or is silent too long; nothing that it sent is left to be taken.
+    /// Ends the lane if the peer has died or is silent for too long. Must be called only when no completion is left in
+    /// the queue: otherwise the last messages of the peer would be lost.
     pub(crate) fn listen(&mut self, now: Instant, patience: Patience) {
         if !self.closed
             && let Some(failure) = self.gone.take()
@@ -251,7 +259,8 @@ impl Lane {
         }
         if self.lost_at(patience).is_some_and(|lost| now >= lost) {
             let since = self.pulse.silence(now);
-            // The peer may have heard this side's last word and gone, and the acknowledgement be lost.
+            // After this side's CLOSE silence is no failure: the peer may have heard the CLOSE and gone, and its
+            // acknowledgement may be lost.
             let failure = if self.leaving { LaneFailure::Closed } else { LaneFailure::Silent { since } };
             self.fail(failure);
         }
@@ -270,27 +279,28 @@ impl Received {
     }
 }
 
-/// How every queue pair of an engine is connected.
+/// Path and retries of every queue pair of an engine.
 #[derive(Debug, Clone)]
 pub(crate) struct Connection {
     pub(crate) path: PathOptions,
     pub(crate) retry: RetryOptions,
 }
 
-/// What is special of the connection of one queue pair.
+/// Changes to path and retries for the connection of one queue pair.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Manner {
-    /// The peer may not hear for so long: the device repeats what is said for at least that.
+pub(crate) struct ConnectOverrides {
+    /// The time for which the peer may not be connected yet: the device must repeat requests for at least that long.
     pub(crate) patience: Duration,
-    /// The peer counts as one of another host.
+    /// Whether the peer counts as one of another host, so that no memory is shared with it.
     pub(crate) apart: bool,
 }
 
 impl Connection {
-    pub(crate) fn with(self, manner: Manner, device: &DeviceAttributes) -> Self {
+    /// Applies the changes for one queue pair.
+    pub(crate) fn with(self, overrides: ConnectOverrides, device: &DeviceAttributes) -> Self {
         let Self { path, retry } = self;
-        let path = PathOptions { other_host: path.other_host || manner.apart, ..path };
-        Self { path, retry: retry.lasting(manner.patience, device) }
+        let path = PathOptions { other_host: path.other_host || overrides.apart, ..path };
+        Self { path, retry: retry.lasting(overrides.patience, device) }
     }
 }
 

@@ -1,4 +1,7 @@
-//! From nothing to a connected lane: receives are posted before the peer can send.
+//! Opening a lane: from its memory to a connected queue pair.
+//!
+//! All receives are posted before the lane's endpoint is handed to the peer. Otherwise a peer that connects first could
+//! send into an empty receive queue.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -16,9 +19,9 @@ use crate::link::blob::Blob;
 use crate::link::credit::{Credits, RESERVED};
 use crate::link::pulse::Pulse;
 
-/// Control messages under way from this side.
+/// Buffers for control messages of this side: so many can be under way at once.
 const CONTROL_SENDS: usize = 8;
-/// How long a queue pair that did not connect may take to end.
+/// The time that a queue pair which did not connect may take to end.
 const END_WITHIN: Duration = Duration::from_secs(1);
 
 /// A lane whose queue pair waits for its peer's address.
@@ -30,7 +33,7 @@ pub(crate) struct OpeningLane {
     control: Vec<LocalBuf>,
 }
 
-/// The buffers of a lane. To register them takes long, and is done before the engine is locked.
+/// The buffers of a lane. Registering them takes long, so it is done before the engine is locked.
 #[derive(Debug)]
 pub(crate) struct LaneMemory {
     buffers: LocalBuf,
@@ -39,9 +42,9 @@ pub(crate) struct LaneMemory {
 }
 
 impl LaneMemory {
-    /// For a lane that is made so.
+    /// Allocates and registers the buffers of a lane with `options`.
     pub(crate) fn alloc(pd: &ProtectionDomain, options: LaneOptions) -> Result<Self, SetupError> {
-        // Saturated, it is more than any device has, which says so.
+        // A saturated number is more than any device offers, and the device refuses it with an error.
         let receives = options.credits.saturating_add(RESERVED);
         let count = (receives as usize).saturating_add(CONTROL_SENDS);
         let buffers = pd.alloc_local(count.saturating_mul(options.control_bytes_max as usize))?;
@@ -76,7 +79,7 @@ impl OpeningLane {
         }
     }
 
-    /// What the peer connects to.
+    /// The endpoint that the peer connects to.
     pub(crate) fn endpoint(&self) -> Endpoint {
         self.endpoint
     }
@@ -90,7 +93,7 @@ impl OpeningLane {
         self.qp
     }
 
-    /// Connects it to the end that `peer` describes; a queue pair that cannot be is ended.
+    /// Connects the lane to the end that `peer` describes. A queue pair that cannot be connected is ended.
     pub(crate) fn connect(
         self,
         worker: &mut Worker,
@@ -133,7 +136,7 @@ impl OpeningLane {
     }
 }
 
-/// Posts `receives` buffers of `bytes`, and gives those for control messages that are sent.
+/// Posts `receives` buffers of `bytes` each, and returns the remaining ones, for control messages to send.
 fn post_receives(
     worker: &mut Worker,
     qp: &QueuePair<Init>,
@@ -156,6 +159,7 @@ fn post_receives(
     Ok(control)
 }
 
+/// Ends a queue pair whose transition was refused, and returns the reason.
 fn end<S: State>(worker: &mut Worker, refused: Refused<QueuePair<S>, ConnectError>) -> SetupError {
     fence(worker, refused.object);
     refused.error.into()
@@ -163,7 +167,7 @@ fn end<S: State>(worker: &mut Worker, refused: Refused<QueuePair<S>, ConnectErro
 
 fn fence<S: State>(worker: &mut Worker, qp: QueuePair<S>) {
     if let Err(Refused { error, .. }) = worker.fence(qp, Deadline::after(END_WITHIN)) {
-        tracing::warn!(%error, "a queue pair that did not connect stays until the engine goes");
+        tracing::warn!(%error, "cannot end a queue pair that did not connect: it stays until the engine is dropped");
     }
 }
 
@@ -182,7 +186,7 @@ mod tests {
         let registered = memory.buffers.as_ptr_range();
         let gid = context.gids(init.port).unwrap()[0].index;
         let lane = OpeningLane::new(&mut worker, &pd, &init, gid, memory).unwrap();
-        // Those for receives come first.
+        // The receive buffers come first in the allocation.
         let start = registered.start.wrapping_add((6 + RESERVED as usize) * 64);
         assert_eq!(lane.control.len(), CONTROL_SENDS);
         for (number, buffer) in lane.control.iter().enumerate() {

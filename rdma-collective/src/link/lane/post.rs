@@ -1,4 +1,7 @@
-//! What goes out on a lane: queued one by one, posted together.
+//! The sending side of a lane: requests are queued one by one, and posted together with one doorbell.
+//!
+//! Room in the send queue is reserved in layers, so that no traffic can block the messages that let it go on: one entry
+//! for returned credits always, two more for control messages and heartbeats in the face of reads.
 
 use std::time::{Duration, Instant};
 
@@ -11,18 +14,19 @@ use crate::link::codec::{NoRoom, Writer};
 use crate::link::control::{self, Kind};
 use crate::link::imm::Imm;
 
-/// A write of no bytes names no memory.
+/// The target of a write of no bytes, which names no memory.
 const NOWHERE: RemoteMemory = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
 
 impl Lane {
-    /// Messages that can be queued now: the send queue has room and the peer has receives.
+    /// The number of messages that can be queued now: the send queue has room, and the peer has granted credits.
     ///
-    /// One place is kept for the message that returns credits.
+    /// One entry of the queue is reserved for the message that returns credits. Without it, two sides with full queues
+    /// could each wait for credits that the other cannot return.
     pub(crate) fn room(&self) -> usize {
         if self.failure.is_some() { 0 } else { self.places() }
     }
 
-    /// The same, whether the peer still counts as there or not.
+    /// The number of messages that can be queued now, even to a peer that counts as lost by its silence.
     fn places(&self) -> usize {
         if !self.can_hear() {
             return 0;
@@ -31,7 +35,7 @@ impl Lane {
         queue.min(self.credits.available() as usize)
     }
 
-    /// Queues a write of an owned buffer, whose immediate announces it. Check [`room`](Self::room) first.
+    /// Queues a write of an owned buffer, announced by its immediate. Check [`room`](Self::room) first.
     pub(crate) fn write_owned(&mut self, buffer: LocalBuf, to: RemoteMemory, imm: Imm, signalled: bool) {
         let work = Work::write(buffer, to).with_imm(imm.encode());
         self.queue_counted(work, Sent::Owned, signalled);
@@ -50,13 +54,13 @@ impl Lane {
         self.queue_counted(work, Sent::Range, signalled);
     }
 
-    /// Reads that can be queued now: they take no receive of the peer.
+    /// The number of reads that can be queued now. Reads take no receive of the peer, so they cost no credits.
     pub(crate) fn room_for_reads(&self) -> usize {
         if self.failure.is_some() || self.closed {
             return 0;
         }
-        // Places are kept for the message that returns credits, for what is to be said, and for a sign of life: the peer
-        // hears nothing of reads.
+        // Three entries are reserved: for returned credits, a control message, and a heartbeat. Reads may fill the
+        // queue for long, and the peer's process notices none of them: without a heartbeat it would give this side up.
         self.max_send_wr.saturating_sub(3 + self.posted.len() + self.queued.len())
     }
 
@@ -71,16 +75,16 @@ impl Lane {
         self.queue(Work::read(range, from).with_cache_hint(expect), Sent::Read, signalled);
     }
 
-    /// Queues an immediate alone. Check [`room`](Self::room) first.
+    /// Queues an immediate without data. Check [`room`](Self::room) first.
     pub(crate) fn note(&mut self, imm: Imm) {
         self.queue_counted(Work::write(Segment::Empty, NOWHERE).with_imm(imm.encode()), Sent::Empty, false);
     }
 
-    /// Queues a control message; `false` when there is no room for it now.
+    /// Queues a control message; `false` if there is no room for it now.
     ///
     /// # Errors
     ///
-    /// [`NoRoom`] when it is longer than the peer receives.
+    /// [`NoRoom`] if the message is longer than the peer receives.
     pub(crate) fn control(
         &mut self,
         kind: Kind,
@@ -89,17 +93,18 @@ impl Lane {
         if self.room() == 0 { Ok(false) } else { self.last_word(kind, body) }
     }
 
-    /// Whether the peer's process may still hear what is sent: one that counts as lost for its silence alone may, once it
-    /// goes on.
+    /// Whether the peer's process may still receive messages. A peer that counts as lost by its silence alone may: it
+    /// receives them if it goes on.
     pub(crate) fn can_hear(&self) -> bool {
         matches!(self.failure, None | Some(LaneFailure::Silent { .. })) && !self.closed
     }
 
-    /// [`control`](Self::control), to a peer that [can hear](Self::can_hear) it though the lane may have ended.
+    /// Queues a control message like [`control`](Self::control), but also on a lane that has ended by the silence of
+    /// its peer, which [can still hear](Self::can_hear) it: the peer then learns why this side went on without it.
     ///
     /// # Errors
     ///
-    /// As for that.
+    /// [`NoRoom`] if the message is longer than the peer receives.
     pub(crate) fn last_word(
         &mut self,
         kind: Kind,
@@ -122,33 +127,34 @@ impl Lane {
         Ok(true)
     }
 
-    /// The longest control message that can be sent, envelope included.
+    /// The longest control message that can be sent, in bytes, envelope included.
     pub(crate) fn control_bytes_max(&self) -> usize {
         self.control_bytes_max
     }
 
-    /// Says that this side lives, unless it has said something within the beat.
+    /// Queues a heartbeat, unless something was sent within the last `every`.
     ///
-    /// The answer of the peer's device tells whether that lives, too. Where there is no room to say anything it is
-    /// asked with a write of nothing; what is under way with a signal asks it already.
+    /// The acknowledgement also shows whether the peer's device is alive. If there is no room for a heartbeat, a write
+    /// of no bytes (which costs no credit) asks the device; a signalled request that is under way asks it already.
     pub(crate) fn beat(&mut self, now: Instant, every: Duration) {
         if self.beat_at(every).is_none_or(|due| now < due) {
             return;
         }
         let empty = Work::write(Segment::Empty, NOWHERE);
-        // The last credit is for those who have more to say.
+        // The last credit is left for a message that carries something.
         if self.room() > 1 {
             self.queue_counted(empty.with_imm(Imm::Alive.encode()), Sent::Empty, true);
         } else {
             if self.posted.len() + self.queued.len() <= self.unsignalled {
                 self.queue(empty, Sent::Probe, true);
             }
-            // Tried again at the next beat.
+            // Counts as sent, so that the next attempt comes one interval later and not at every drive.
             self.pulse.said(now);
         }
     }
 
-    /// Queues a write of nothing, whose completion tells of all that was sent before; `false` when there is no room.
+    /// Queues a signalled write of no bytes. Its completion shows that everything sent before has completed, because a
+    /// queue pair completes in order. `false` if there is no room.
     pub(crate) fn confirm(&mut self) -> bool {
         let fits = self.failure.is_none() && self.posted.len() + self.queued.len() < self.max_send_wr;
         if fits {
@@ -157,14 +163,14 @@ impl Lane {
         fits
     }
 
-    /// Makes sure that everything sent so far is heard of, though nothing more may be sent.
+    /// Makes sure that everything sent so far will be known to have completed, though nothing more may be sent.
     pub(crate) fn signal_rest(&mut self) {
         if self.unsignalled > 0 {
             self.confirm();
         }
     }
 
-    /// Posts what is queued, receives first.
+    /// Posts the queued requests, receives first: a credit that is returned must find its receive posted.
     pub(crate) fn flush(&mut self, worker: &mut Worker, now: Instant) {
         if !matches!(self.failure, None | Some(LaneFailure::Silent { .. })) {
             return;
@@ -203,6 +209,7 @@ impl Lane {
         }
     }
 
+    /// Queues the return of credits, once half of the grant was consumed.
     fn return_credits(&mut self) {
         if self.closed || self.posted.len() + self.queued.len() >= self.max_send_wr {
             return;
@@ -210,19 +217,20 @@ impl Lane {
         if let Some(count) = self.credits.due() {
             self.credits.told();
             let imm = Imm::Credit { count }.encode();
-            // Signalled: it may be the last request of a lane that waits to be drained.
+            // Signalled, because it may be the last request of a lane that waits until everything has completed.
             self.queue(Work::write(Segment::Empty, NOWHERE).with_imm(imm), Sent::Empty, true);
         }
     }
 
-    /// Queues a message that takes a receive of the peer.
+    /// Queues a message that takes a receive of the peer, and so costs a credit.
     fn queue_counted(&mut self, work: Work, sent: Sent, signalled: bool) {
         let credit = self.credits.take();
         debug_assert!(credit, "a message without a credit");
         self.queue(work, sent, signalled);
     }
 
-    /// At least one request in a quarter of the queue is signalled, so that the queue always frees.
+    /// Queues a request. At least one request in a quarter of the queue is signalled: entries of the queue become free
+    /// only when a later signalled request completes.
     pub(super) fn queue(&mut self, work: Work, sent: Sent, signalled: bool) {
         self.unsignalled += 1;
         if signalled || self.unsignalled >= (self.max_send_wr / 4).max(1) {

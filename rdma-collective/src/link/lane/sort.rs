@@ -1,4 +1,7 @@
-//! What comes back on a lane: completions of what was sent, and arrivals.
+//! The receiving side of a lane: completions of its requests, and arrivals from the peer.
+//!
+//! Everything that the peer sends is checked here, before a service sees it. A peer that breaks the protocol ends its
+//! lane, never this process.
 
 use std::time::Instant;
 
@@ -13,7 +16,8 @@ impl Lane {
     /// Takes one completion of this lane's queue pair.
     pub(crate) fn sort(&mut self, completion: Completion, now: Instant) {
         let Completion { id, buffer, result, .. } = completion;
-        // Completions of a queue come in the order of posting, so that a request sent is the oldest or none.
+        // A queue completes in the order of posting. So a completion belongs to the oldest request, or it is an
+        // arrival.
         let sent = match self.posted.front() {
             Some(&(oldest, sent)) if oldest == id => {
                 self.posted.pop_front();
@@ -33,6 +37,7 @@ impl Lane {
         }
     }
 
+    /// Hands the buffer of a completed request back.
     fn done(&mut self, sent: Sent, buffer: Option<LocalBuf>) {
         match (sent, buffer) {
             (Sent::Control, Some(buffer)) => self.control.push(buffer),
@@ -42,18 +47,21 @@ impl Lane {
         }
     }
 
-    /// The first failure has the cause; those after it are told as flushed, and those before the cause may be too.
+    /// Ends the lane by a failed request. The device reports the requests after the cause as flushed, and may report
+    /// flushed ones first: so a flush is replaced by the cause when that comes.
     fn failed(&mut self, failure: Failure) {
         let flushed = |failure: &Failure| failure.status == CompletionStatus::WR_FLUSH_ERR;
         match &mut self.failure {
             Some(LaneFailure::Request(known)) if flushed(known) && !flushed(&failure) => *known = failure,
             Some(_) => {}
-            // One that has left may be gone before this side is, and need not hear this side's last word.
+            // After a CLOSE of either side a failure is no loss: the peer may be gone before it heard this side's
+            // CLOSE.
             None if self.closed || self.leaving => self.fail(LaneFailure::Closed),
             None => self.fail(LaneFailure::Request(failure)),
         }
     }
 
+    /// Sorts an arrival by its opcode and immediate.
     fn arrived(&mut self, buffer: Option<LocalBuf>, success: &Success) {
         let Some(buffer) = buffer else {
             return self.violation("a receive without its buffer");
@@ -67,7 +75,7 @@ impl Lane {
                             self.violation("more credits than messages");
                         }
                     }
-                    // Heard it is; its receive is posted again before the credit is told.
+                    // A heartbeat is consumed by being heard. Its receive is posted before the credit is returned.
                     Ok(Imm::Alive) => self.credits.consumed(),
                     Ok(imm) => self.arrival(Arrival::Imm(imm, success.bytes)),
                     Err(unknown) => self.violation(&unknown.to_string()),
@@ -78,6 +86,7 @@ impl Lane {
         }
     }
 
+    /// Checks a control message, and handles CLOSE.
     fn control_arrived(&mut self, received: Received) {
         let Some(bytes) = received.buffer.get(..received.len) else {
             return self.violation("a control message longer than its receive");
@@ -102,12 +111,12 @@ impl Lane {
         self.arrivals.push_back(arrival);
     }
 
-    /// The peer sent what it may not send.
+    /// Ends the lane because the peer broke the protocol.
     pub(crate) fn violation(&mut self, what: &str) {
         self.fail(LaneFailure::Violation(what.into()));
     }
 
-    /// Whether the peer has said that it sends nothing more.
+    /// Whether the peer has sent CLOSE.
     pub(crate) fn is_closed(&self) -> bool {
         self.closed
     }

@@ -1,6 +1,6 @@
 //! The fabric: the state of every software device of the process, behind one lock.
 //!
-//! One lock makes revocation exact. Keys are looked up and bytes are placed under it, so once `deregister` or
+//! A single lock makes revocation exact. Keys are looked up and bytes are placed under it, so once `deregister` or
 //! `destroy_qp` has held the lock, no thread of this process places another byte. Peers of other processes do not take
 //! it; [`wire`](super::wire) waits for them instead.
 //!

@@ -56,7 +56,7 @@ impl Foreign {
         len: usize,
         keep: Arc<dyn Any + Send + Sync>,
     ) -> Self {
-        // SAFETY: the caller promises what `Raw::new` requires, since both have the same contract.
+        // SAFETY: the caller promises what `Raw::new` requires, since both have one contract.
         Self::new(Bytes::Raw(unsafe { Raw::new(data, len, keep) }))
     }
 

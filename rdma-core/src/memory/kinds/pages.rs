@@ -192,7 +192,7 @@ unsafe fn replace_one(at: NonNull<u8>, len: usize) -> io::Result<Arc<OwnedFd>> {
         }
     }
     let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
-    // SAFETY: replaces pages by pages with the same bytes. The kernel does it in one step, so no access falls
+    // SAFETY: replaces pages by pages with equal bytes. The kernel does it in one step, so no access falls
     // in between. The memory keeps its length, and is unmapped as a whole as before.
     unsafe { rustix::mm::mmap(at.cast(), len, protection, flags, &memfd, 0) }?;
     Ok(memfd)

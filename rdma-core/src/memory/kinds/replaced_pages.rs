@@ -60,7 +60,7 @@ impl From<Unshared> for ReplaceError {
     }
 }
 
-// SAFETY: the pages are plain memory without thread affinity, and this value gives no access to them.
+// SAFETY: the pages may move between threads, because they are plain memory and this value gives no access to them.
 unsafe impl Send for ReplacedPages {}
 // SAFETY: `&ReplacedPages` gives only what is immutable, so sharing it adds no access.
 unsafe impl Sync for ReplacedPages {}
@@ -137,7 +137,7 @@ impl ReplacedPages {
             }
         }
         let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: replaces pages by pages with the same bytes. The caller allowed it, and nobody accesses
+        // SAFETY: replaces pages by pages with equal bytes. The caller allowed it, and nobody accesses
         // them meanwhile, so no write is lost.
         unsafe {
             let (protection, offset) = (ProtFlags::READ | ProtFlags::WRITE, self.len as u64);
@@ -183,7 +183,7 @@ impl ReplacedPages {
             let piece = (fresh.len - 1) % PIECE + 1;
             let begin = self.len - piece;
             // SAFETY: both parts are inside their ranges, and have `piece` bytes. By the invariant nobody
-            // else accesses the target, so replacing its pages by pages with the same bytes loses nothing.
+            // else accesses the target, so replacing its pages by pages with equal bytes loses nothing.
             unsafe {
                 let target = self.data.add(begin);
                 let source = fresh.base.add(fresh.len - piece);

@@ -15,7 +15,7 @@
 //! }
 //! ```
 //!
-//! # What counts
+//! # Counting
 //!
 //! Every registration pins its pages again: a buffer registered on four devices counts four times. NICs and
 //! the kernel's soft-RoCE pin memory; the software device of this crate does not. Completion queues and queue

@@ -1,16 +1,32 @@
-//! The ranks of one host as a group: each has a window of every other mapped, in which it leaves short messages.
+//! Shared-memory windows between the ranks of one host: the transport of the eager and the pipelined protocols.
 //!
-//! A message is written by the thread of the caller, at once and without a request, and is seen a fraction of a microsecond
-//! later. In a round every rank leaves one for every other, and goes on when it has those of theirs that it needs, some
-//! rounds ahead of the others at most.
+//! Each rank owns one window and maps the window of every other rank. A window has two parts: mailboxes, into which
+//! the *other* ranks write their eager messages, and units, which the *owner* fills and the others read.
 //!
-//! A rank may end a round before it has taken what that has for it, when it needs nothing of it, and takes it later. It begins a
-//! round once it has taken all up to the `AHEAD`-th before. So whoever has taken the message of a rank of round `i` knows that this has
-//! taken all of its own up to round `i - AHEAD`; and who begins round `i` knows that of its own up to round
-//! `i - 2 * AHEAD`, whose room it uses.
+//! # Mailboxes: rounds, and the `AHEAD` rule
 //!
-//! The rest of a window has room for pieces of longer operations, which the others read where they lie, and a line that says how far its
-//! rank has come. Which unit is filled when, so that nothing is overwritten before it was read, is the pipeline's business.
+//! Ranks exchange eager messages in rounds. In a round each rank writes one message for every other rank, and ends the
+//! round when it has the messages that it needs. The thread of the caller writes a message with plain stores: no
+//! request, no completion, and no acknowledgement. The receiver sees it a fraction of a microsecond later.
+//!
+//! Because nothing acknowledges a message, a sender must know by other means when a slot is free. The rule is:
+//! a rank begins round `i` only once it has taken the messages of rounds up to `i - AHEAD` from **every** rank.
+//!
+//! - A message of round `i` from rank `b` therefore proves that `b` has taken all messages up to round `i - AHEAD`.
+//! - A rank that begins round `i` has taken the messages of round `i - AHEAD`. Each proves that its sender has taken
+//!   everything up to round `i - 2 * AHEAD`.
+//! - So `2 * AHEAD` slots for each pair of ranks are enough: the slot of round `i` held the message of round
+//!   `i - 2 * AHEAD`, which its receiver has taken.
+//!
+//! A rank may end a round before it has taken every message of it: the root of a broadcast needs none. It takes them
+//! later, when the rule asks for them, and compares their headers then. So such a root runs up to `AHEAD` rounds
+//! ahead of the slowest rank without waiting.
+//!
+//! # Units
+//!
+//! The rest of a window holds the pieces of longer operations, and a line with the owner's progress mark. This module
+//! knows where a unit lies. The pipelined executor decides who fills which unit when, and why nobody
+//! overwrites a unit before it was read.
 
 mod setup;
 
@@ -24,43 +40,47 @@ use rdma_core::{PeerWindow, Window};
 use crate::collective::operation::{Header, LineHeader};
 use crate::engine::LaneId;
 
-/// Ranks of a group, at most: what each of them holds for the others is less than 1.1 MiB of messages, and 64 KiB a rank of pieces.
+/// The most ranks of a group. The limit bounds the memory of a window: below 1.1 MiB of mailboxes, and 64 KiB of units
+/// for each rank.
 pub(crate) const RANKS_MAX: u32 = 16;
-/// Bytes of the longest message in any group.
+/// The longest eager message in any group, in bytes.
 pub(crate) const MESSAGE_BYTES_MAX: usize = 32 * 1024;
 
-/// Bytes of the longest message between so many ranks, of which each leaves one for every other.
+/// The longest eager message in a group of `ranks`, in bytes: shorter in large groups, because each rank has a mailbox
+/// for every other one.
 pub(crate) const fn message_bytes_max(ranks: u32) -> usize {
     if ranks <= 4 { MESSAGE_BYTES_MAX } else { 8 * 1024 }
 }
 
-/// The first line of a message: its header, its bytes when they are so few, and its flag, which is stored last.
+/// The first cache line of a message, in bytes: the header, a short payload, and last the flag.
+///
+/// A short message is in this line alone, so that its receiver waits for one cache line.
 const LINE_BYTES: usize = 64;
 const WORD_BYTES: usize = size_of::<u64>();
 const FLAG_AT: usize = LINE_BYTES - WORD_BYTES;
-/// Bytes that fit the line; more are behind it.
+/// The longest payload that fits the first line, in bytes. A longer one lies behind the line.
 const SHORT_BYTES_MAX: usize = FLAG_AT - size_of::<LineHeader>();
 
-/// Bytes of the place of a message between so many ranks.
+/// Bytes of one slot in a group of `ranks`.
 const fn slot_bytes(ranks: u32) -> usize {
     LINE_BYTES + message_bytes_max(ranks)
 }
 
-/// Bytes of the messages of so many ranks.
+/// Bytes of all mailboxes of a window in a group of `ranks`.
 const fn mailboxes_bytes(ranks: u32) -> usize {
     ranks as usize * GENERATIONS as usize * slot_bytes(ranks)
 }
 
-/// Where so many bytes of a message are in its place.
+/// The offset of a payload of `len` bytes in its slot.
 const fn message_at(len: usize) -> usize {
     if len <= SHORT_BYTES_MAX { size_of::<LineHeader>() } else { LINE_BYTES }
 }
 
-/// Bytes that are read from other ranks and reduced at a time: so few that what is made of them is in the processor's second
-/// cache still when it is stored.
+/// Bytes that a zero-copy operation reads from its peers and reduces at a time. The limit keeps the result in the
+/// second-level cache until it is stored.
 pub(crate) const ZERO_COPY_PIECE_BYTES: usize = 64 * 1024;
 
-/// Room for what is made, and for what it is made of.
+/// Buffers of a zero-copy reduction: the result, and the input that is read from a peer.
 #[derive(Debug)]
 #[repr(align(64))]
 pub(crate) struct ReduceScratch {
@@ -68,36 +88,39 @@ pub(crate) struct ReduceScratch {
     pub(crate) read: [u8; ZERO_COPY_PIECE_BYTES],
 }
 
-/// See the module. One operation of a communicator uses it at a time.
+/// The windows of a communicator whose ranks all run on one host. One operation uses them at a time.
 #[derive(Debug)]
 pub(crate) struct HostGroup {
     rank: u32,
-    /// Where the others leave their messages.
+    /// This rank's window: the others write their messages into its mailboxes.
     own: Window,
-    /// By rank; this one's place is empty.
+    /// The mapped windows of the other ranks, by rank; `None` for this rank.
     peers: Vec<Option<PeerWindow>>,
-    /// The same of the lanes over which their memory is reached, those of the ring among them.
+    /// The lanes through which zero-copy operations reach the memory of each rank, by rank. Ring neighbours share the
+    /// ring's lanes.
     lanes: Vec<Option<LaneId>>,
-    /// Of the place of a message.
+    /// Bytes of one slot.
     slot_bytes: usize,
-    /// What is made of memory that is reached so.
+    /// Buffers of zero-copy reductions.
     reduce_scratch: Mutex<Box<ReduceScratch>>,
-    rounds: Rounds,
-    units: Units,
-    /// Whether every rank can have a core.
+    rounds: ExchangeWindow,
+    units: PipelineUnits,
+    /// Whether this host has a core for every rank.
     roomy: bool,
-    /// Whether the last messages came while this rank looked for them, and kept no core from those that leave them.
+    /// Whether the last messages came while this rank polled for them. Cleared when polling may take the core from the
+    /// very rank that is to send.
     prompt: AtomicBool,
 }
 
 impl HostGroup {
-    /// Of windows that are [so long](Self::window_bytes).
+    /// Makes a group of windows that are [`window_bytes`](Self::window_bytes) long.
     fn new(own: Window, peers: Vec<Option<PeerWindow>>, lanes: Vec<Option<LaneId>>) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
+        // With fewer cores than ranks, a rank that polls takes the core from the very rank that it waits for.
         let roomy = cores >= peers.len();
-        let (rounds, prompt) = (Rounds::new(peers.len()), AtomicBool::new(roomy));
+        let (rounds, prompt) = (ExchangeWindow::new(peers.len()), AtomicBool::new(roomy));
         let ranks = u32::try_from(peers.len()).unwrap_or(u32::MAX);
-        let units = Units::new(mailboxes_bytes(ranks), peers.len());
+        let units = PipelineUnits::new(mailboxes_bytes(ranks), peers.len());
         let rank = (0..).zip(&peers).find_map(|(rank, peer)| peer.is_none().then_some(rank));
         Self {
             rank: rank.unwrap_or_default(),
@@ -125,13 +148,13 @@ impl HostGroup {
         self.lanes.iter().copied().flatten()
     }
 
-    /// What is in it stays from one look at an operation to the next.
+    /// Locks the reduction buffers. Their content stays from one step of an operation to the next.
     pub(crate) fn reduce_scratch(&self) -> MutexGuard<'_, Box<ReduceScratch>> {
         self.reduce_scratch.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn window_bytes(ranks: u32) -> usize {
-        mailboxes_bytes(ranks) + Units::bytes(ranks as usize)
+        mailboxes_bytes(ranks) + PipelineUnits::bytes(ranks as usize)
     }
 
     /// The other ranks.
@@ -140,13 +163,13 @@ impl HostGroup {
         (0..).zip(&self.peers).filter_map(|(rank, peer)| peer.as_ref().map(|_| rank))
     }
 
-    /// Whether messages come soon when nobody else is let run.
+    /// Whether polling without yielding the core is likely to find the next messages.
     #[inline]
     pub(crate) fn is_prompt(&self) -> bool {
         self.prompt.load(Ordering::Relaxed)
     }
 
-    /// Whether every rank can have a core.
+    /// Whether this host has a core for every rank.
     #[inline]
     pub(crate) fn is_roomy(&self) -> bool {
         self.roomy
@@ -156,37 +179,44 @@ impl HostGroup {
         self.prompt.store(prompt && self.roomy, Ordering::Relaxed);
     }
 
-    /// Whether this is the process that the others know, which may write to all of their windows.
+    /// Checks that this process may write to the windows of its peers.
     ///
     /// # Errors
     ///
-    /// [`ReachError::Refused`] in a forked child of it.
+    /// [`ReachError::Refused`] in a forked child of the process that joined the communicator.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), ReachError> {
+        // An empty copy asks for the right to write and changes nothing.
         let end = self.place(u32::try_from(self.peers.len()).unwrap_or(u32::MAX), 0);
         self.peers.iter().flatten().next().map_or(Ok(()), |peer| peer.copy_in(end, &[]))
     }
 
-    /// Where rank `from` leaves its message of a round in a window.
+    /// The offset, in any window, of the slot into which rank `from` writes its message of `round`.
     #[inline]
     fn place(&self, from: u32, round: u64) -> usize {
         (from as usize * GENERATIONS as usize + (round % GENERATIONS) as usize) * self.slot_bytes
     }
 
-    /// What the flag of a message of a round is; memory that nobody has written is 0.
+    /// The flag of a message of `round`.
+    ///
+    /// Each round has a flag of its own, so a receiver never clears one, and a slot of an earlier round does not look
+    /// new. The flag of round 0 is 1, because a window that nobody has written to is 0.
     #[inline]
     fn flag(round: u64) -> u64 {
         round.wrapping_add(1)
     }
 
-    /// Leaves a message of this round for rank `to`, of [as many bytes](message_bytes_max) as there is room for at most.
+    /// Writes the message of this round for rank `to`. The payload must not exceed [`message_bytes_max`].
     ///
     /// # Errors
     ///
-    /// [`ReachError::Refused`] in a forked child, which sees all the same what its parent is left.
+    /// [`ReachError::Refused`] in a forked child. Such a child can still read the messages that its parent gets.
     #[inline]
     pub(crate) fn put(&self, to: u32, header: &Header, message: &[u8]) -> Result<(), ReachError> {
         let Some(peer) = self.peers.get(to as usize).and_then(Option::as_ref) else { return Ok(()) };
+        // Payload, header, flag: the receiver looks at the flag alone. The store of the flag is a release, and the
+        // load that finds it an acquire, so everything stored *before* it is visible then. A flag stored earlier
+        // would let the receiver read a message of `2 * AHEAD` rounds ago, or half of this one.
         let at = self.place(header.rank, self.round());
         peer.copy_in(at + message_at(message.len()), message)?;
         for (word, at) in header.in_line().into_iter().zip((at..).step_by(WORD_BYTES)) {
@@ -195,14 +225,16 @@ impl HostGroup {
         peer.store(at + FLAG_AT, Self::flag(self.round()))
     }
 
-    /// Whether the message of rank `from` is there, of a round that it has not taken.
+    /// Whether the message of rank `from` in `round` has arrived; for a round whose message is not taken yet.
     #[inline]
     fn has_come(&self, from: u32, round: u64) -> bool {
+        // Equality is enough: the sender reuses the slot only after this rank has taken the message, so no later flag
+        // can be here.
         let flag = self.own.load(self.place(from, round) + FLAG_AT);
         flag.is_ok_and(|flag: u64| flag == Self::flag(round))
     }
 
-    /// The header of a message that has come.
+    /// The header of a message that has arrived.
     #[inline]
     fn line(&self, from: u32, round: u64) -> LineHeader {
         let at = self.place(from, round);
@@ -213,14 +245,15 @@ impl HostGroup {
         })
     }
 
-    /// What rank `from` has left in this round, of which it has [taken](Self::take) the message, from byte `at` on of `len`.
+    /// Copies bytes of rank `from`'s message of this round into `out`, from byte `at` of `len` on. The message must be
+    /// [taken](Self::take).
     #[inline]
     pub(crate) fn read(&self, from: u32, (at, len): (usize, usize), out: &mut [u8]) {
         let read = self.own.copy_out(self.place(from, self.round()) + message_at(len) + at, out);
         debug_assert!(read.is_ok(), "messages end where their places do");
     }
 
-    /// Has the same worked on where it lies, `bytes` of it.
+    /// Runs `work` on `bytes` of rank `from`'s message of this round in place, from byte `at` of `len` on.
     #[inline]
     pub(crate) fn work_on<W: InPlace>(
         &self,
@@ -234,19 +267,26 @@ impl HostGroup {
     }
 }
 
-/// Rounds that a rank may be ahead of what it has taken.
+/// How many rounds a rank may be ahead of the messages that it has taken; see the module for the rule.
+///
+/// A rank that only sends, such as the root of a broadcast, runs this far ahead of a slow receiver before it waits.
+/// The price is memory: each pair of ranks needs twice as many slots, which makes 1.01 MiB of mailboxes for 16 ranks.
 const AHEAD: u64 = 4;
-/// Rounds whose messages are kept at a time; see the module.
+/// Slots of each pair of ranks. Twice [`AHEAD`], because a rank learns that late what its peer has taken.
 const GENERATIONS: u64 = 2 * AHEAD;
 
-/// See the module. One operation uses it at a time, so that no order is needed among these.
+/// How far this rank is in the rounds of eager messages, and how far it has taken those of the others.
+///
+/// One operation uses it at a time, and the communicator's gate or its lock orders one operation before the next.
+/// So relaxed loads and stores are enough here.
 #[derive(Debug)]
-struct Rounds {
-    /// Those that have ended.
+struct ExchangeWindow {
+    /// Rounds that this rank has ended; the number of the present round.
     ended: AtomicU64,
-    /// By rank, those whose messages were taken.
+    /// By rank: the first round whose message this rank has not taken.
     taken: Vec<AtomicU64>,
-    /// What this rank has called in those of which it may not have taken all.
+    /// The headers of this rank's last `AHEAD` rounds: those of which it may still have to take messages, and to
+    /// compare their headers.
     called: [Called; AHEAD as usize],
 }
 
@@ -256,18 +296,16 @@ fn words(called: &Called) -> LineHeader {
     called.each_ref().map(|word| word.load(Ordering::Relaxed))
 }
 
-/// What a rank has left that is no message of the same operation.
+/// Why a message does not belong to the operation of its round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Unlike {
-    /// It is none at all.
+pub(crate) enum WrongMessage {
+    /// The header of this rank's message is not a header.
     Damaged(u32),
-    Mismatch {
-        ours: Header,
-        theirs: Header,
-    },
+    /// The sender has called something else than this rank.
+    Mismatch { ours: Header, theirs: Header },
 }
 
-impl Rounds {
+impl ExchangeWindow {
     fn new(ranks: usize) -> Self {
         let taken = (0..ranks).map(|_| AtomicU64::new(0)).collect();
         Self { ended: AtomicU64::new(0), taken, called: Default::default() }
@@ -284,80 +322,92 @@ impl HostGroup {
         self.rounds.ended.load(Ordering::Relaxed)
     }
 
-    /// This rank begins the round with messages of that header, once it [has room](Self::has_room) with all others.
+    /// Begins the round, whose messages have this header. Every other rank must [have room](Self::has_room).
     #[inline]
     pub(crate) fn begin_round(&self, header: &Header) {
+        // This replaces the header of round `i - AHEAD`. Its messages were compared with it when they made room.
         for (called, word) in self.rounds.called(self.round()).iter().zip(header.in_line()) {
             called.store(word, Ordering::Relaxed);
         }
     }
 
-    /// What this rank has called as operation `sequence`, if that went by messages and may not have been taken by all.
+    /// The header that this rank sent in operation `sequence`, if that was one of its last `AHEAD` eager rounds.
     pub(crate) fn called(&self, sequence: u64) -> Option<Header> {
-        // No collective is number 0, and so nothing that was never called is one.
+        // An entry that was never used is all 0, and no collective has number 0.
         let mut called = self.rounds.called.iter().filter_map(|line| Header::of_line(words(line), self.rank));
         called.find(|header| header.sequence == sequence && header.collective != 0)
     }
 
-    /// What was left here in this round has been taken, as far as it is needed.
+    /// Ends the round: this rank has all messages of it that it needs.
     #[inline]
     pub(crate) fn end_round(&self) {
         self.rounds.ended.store(self.round().wrapping_add(1), Ordering::Relaxed);
     }
 
-    /// Whether the message of rank `from` is there; takes it, and all that it has left before.
+    /// Takes rank `from`'s messages up to this round; returns whether that of this round has arrived.
     ///
     /// # Errors
     ///
-    /// One of them is of another operation than this rank was in then.
+    /// A message belongs to another operation than the one that this rank called in its round.
     #[inline]
-    pub(crate) fn take(&self, from: u32) -> Result<bool, Unlike> {
+    pub(crate) fn take(&self, from: u32) -> Result<bool, WrongMessage> {
         self.take_until(from, self.round())
     }
 
-    /// Whether there is room for the message of this round to `rank`.
+    /// Whether this rank may begin its round, as far as `rank` is concerned: the `AHEAD` rule.
     ///
     /// # Errors
     ///
-    /// As of [`take`](Self::take).
+    /// The errors of [`take`](Self::take).
     #[inline]
-    pub(crate) fn has_room(&self, rank: u32) -> Result<bool, Unlike> {
+    pub(crate) fn has_room(&self, rank: u32) -> Result<bool, WrongMessage> {
         self.take_until(rank, self.round().wrapping_sub(AHEAD))
     }
 
-    /// For who is in an operation that goes another way, and has left nothing in this round: that nobody is known to be in another.
+    /// Checks, for a rank in an operation over links, that no other rank has sent an eager message for it.
+    ///
+    /// Such a message means that the ranks chose different protocols, or called different operations.
     ///
     /// # Errors
     ///
-    /// A rank that is, or was.
-    pub(crate) fn check_strays(&self, ours: &Header) -> Result<(), Unlike> {
+    /// A rank that called something else, in this operation or an earlier one.
+    pub(crate) fn check_strays(&self, ours: &Header) -> Result<(), WrongMessage> {
         for from in self.others() {
+            // The slot of this round means something only once all earlier messages are taken.
             if self.take_until(from, self.round().wrapping_sub(1))? && self.has_come(from, self.round()) {
                 let theirs = Header::of_line(self.line(from, self.round()), from);
-                let theirs = theirs.ok_or(Unlike::Damaged(from))?;
-                // It may be ahead.
+                let theirs = theirs.ok_or(WrongMessage::Damaged(from))?;
+                // A later sequence number is no mismatch: a rank that only sends may be some operations ahead.
                 if theirs.sequence <= ours.sequence {
-                    return Err(Unlike::Mismatch { ours: *ours, theirs });
+                    return Err(WrongMessage::Mismatch { ours: *ours, theirs });
                 }
             }
         }
         Ok(())
     }
 
-    /// The same for who is in none any more: of what was left in rounds that have ended.
-    pub(crate) fn check_ended(&self) -> Result<(), Unlike> {
+    /// Compares all messages of ended rounds that have arrived. A rank that closes calls this last: no later round will
+    /// take them.
+    ///
+    /// # Errors
+    ///
+    /// A rank that called something else in one of those rounds.
+    pub(crate) fn check_ended(&self) -> Result<(), WrongMessage> {
         let last = self.round().wrapping_sub(1);
         self.others().try_for_each(|from| self.take_until(from, last).map(|_| ()))
     }
 
+    /// Takes rank `from`'s messages up to round `last`; returns whether all of them have arrived.
     #[inline]
-    fn take_until(&self, from: u32, last: u64) -> Result<bool, Unlike> {
+    fn take_until(&self, from: u32, last: u64) -> Result<bool, WrongMessage> {
         let Some(taken) = self.rounds.taken.get(from as usize) else { return Ok(true) };
         let mut round = taken.load(Ordering::Relaxed);
+        // The difference is signed, so that the count of rounds may wrap, and the first rounds may look back before 0.
         while last.wrapping_sub(round).cast_signed() >= 0 {
             if !self.has_come(from, round) {
                 return Ok(false);
             }
+            // A message that differs stays untaken, so that every later look finds the mismatch again.
             self.compare(from, round)?;
             round = round.wrapping_add(1);
             taken.store(round, Ordering::Relaxed);
@@ -365,37 +415,42 @@ impl HostGroup {
         Ok(true)
     }
 
+    /// Compares the header of rank `from`'s message with the one that this rank sent in the same round.
     #[inline]
-    fn compare(&self, from: u32, round: u64) -> Result<(), Unlike> {
+    fn compare(&self, from: u32, round: u64) -> Result<(), WrongMessage> {
+        // The whole line is compared at once. It does not contain the rank, so equal calls have equal lines.
         let (theirs, ours) = (self.line(from, round), words(self.rounds.called(round)));
         if theirs == ours {
             return Ok(());
         }
         Err(match (Header::of_line(ours, self.rank), Header::of_line(theirs, from)) {
-            (Some(ours), Some(theirs)) => Unlike::Mismatch { ours, theirs },
-            _ => Unlike::Damaged(from),
+            (Some(ours), Some(theirs)) => WrongMessage::Mismatch { ours, theirs },
+            _ => WrongMessage::Damaged(from),
         })
     }
 }
 
-/// Bytes of the longest piece: so few that all that a rank works on at a time stays in the second cache.
+/// Bytes of a unit, which holds one piece. The limit keeps all that a rank works on at a time in its second-level
+/// cache.
 pub(crate) const UNIT_BYTES: usize = 32 * 1024;
-/// Rounds whose pieces are kept at a time.
+/// Pipeline rounds whose pieces a window holds at a time. Two are enough for the order of the pipeline's steps.
 const UNIT_GENERATIONS: usize = 2;
 
-/// Where they are in each window.
+/// The layout of the units, which is the same in every window, and the base of the progress marks.
 #[derive(Debug)]
-struct Units {
-    /// Of the line that tells how far the owner has come.
+struct PipelineUnits {
+    /// The offset of the line with the owner's progress mark. The units lie behind it.
     at: usize,
     ranks: usize,
-    /// What all ranks have told in operations that have ended.
-    told: AtomicU64,
+    /// The sum of the marks of all pipelined operations that have ended, which is the same on all ranks.
+    ///
+    /// Marks only grow from operation to operation, so no rank ever has to reset its line while others still read it.
+    base: AtomicU64,
 }
 
-impl Units {
+impl PipelineUnits {
     fn new(at: usize, ranks: usize) -> Self {
-        Self { at, ranks, told: AtomicU64::new(0) }
+        Self { at, ranks, base: AtomicU64::new(0) }
     }
 
     const fn bytes(ranks: usize) -> usize {
@@ -408,18 +463,19 @@ impl Units {
     }
 
     fn mark(&self, mark: u64) -> u64 {
-        self.told.load(Ordering::Relaxed).wrapping_add(mark)
+        self.base.load(Ordering::Relaxed).wrapping_add(mark)
     }
 }
 
 impl HostGroup {
-    /// Writes a unit of this rank's for round `round` of an operation, from byte `at` on.
+    /// Writes `bytes` into unit `unit` of this rank's window for pipeline round `round`, from byte `at` on.
     pub(crate) fn fill(&self, (round, unit): (u64, u32), at: usize, bytes: &[u8]) {
         let written = self.own.copy_in(self.units.unit(round, unit) + at, bytes);
         debug_assert!(written.is_ok(), "pieces are no longer than units");
     }
 
-    /// Reads what rank `from` has in a unit, a part of what is expected so.
+    /// Copies bytes of a unit of rank `from` into `out`, from byte `at` on. The hint says where the whole output is
+    /// expected.
     pub(crate) fn fetch(
         &self,
         from: u32,
@@ -432,7 +488,7 @@ impl HostGroup {
         debug_assert!(read.is_ok(), "pieces are no longer than units");
     }
 
-    /// Has `bytes` of it worked on where they lie.
+    /// Runs `work` on `bytes` of a unit of rank `from` in place, from byte `at` on.
     pub(crate) fn work_on_unit<W: InPlace>(
         &self,
         from: u32,
@@ -445,22 +501,26 @@ impl HostGroup {
         debug_assert!(done.is_ok(), "pieces are no longer than units");
     }
 
-    /// Tells the others that this rank has come as far as `mark` in an operation.
+    /// Publishes that this rank has reached `mark` in the present operation.
+    ///
+    /// The store is a release: a rank that sees the mark sees all units that were filled before it. So a mark must be
+    /// stored last, after the units that it announces.
     pub(crate) fn tell(&self, mark: u64) {
         let told = self.own.store(self.units.at, self.units.mark(mark));
         debug_assert!(told.is_ok(), "there is a line for it");
     }
 
-    /// Whether rank `of` has told that it has come as far.
+    /// Whether rank `of` has reached `mark`; always, for this rank itself.
     pub(crate) fn has_told(&self, of: u32, mark: u64) -> bool {
         let Some(Some(peer)) = self.peers.get(of as usize) else { return true };
+        // Marks wrap, so the signed difference decides.
         let behind = |told: u64| told.wrapping_sub(self.units.mark(mark)).cast_signed() < 0;
         !peer.load(self.units.at).is_ok_and(behind)
     }
 
-    /// The operation has ended, in which no mark is beyond `marks`.
+    /// Ends a pipelined operation whose last mark is `marks`: the next operation counts from there.
     pub(crate) fn end_pieces(&self, marks: u64) {
-        self.units.told.store(self.units.mark(marks), Ordering::Relaxed);
+        self.units.base.store(self.units.mark(marks), Ordering::Relaxed);
     }
 }
 

@@ -1,5 +1,8 @@
-//! From the links of a ring to the windows of all ranks: offers, lanes between those that are no neighbours, and a last word whether
-//! every rank could. What the system refuses is no error: the communicator has its ring then.
+//! Set-up of a [`HostGroup`]: every rank offers its window, connects a lane to each rank that is not its neighbour, and
+//! maps the windows of all others.
+//!
+//! After each step the ranks gather who failed, so that either all of them have a group or none has. A refusal of the
+//! system is not an error: the communicator works over its ring then.
 
 use std::time::{Duration, Instant};
 
@@ -15,42 +18,47 @@ use crate::engine::SetupError;
 use crate::link::codec::{Ended, Reader, Writer};
 use crate::link::{Blob, LaneOptions, LinkKind};
 
-/// Bytes of a window's address, length and key.
+/// Encoded bytes of a window's address, length and key.
 const WINDOW_BYTES: usize = 20;
-/// How long the engine is held for a window that cannot be mapped yet.
+/// How long one attempt to map a window may hold the engine's lock. Other communicators of the engine stand still
+/// meanwhile.
 const HELD_FOR: Duration = Duration::from_millis(2);
 
-/// What this rank has for the others.
+/// A rank's window and lanes, before the other ranks know of them.
 struct Offer {
     window: Window,
-    /// Lanes to ranks that are no neighbours.
+    /// Lanes to the ranks that are not ring neighbours, with their ranks.
     lanes: Vec<(u32, LaneId)>,
 }
 
 impl Setup<'_> {
-    /// The windows of all ranks, if every rank can map those of all others; otherwise none of them has any.
+    /// Makes the group if every rank can map the windows of all others; otherwise no rank has a group.
     pub(in crate::collective) fn host(
         &mut self,
         ring: &RingLinks,
     ) -> Result<Option<HostGroup>, CommunicatorError> {
+        // Every rank knows the size of the world, so all ranks skip the gatherings below together.
         if self.store.world() > RANKS_MAX {
             return Ok(None);
         }
-        let near = [ring.next.access, ring.previous.access] == [PeerAccess::Mapped; 2];
-        let offer = if near { self.offer(ring) } else { Err(SetupError::LaneGone.into()) };
+        let mapped = [ring.next.access, ring.previous.access] == [PeerAccess::Mapped; 2];
+        // A rank that shares no memory with its neighbours still gathers with the others: they wait for its offer.
+        let offer = if mapped { self.offer(ring) } else { Err(SetupError::LaneGone.into()) };
         let lanes = offer.as_ref().map_or_else(|_| Vec::new(), |offer| offer.lanes.clone());
         let made = self.exchange(ring, offer);
+        // Without a group nothing uses these lanes, and they would hold queue pairs of the device.
         if !matches!(made, Ok(Some(_))) {
             self.fence(&lanes.into_iter().map(|(_, lane)| lane).collect::<Vec<_>>());
         }
         made
     }
 
+    /// Allocates this rank's window, and opens a lane to each rank that is not a neighbour.
     fn offer(&self, ring: &RingLinks) -> Result<Offer, CommunicatorError> {
         let window = self.engine.pd().alloc_window(HostGroup::window_bytes(self.store.world()))?;
         let (epoch, control_bytes_max) = (self.options.epoch, CONTROL_BYTES_MAX);
         let mut lanes = Vec::new();
-        for rank in self.strangers(self.store.rank()) {
+        for rank in self.non_neighbours(self.store.rank()) {
             debug_assert!(rank != ring.next.rank && rank != ring.previous.rank);
             let options = LaneOptions { epoch, max_send_wr: 8, credits: 8, control_bytes_max };
             match self.engine.open_lane(options) {
@@ -64,14 +72,17 @@ impl Setup<'_> {
         Ok(Offer { window, lanes })
     }
 
-    /// The ranks that are no neighbours of `rank`.
-    fn strangers(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
+    /// The ranks that are not ring neighbours of `rank`, nor `rank` itself.
+    fn non_neighbours(&self, rank: u32) -> impl Iterator<Item = u32> + use<> {
         let world = self.store.world();
         (0..world).filter(move |other| {
             !matches!((other + world - rank) % world, 0 | 1) && (other + 1) % world != rank
         })
     }
 
+    /// Exchanges the offers, connects the lanes and maps the windows.
+    ///
+    /// All ranks return `None`, or all return a group. Errors are those of the rendezvous, or a malformed offer.
     fn exchange(
         &mut self,
         ring: &RingLinks,
@@ -79,16 +90,20 @@ impl Setup<'_> {
     ) -> Result<Option<HostGroup>, CommunicatorError> {
         let encoded = offer.and_then(|offer| Ok((self.encode(&offer)?, offer)));
         if let Err(error) = &encoded {
-            tracing::debug!(%error, "this rank has no window for the others");
+            tracing::debug!(
+                %error,
+                "this rank cannot offer a shared-memory window; the ranks of this host use their ring"
+            );
         }
         let key = self.key("windows");
+        // An empty offer says that this rank has no window.
         let own = encoded.as_ref().map_or(&[][..], |(bytes, _)| bytes);
         let told = self.store.all_gather(&key, own, self.deadline)?;
         let without = told.iter().position(Vec::is_empty);
         let (Ok((_, offer)), None) = (encoded, without) else {
             tracing::debug!(
                 rank = without,
-                "no mailboxes between ranks: one cannot map the memory of all others"
+                "no shared-memory mailboxes: a rank cannot map the memory of all others; all ranks use their ring"
             );
             return Ok(None);
         };
@@ -97,34 +112,46 @@ impl Setup<'_> {
         for (rank, bytes) in (0..).zip(&told) {
             let (window, blob) = self.decode(rank, bytes)?;
             windows.push(window);
+            // A failure is kept for the gathering: the other ranks wait for this rank's verdict.
             if let (Some(blob), Some((_, lane))) = (blob, offer.lanes.iter().find(|(to, _)| *to == rank)) {
-                connected = connected.and(self.connect_stranger(*lane, (rank, &blob)));
+                connected = connected.and(self.connect_non_neighbour(*lane, (rank, &blob)));
             }
         }
-        // Without lanes of its own no rank waits for another here.
-        if !offer.lanes.is_empty() && self.all_could("windows/connected", connected)?.is_none() {
+        // All ranks skip this gathering together: how many ranks are not neighbours depends on the world's size alone.
+        if !offer.lanes.is_empty() && self.all_succeeded("windows/connected", connected)?.is_none() {
             return Ok(None);
         }
+        // A window is mapped through its lane, so every lane must be connected at both ends before.
         let mapped = self.map(ring, &offer, &windows);
-        let peers = self.all_could("windows/mapped", mapped)?;
+        let peers = self.all_succeeded("windows/mapped", mapped)?;
         Ok(peers.map(|peers| {
             let lanes = (0..self.store.world()).map(|rank| self.lane_to(ring, &offer.lanes, rank)).collect();
             HostGroup::new(offer.window, peers, lanes)
         }))
     }
 
-    /// Its neighbours tell of a rank that is silent: nothing is said here.
-    fn connect_stranger(&self, lane: LaneId, (rank, blob): (u32, &Blob)) -> Result<(), CommunicatorError> {
+    /// Connects a lane to a rank that is not a neighbour. The lane sends no heartbeats: the ring's lanes already find a
+    /// silent rank, and its neighbours report it.
+    fn connect_non_neighbour(
+        &self,
+        lane: LaneId,
+        (rank, blob): (u32, &Blob),
+    ) -> Result<(), CommunicatorError> {
         let mut core = self.engine.lock();
-        core.connect_lane_as(lane, blob, Instant::now(), self.hosts.manner([self.store.rank(), rank]))?;
+        core.connect_lane_as(
+            lane,
+            blob,
+            Instant::now(),
+            self.hosts.connect_overrides([self.store.rank(), rank]),
+        )?;
         if let Some(lane) = core.lane(lane) {
             lane.set_quiet(true);
         }
         Ok(())
     }
 
-    /// What was made, if every rank could; who could not says why.
-    fn all_could<T, E: std::fmt::Display>(
+    /// Gathers whether every rank made its part. Returns this rank's part if all did; `None` on all ranks otherwise.
+    fn all_succeeded<T, E: std::fmt::Display>(
         &mut self,
         what: &str,
         own: Result<T, E>,
@@ -133,13 +160,17 @@ impl Setup<'_> {
         let key = self.key(what);
         let reasons = self.store.all_gather(&key, cut(&reason, self.store.world()), self.deadline)?;
         if let Some((rank, reason)) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
+            // The text is a peer's: control characters could forge lines of this rank's log.
             let reason = String::from_utf8_lossy(reason).replace(char::is_control, " ");
-            tracing::info!("No mailboxes between the ranks of this host, since rank {rank} says: {reason}");
+            tracing::info!(
+                "No shared-memory mailboxes: rank {rank} has failed ({reason}); all ranks use their ring"
+            );
             return Ok(None);
         }
         Ok(own.ok())
     }
 
+    /// Encodes an offer: the window, and a blob for each rank that is not a neighbour, in order of rank.
     fn encode(&self, offer: &Offer) -> Result<Vec<u8>, CommunicatorError> {
         let RemoteMemory { addr, len, rkey } = offer.window.remote();
         let mut bytes = vec![0; WINDOW_BYTES];
@@ -152,17 +183,19 @@ impl Setup<'_> {
         Ok(bytes)
     }
 
-    /// What `rank` has told: its window, and where this rank's lane to it leads unless it is a neighbour.
+    /// Decodes the offer of `rank`: its window, and the blob for this rank unless the two are ring neighbours.
     fn decode(&self, rank: u32, bytes: &[u8]) -> Result<(RemoteMemory, Option<Blob>), CommunicatorError> {
         let malformed = |_: Ended| CommunicatorError::Introduction { rank };
         let mut reader = Reader::new(bytes);
         let (addr, len) = (reader.u64().map_err(malformed)?, reader.u64().map_err(malformed)?);
         let rkey = RemoteKey(reader.u32().map_err(malformed)?);
+        // The lengths come from the wire. A window that is too short would fail in the middle of an operation.
         if len < HostGroup::window_bytes(self.store.world()) as u64 {
             return Err(CommunicatorError::Introduction { rank });
         }
+        // Blobs carry no rank: sender and receiver know the same ranks that are not the sender's neighbours.
         let (mut rest, mut own) = (reader.rest(), None);
-        for to in self.strangers(rank) {
+        for to in self.non_neighbours(rank) {
             let (blob, behind) = Blob::decode(rest, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
             rest = behind;
             own = own.or((to == self.store.rank()).then_some(blob));
@@ -173,7 +206,7 @@ impl Setup<'_> {
         Ok((RemoteMemory { addr, len, rkey }, own))
     }
 
-    /// By rank.
+    /// Maps the windows of all other ranks, by rank.
     fn map(
         &self,
         ring: &RingLinks,
@@ -187,14 +220,16 @@ impl Setup<'_> {
         (0..).zip(windows).map(map).collect()
     }
 
+    /// The lane to `rank`: one of the ring's or one of `others`; `None` for this rank itself.
     fn lane_to(&self, ring: &RingLinks, others: &[(u32, LaneId)], rank: u32) -> Option<LaneId> {
-        let near = [(ring.next.rank, ring.next.lane), (ring.previous.rank, ring.previous.lane)];
-        let mut lanes = near.into_iter().chain(others.iter().copied());
+        let neighbours = [(ring.next.rank, ring.next.lane), (ring.previous.rank, ring.previous.lane)];
+        let mut lanes = neighbours.into_iter().chain(others.iter().copied());
         let found = lanes.find(|(to, _)| *to == rank && rank != self.store.rank());
         found.map(|(_, lane)| lane)
     }
 
-    /// Lets the engine go on in between.
+    /// Maps one window. The peer may not be ready to grant it yet, so this tries again until the deadline. It
+    /// releases and drives the engine between two attempts, because other work of the engine must go on.
     fn map_one(&self, lane: LaneId, window: RemoteMemory) -> Result<PeerWindow, ReachError> {
         loop {
             let until = self.deadline.min(Deadline::after(HELD_FOR));

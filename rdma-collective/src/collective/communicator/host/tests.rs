@@ -1,4 +1,4 @@
-//! Ranks in one process, each of which does its steps whenever the test lets it.
+//! Groups in one process, whose ranks take their steps in an order that the test chooses.
 
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
@@ -8,7 +8,7 @@ use rdma_core::{Deadline, Device, SoftOptions, WorkerOptions, loopback};
 
 use super::*;
 
-/// Groups of all ranks, after so many rounds.
+/// The groups of all ranks, after `rounds` rounds.
 fn groups(ranks: u32, rounds: u64) -> Vec<HostGroup> {
     let context = Device::soft(SoftOptions::default()).open().unwrap();
     let pd = context.alloc_pd().unwrap();
@@ -30,7 +30,7 @@ fn groups(ranks: u32, rounds: u64) -> Vec<HostGroup> {
 }
 
 impl HostGroup {
-    /// That of rank 1 of two, which may leave nothing, as in a forked child; the other rank has begun with `theirs`, or else has left
+    /// The group of rank 1 of two, which may not write, as in a forked child. The other rank has sent `theirs`, or else
     /// nothing for so long that there is no room.
     pub(crate) fn refused(theirs: Option<&Header>) -> Self {
         let [other, own] = groups(2, 0).try_into().unwrap();
@@ -38,7 +38,7 @@ impl HostGroup {
             Some(theirs) => other.put(1, theirs, &[0; 4]).unwrap(),
             None => own.rounds.ended.store(AHEAD, Ordering::Relaxed),
         }
-        // Its place there is behind the end.
+        // The window is too short, so its slots lie beyond the end.
         let context = Device::soft(SoftOptions::default()).open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mut worker = context.worker(WorkerOptions::default()).unwrap();
@@ -68,14 +68,14 @@ fn message(rank: u32, round: u64, len: usize) -> Vec<u8> {
     (0..len).map(|at| (u64::from(rank) * 31 + round * 7 + at as u64) as u8).collect()
 }
 
-/// What ranks need of each other in a round.
+/// The messages that the ranks need in a round.
 #[derive(Clone, Copy, Debug)]
 enum Kind {
-    /// All of all.
+    /// Every rank needs every message.
     All,
-    /// All ranks the message of this one.
+    /// Every rank needs the message of this rank.
     From(u32),
-    /// This one those of all.
+    /// This rank needs the messages of all others.
     To(u32),
 }
 
@@ -94,7 +94,7 @@ impl Kind {
     }
 }
 
-/// A rank in the midst of a round.
+/// The progress of one rank in its round.
 #[derive(Default)]
 struct At {
     done: u64,
@@ -102,7 +102,8 @@ struct At {
     told: u32,
 }
 
-/// Goes one step on, if it can: begins, leaves a message or ends; what it needs is read only then, which is the latest.
+/// Takes one step if possible: begins a round, writes a message, or ends the round. It reads messages at the end,
+/// which is the latest moment.
 fn step(group: &HostGroup, at: &mut At, (kind, len): (Kind, usize), ranks: u32) {
     let (own, others) = (group.rank, group.others().collect::<Vec<u32>>());
     if !at.begun {
@@ -131,10 +132,10 @@ fn kinds(ranks: u32) -> impl Strategy<Value = Kind> {
     prop_oneof![Just(Kind::All), (0..ranks).prop_map(Kind::From), (0..ranks).prop_map(Kind::To)]
 }
 
-/// Ranks, rounds and the order of steps.
+/// Generates the number of ranks, the rounds, and the order of steps.
 type Run = (u32, Vec<(Kind, usize)>, Vec<(u32, usize)>);
 
-/// Some ranks get many turns in a row.
+/// Generates an order of steps in which some ranks get many turns in a row.
 fn runs() -> impl Strategy<Value = Run> {
     (2_u32..6).prop_flat_map(|ranks| {
         let len = prop_oneof![0..34_usize, 0..200_usize, Just(message_bytes_max(ranks))];
@@ -146,8 +147,8 @@ fn runs() -> impl Strategy<Value = Run> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whoever goes on whenever it can, every rank has the messages of its round that it needs and of no other, however far the
-    /// others are ahead; and flags may wrap.
+    /// In any order of steps, every rank reads the messages that it needs, and only those of its own round, however far
+    /// the others are ahead. Flags may wrap.
     #[test]
     fn no_message_is_taken_early_or_overwritten(
         (ranks, rounds, order) in runs(),
@@ -155,7 +156,7 @@ proptest! {
     ) {
         let groups = groups(ranks, before);
         let mut at: Vec<At> = (0..ranks).map(|_| At::default()).collect();
-        // More turns than it takes if no message is lost.
+        // These turns are enough if no message is lost.
         let in_turn = (0..400).flat_map(|_| (0..ranks).map(|rank| (rank, 1)));
         for (rank, steps) in order.into_iter().chain(in_turn) {
             for _ in 0..steps {
@@ -168,11 +169,11 @@ proptest! {
     }
 }
 
-/// Two ranks as each is to the other: rounds ended, whether the next is begun, those put, those taken.
+/// The state of two ranks: rounds ended, whether the next has begun, messages written, messages taken.
 type Pair = [(u64, bool, u64, u64); 2];
 
-/// All that two ranks can do that need nothing of each other, so that no third one and no need can make them come to more: whether
-/// one puts a message where the other has not taken what lies there, or still is in its round.
+/// Explores all states of two ranks that need no message of each other. A third rank or a needed message could only
+/// take steps away. No state may let a rank write into a slot that the other has not taken, or still reads.
 fn can_overwrite(ahead: u64, generations: u64) -> bool {
     let (mut seen, mut left) = (HashSet::new(), vec![[(0, false, 0, 0); 2]]);
     while let Some(pair) = left.pop() {
@@ -188,7 +189,7 @@ fn can_overwrite(ahead: u64, generations: u64) -> bool {
                 pair[own] = next;
                 left.push(pair);
             };
-            // Before it has begun it takes for the sake of room alone.
+            // Before a round begins, a rank takes messages only to get room.
             if taken < theirs && taken + if begun { 0 } else { ahead } <= round {
                 go((round, begun, put, taken + 1));
             }
@@ -216,7 +217,7 @@ fn nothing_is_overwritten_whatever_two_ranks_do_and_with_less_room_it_would_be()
     assert!(can_overwrite(AHEAD, GENERATIONS - 1) && can_overwrite(AHEAD + 1, GENERATIONS));
 }
 
-/// With all others standing still a root is stopped before it uses room of what was not taken, and not before.
+/// With all others stopped, a root goes on until its next slot is not free, and no further.
 #[test]
 fn who_only_gives_is_ahead_by_the_rounds_that_there_is_room_for_and_no_more() {
     for ranks in 2..=RANKS_MAX {
@@ -229,7 +230,7 @@ fn who_only_gives_is_ahead_by_the_rounds_that_there_is_room_for_and_no_more() {
                 step(group, &mut at, (Kind::From(root), 8), ranks);
             }
             assert_eq!(group.round() - begun, AHEAD, "root {root} of {ranks}");
-            // Every other one has all of them then.
+            // Every other rank has received all messages then.
             for other in group.others() {
                 let group = &groups[other as usize];
                 let mut at = At { done: begun, ..At::default() };
@@ -252,7 +253,7 @@ fn threads_that_race_have_whole_messages() {
             while at.done < ROUNDS {
                 let (kinds, lens) =
                     ([Kind::From(0), Kind::From(2), Kind::To(1), Kind::All], [8, 32, 33, 5000]);
-                // Runs in which one only gives.
+                // Runs in which one rank only sends.
                 let round = (kinds[(at.done / 37 % 4) as usize], lens[(at.done % 4) as usize]);
                 step(&group, &mut at, round, 3);
                 if at.done != done {
@@ -276,7 +277,7 @@ fn what_was_left_in_a_round_that_has_ended_is_compared_with_what_was_called_then
     assert_eq!(groups[0].check_strays(&header(0, 8)), Ok(()), "nobody has come");
     let theirs = Header { count: 2, ..header(2, 7) };
     groups[2].put(0, &theirs, &[1]).unwrap();
-    let mismatch = Err(Unlike::Mismatch { ours, theirs });
+    let mismatch = Err(WrongMessage::Mismatch { ours, theirs });
     assert_eq!(groups[0].check_strays(&header(0, 8)), mismatch);
     assert_eq!((groups[0].take(2), groups[0].take(1)), (mismatch.map(|()| true), Ok(false)));
 }
@@ -289,7 +290,7 @@ fn who_waits_elsewhere_sees_a_message_that_is_not_of_a_later_operation() {
     groups[2].put(0, &header(2, 8), &[1]).unwrap();
     assert_eq!(groups[0].check_strays(&ours), Ok(()), "it is ahead");
     groups[1].put(0, &header(1, 7), &[1]).unwrap();
-    assert_eq!(groups[0].check_strays(&ours), Err(Unlike::Mismatch { ours, theirs: header(1, 7) }));
+    assert_eq!(groups[0].check_strays(&ours), Err(WrongMessage::Mismatch { ours, theirs: header(1, 7) }));
     groups[1].spoil(0, &header(1, 9));
-    assert_eq!(groups[0].check_strays(&ours), Err(Unlike::Damaged(1)));
+    assert_eq!(groups[0].check_strays(&ours), Err(WrongMessage::Damaged(1)));
 }

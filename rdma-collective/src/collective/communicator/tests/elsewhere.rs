@@ -1,16 +1,16 @@
-//! A neighbour on another host, of which the kernel here tells nothing: a process that says so of itself.
+//! A neighbour on another host, whose death this kernel does not report: a process that claims to be there.
 
 use std::process::{Child, Command, Stdio};
 
 use super::*;
 
-/// Where the other rank finds the store.
+/// The address of the store, for the other rank.
 const STORE: &str = "TEST_STORE";
 const TOKEN: JobToken = JobToken::from_bytes([4; 16]);
 
 fn communicator(address: std::net::SocketAddr, rank: u32) -> (Communicator, StoreClient) {
     let mut store = StoreClient::connect(Join { address, token: TOKEN, rank, world: 2 }, soon()).unwrap();
-    // Neither silence nor a request that nobody answers tells within the time of the test.
+    // Neither the peer timeout nor an unanswered request ends a lane within the time of the test.
     let retry = rdma_core::RetryOptions {
         ack_timeout: rdma_core::AckTimeout::at_least(60 * SECOND),
         ..rdma_core::RetryOptions::default()
@@ -38,7 +38,7 @@ fn rank_1() {
     thread::sleep(120 * SECOND);
 }
 
-/// Rank 0, and the process that is rank 1; they have reduced once.
+/// Rank 0, and the process of rank 1, after their first reduction.
 fn meet() -> (Communicator, Child) {
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(TOKEN, 2)).unwrap();
     let address = server.address();

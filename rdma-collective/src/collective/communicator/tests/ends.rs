@@ -1,4 +1,4 @@
-//! The end of a communicator: what it wakes, what it waits for, what it says, and what a forked child leaves alone.
+//! The end of a communicator: whom it wakes, how long it waits, what it logs, and what a forked child must not touch.
 
 use std::future::{Future, IntoFuture};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,7 @@ fn whoever_awaits_an_operation_is_woken_when_the_communicator_ends_before_it() {
     assert!(poll(&mut future, &waker));
 }
 
-/// Patience, when it is dropped, whether the state is locked.
+/// Reports, when it is dropped, whether the state is unlocked.
 struct Last {
     state: Arc<Mutex<State>>,
     free: mpsc::Sender<bool>,
@@ -102,11 +102,11 @@ fn the_thread_of_an_engine_rests_when_its_communicator_was_aborted_and_is_kept()
     let pending = left.start_all_reduce(tensor, ReduceOp::Sum, Deadline::after(SECOND / 5)).unwrap();
     left.aborter().abort();
     pending.wait(soon()).unwrap_err();
-    // Past what the operation would have done next.
+    // The operation's next step is over by then.
     thread::sleep(SECOND / 5);
     let look = |_| {
         thread::sleep(SECOND / 100);
-        left.engine().lock().driven()
+        left.engine().lock().now()
     };
     let driven: std::collections::HashSet<Instant> = (0..40).map(look).collect();
     assert!(driven.len() < 15, "it was driven again at each of {} looks", driven.len());
@@ -173,7 +173,7 @@ fn a_forked_child_that_drops_what_it_has_inherited_waits_for_no_lock() {
     let pending = start(&mut left);
     let (dropped, is_dropped) = mpsc::channel();
     let state = Arc::clone(&left.shared.state);
-    // Held by threads that the child is without.
+    // A thread that the child does not have holds these locks.
     let held = (parents.lock(), state.lock().unwrap());
     let child = thread::spawn(move || {
         drop((pending, left));

@@ -1,4 +1,4 @@
-//! Who looks for the messages of small operations, and what else goes on meanwhile.
+//! Polling for the messages of small operations: which thread does it, and what else makes progress meanwhile.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -29,7 +29,7 @@ fn only_the_caller_of_a_borrowed_operation_looks_again_for_it() {
             );
             assert!(matches!(error, Err(CollectiveError::Unsent)), "it slept for something else");
         });
-        // Who else waits on the engine would not sleep at all by a time that has passed.
+        // Other threads that wait on the engine would never sleep if this time had passed.
         while looks.load(Ordering::Relaxed) < 400 && start.elapsed() < 20 * SECOND {
             assert_ne!(engine.next_deadline(), Some(start));
         }
@@ -46,10 +46,10 @@ fn operations_that_are_done_at_once_drive_an_engine_that_nobody_else_drives() {
         fast_path.host.put(0, &theirs, &2.0_f32.to_ne_bytes()).unwrap();
         fast_path.done();
         left.driven = if late { Instant::now() - SECOND } else { Instant::now() + SECOND };
-        let before = left.engine().lock().driven();
+        let before = left.engine().lock().now();
         let mut data = [1.0_f32];
         left.all_reduce(&mut data, ReduceOp::Sum, soon()).unwrap();
-        assert_eq!((data, left.engine().lock().driven() > before), ([3.0], late));
+        assert_eq!((data, left.engine().lock().now() > before), ([3.0], late));
     }
 }
 
@@ -78,7 +78,7 @@ fn what_owns_its_memory_is_done_as_it_begins_where_messages_are_there() {
         fast_path.done();
         let mut data = left.alloc(1).unwrap();
         data[0] = 1.0_f32;
-        // Nobody can drive it.
+        // The engine is locked, so nobody can drive it.
         let core = engine.lock();
         let mut pending = left.start_all_reduce(data, ReduceOp::Sum, soon()).unwrap();
         match sequence {

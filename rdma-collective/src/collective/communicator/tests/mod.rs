@@ -1,4 +1,4 @@
-//! Two ranks whose time is the test's: whose fault it is that a neighbour has gone, between operations and in one.
+//! Two ranks with a simulated clock: which rank is blamed for a neighbour that has gone, between operations and in one.
 
 mod elsewhere;
 mod ends;
@@ -32,7 +32,7 @@ fn ranks() -> [Communicator; 2] {
     ranks_on(local())
 }
 
-/// Ranks 0 and 1, driven by nobody else.
+/// Ranks 0 and 1; only the test drives them.
 fn ranks_on(device: SoftOptions) -> [Communicator; 2] {
     ranks_driven(device, Driver::Caller)
 }
@@ -66,12 +66,12 @@ impl Communicator {
         shared.engine.lock_with(|core| shared.lock().failure(core))
     }
 
-    /// The kernel tells that the other process has ended.
+    /// Reports the end of the other process, as the kernel would.
     fn other_dies(&self) {
         self.with_ring(|core, ring| ring.lanes().map(|lane| core.lane(lane).unwrap().process_ended(DIED)));
     }
 
-    /// What this rank has told the other ranks.
+    /// The failure that this rank has told the other ranks.
     fn told(&self) -> Option<u32> {
         self.with_ring(|_, ring| ring.abort.map(|abort| abort.culprit)).unwrap()
     }
@@ -141,7 +141,7 @@ fn a_process_that_is_stopped_behind_its_look_at_the_clock_is_at_fault_too() {
     assert_eq!(left.told(), Some(0));
 }
 
-/// Neighbours may be one operation apart when a third rank is lost, and the one that is further may be heard first.
+/// Neighbours may be one operation apart when a third rank is lost, and the report of the later one may arrive first.
 #[test]
 fn a_failure_of_the_operation_that_runs_ends_it_though_one_of_a_later_was_heard_before() {
     let [mut left, _right] = ranks();

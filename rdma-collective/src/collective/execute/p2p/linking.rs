@@ -5,7 +5,7 @@
 use std::task::Poll;
 use std::time::Instant;
 
-use crate::collective::communicator::{Awaited, Reach, Unlinked};
+use crate::collective::communicator::{Reach, Unlinked, WaitingFor};
 use crate::collective::execute::buffers::Borrowed;
 use crate::collective::execute::ring_exec::{ExecContext, RingExec};
 use crate::collective::execute::stop::Stop;
@@ -46,10 +46,12 @@ impl Linking {
             let unlinked = match self.turn {
                 None => {
                     // Ranks that can do without tell each other no more than once.
-                    let known =
-                        self.instead.as_ref().and_then(|_| with.ring.mesh.unlinked(self.reach).cloned());
+                    let known = self
+                        .instead
+                        .as_ref()
+                        .and_then(|_| with.ring.link_table.unlinked(self.reach).cloned());
                     if known.is_none() {
-                        with.ring.mesh.begin_connecting(self.reach);
+                        with.ring.link_table.begin_connecting(self.reach);
                         self.turn = Some(LinkingPhase::Words);
                     }
                     known
@@ -58,8 +60,8 @@ impl Linking {
                     if carry(&mut self.words[0], with)?.is_pending() {
                         return Poll::Pending;
                     }
-                    let unlinked = with.ring.mesh.connect(with.core).err();
-                    self.words[1].follow(with.ring, with.core.driven());
+                    let unlinked = with.ring.link_table.connect(with.core).err();
+                    self.words[1].follow(with.ring, with.core.now());
                     self.turn = Some(LinkingPhase::Verdicts);
                     unlinked
                 }
@@ -67,7 +69,7 @@ impl Linking {
                     if carry(&mut self.words[1], with)?.is_pending() {
                         return Poll::Pending;
                     }
-                    let Err(unlinked) = with.ring.mesh.confirm(with.core) else {
+                    let Err(unlinked) = with.ring.link_table.confirm(with.core) else {
                         with.ring.take_links(with.core);
                         return Poll::Ready(Ok(Ok(())));
                     };
@@ -83,7 +85,7 @@ impl Linking {
     fn go_around<B>(&mut self, with: &ExecContext<'_, B>, unlinked: Unlinked) -> Result<Box<RingExec>, Stop> {
         let mut run = self.instead.take().ok_or(Stop::Unlinked(unlinked))?;
         if self.turn.is_some() {
-            run.go_on(with.ring, with.core.driven());
+            run.go_on(with.ring, with.core.now());
         }
         Ok(run)
     }
@@ -95,7 +97,7 @@ impl Linking {
     }
 
     /// The rank that it waits for, while it waits.
-    pub(super) fn waits_for(&self) -> Awaited {
+    pub(super) fn waits_for(&self) -> WaitingFor {
         self.run().waits_for()
     }
 
@@ -108,10 +110,10 @@ impl Linking {
 /// Brings the words of all ranks to each, as far as that goes now.
 fn carry<B>(run: &mut RingExec, with: &mut ExecContext<'_, B>) -> Result<Poll<()>, Stop> {
     let ExecContext { ring, host, core, scratch, .. } = with;
-    let Some(mut connecting) = ring.mesh.take_connecting() else { return Ok(Poll::Ready(())) };
+    let Some(mut connecting) = ring.link_table.take_connecting() else { return Ok(Poll::Ready(())) };
     let buffers = &mut Borrowed::InPlace(&mut connecting.words);
     let polled = run.advance(&mut ExecContext { ring, host: *host, core, buffers, scratch });
-    ring.mesh.put_connecting(Some(connecting));
+    ring.link_table.put_connecting(Some(connecting));
     match polled {
         Poll::Ready(outcome) => outcome.map(Poll::Ready),
         Poll::Pending => Ok(Poll::Pending),

@@ -13,10 +13,10 @@ use super::buffers::{Arithmetic, Buffers};
 use super::plan::{P2pPlan, Plan};
 use super::ring_exec::{ExecContext, RingExec, check_strays, send_header};
 use super::stop::{Progress, Stop, is_ended_by, odd, wrong};
-use crate::collective::communicator::{Awaited, Boxes, Direction, Link, Lost, Reach, RingLinks};
+use crate::collective::communicator::{Direction, Link, LinkMailboxes, Lost, Reach, RingLinks, WaitingFor};
 use crate::collective::operation::{DAMAGED, Header};
 use crate::collective::schedule::{Buffer, Extent, P2pSchedule, Primitive, Schedule, Share, Span};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::link::Lane;
 use crate::link::LaneFailure;
 use crate::link::mailbox::HEADER_BYTES;
@@ -96,7 +96,7 @@ impl P2pExec {
         loop {
             match &mut self.phase {
                 Phase::Begin(linking) => {
-                    let missing = with.ring.mesh.reach() < self.reach;
+                    let missing = with.ring.link_table.reach() < self.reach;
                     self.phase = match linking.take().filter(|_| missing) {
                         Some(linking) => Phase::Linking(linking),
                         None => self.begin_steps(with),
@@ -108,7 +108,7 @@ impl P2pExec {
                         Ok(()) => {
                             // Their words have said it.
                             (self.announce, self.agreed) = (false, true);
-                            self.progressed = with.core.driven();
+                            self.progressed = with.core.now();
                             self.begin_steps(with)
                         }
                         Err(around) => Phase::Around(around),
@@ -121,14 +121,14 @@ impl P2pExec {
     }
 
     fn begin_steps<B>(&self, with: &mut ExecContext<'_, B>) -> Phase {
-        with.ring.mesh.begin(self.steps.scratch_bytes());
+        with.ring.link_table.begin(self.steps.scratch_bytes());
         Phase::Steps
     }
 
     fn advance_steps<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>) -> Poll<Result<(), Stop>> {
-        let mut scratch = std::mem::take(&mut with.ring.mesh.scratch);
+        let mut scratch = std::mem::take(&mut with.ring.link_table.scratch);
         let outcome = self.try_advance(with, &mut scratch);
-        with.ring.mesh.scratch = scratch;
+        with.ring.link_table.scratch = scratch;
         match outcome {
             Ok(true) => Poll::Ready(check_strays(with.host, &self.header)),
             Ok(false) => {
@@ -163,7 +163,7 @@ impl P2pExec {
                 return Ok(false);
             }
             self.step = self.steps.next();
-            self.progressed = with.core.driven();
+            self.progressed = with.core.now();
         }
         let told = !self.announce && self.agreed;
         if told && unsent(with.ring, with.core).is_none() {
@@ -174,7 +174,7 @@ impl P2pExec {
     }
 
     /// What the rank before this one has said of its operation, in a message of its own or around the ring.
-    fn hear_previous(&mut self, ring: &mut RingLinks, core: &mut Core) -> Result<(), Stop> {
+    fn hear_previous(&mut self, ring: &mut RingLinks, core: &mut EngineState) -> Result<(), Stop> {
         while let Some(theirs) = ring.ahead.front().copied()
             && theirs.sequence <= self.header.sequence
         {
@@ -212,7 +212,7 @@ impl P2pExec {
             }
             return Ok(true);
         };
-        let Some(link) = ring.mesh.link_mut(peer) else { return Ok(false) };
+        let Some(link) = ring.link_table.link_mut(peer) else { return Ok(false) };
         match step {
             Primitive::Put { message, source, copied, .. } => {
                 let header = (message == 0).then(|| self.header_on(peer, |share| share.sent).in_slot());
@@ -244,13 +244,13 @@ impl P2pExec {
     }
 
     /// A step cannot be taken: whether it ever will. Who is waited for may not even have left in good order.
-    fn check_lanes(&self, ring: &RingLinks, core: &mut Core, waits: bool) -> Result<(), Stop> {
+    fn check_lanes(&self, ring: &RingLinks, core: &mut EngineState, waits: bool) -> Result<(), Stop> {
         let awaited = self.waits_for(ring, core);
         let [next, previous] = ring.ended(core);
         let near = [(Direction::Next, next), (Direction::Previous, previous)];
-        let near = near.into_iter().filter_map(|(side, lost)| Some((Awaited::Neighbour(side), lost?)));
-        let linked = ring.mesh.ended(core).map(|lost| (Awaited::Linked(lost.rank), lost));
-        let matters = |(of, lost): &(Awaited, Lost)| {
+        let near = near.into_iter().filter_map(|(side, lost)| Some((WaitingFor::Neighbour(side), lost?)));
+        let linked = ring.link_table.ended(core).map(|lost| (WaitingFor::Linked(lost.rank), lost));
+        let matters = |(of, lost): &(WaitingFor, Lost)| {
             !matches!(lost.cause, LaneFailure::Closed) || (waits && *of == awaited)
         };
         // It may have left because of another, which is named then.
@@ -259,12 +259,12 @@ impl P2pExec {
     }
 
     /// The rank that it waits for, while it waits.
-    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut Core) -> Awaited {
+    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut EngineState) -> WaitingFor {
         match (&self.phase, self.step) {
             (Phase::Linking(linking), _) => return linking.waits_for(),
             (Phase::Around(run), _) => return run.waits_for(),
             (_, Some(Primitive::Put { to, .. } | Primitive::Signal { to, .. })) => {
-                return Awaited::Linked(to);
+                return WaitingFor::Linked(to);
             }
             (
                 _,
@@ -273,13 +273,13 @@ impl P2pExec {
                     | Primitive::ReduceFrom { from, .. }
                     | Primitive::CopyFrom { from, .. },
                 ),
-            ) => return Awaited::Linked(from),
+            ) => return WaitingFor::Linked(from),
             _ => {}
         }
         match unsent(ring, core) {
-            _ if self.announce => Awaited::Neighbour(Direction::Next),
-            Some(rank) if self.agreed => Awaited::Linked(rank),
-            _ => Awaited::Neighbour(Direction::Previous),
+            _ if self.announce => WaitingFor::Neighbour(Direction::Next),
+            Some(rank) if self.agreed => WaitingFor::Linked(rank),
+            _ => WaitingFor::Neighbour(Direction::Previous),
         }
     }
 
@@ -301,8 +301,8 @@ impl P2pExec {
     }
 
     /// Whether the rank at the other end is in the same operation: its first message says so.
-    fn is_agreed(&self, link: &mut Link, core: &mut Core) -> Result<bool, Stop> {
-        let Boxes { inbox, received_before, agreed, .. } = &mut link.mailbox;
+    fn is_agreed(&self, link: &mut Link, core: &mut EngineState) -> Result<bool, Stop> {
+        let LinkMailboxes { inbox, received_before, agreed, .. } = &mut link.mailbox;
         if !*agreed && inbox.arrived(*received_before).is_some() {
             let expected = self.header_on(link.rank, |share| share.received);
             match Header::read(&inbox.header(*received_before)) {
@@ -334,7 +334,7 @@ impl P2pExec {
 
 fn put<B: Buffers>(
     link: &mut Link,
-    core: &mut Core,
+    core: &mut EngineState,
     memory: &mut P2pMemory<'_, B>,
     header: Option<&[u8; HEADER_BYTES]>,
     source: Extent,
@@ -356,7 +356,12 @@ fn put<B: Buffers>(
 }
 
 /// Puts a message from where it lies; the mailbox is ready.
-pub(super) fn put_range(boxes: &mut Boxes, lane: &mut Lane, range: AttachedRange, len: usize) -> bool {
+pub(super) fn put_range(
+    boxes: &mut LinkMailboxes,
+    lane: &mut Lane,
+    range: AttachedRange,
+    len: usize,
+) -> bool {
     if boxes.ranges == 0 {
         boxes.ranges_before = lane.ranges_done();
     }
@@ -365,7 +370,7 @@ pub(super) fn put_range(boxes: &mut Boxes, lane: &mut Lane, range: AttachedRange
 }
 
 /// Gives the slots of all messages below `number` back; `false` when there is no room to say so now.
-pub(super) fn signal(link: &mut Link, core: &mut Core, number: u64) -> bool {
+pub(super) fn signal(link: &mut Link, core: &mut EngineState, number: u64) -> bool {
     let Some(lane) = core.lane(link.lane) else { return false };
     // A rank that has left sends nothing more and is not told.
     if lane.room() == 0 && !lane.is_closed() {
@@ -381,7 +386,7 @@ pub(super) fn signal(link: &mut Link, core: &mut Core, number: u64) -> bool {
 /// A message, which may be the first of its operation, is as long as both ranks must think it is.
 pub(super) fn check_length(
     link: &Link,
-    core: &mut Core,
+    core: &mut EngineState,
     (number, first): (u64, bool),
     len: usize,
 ) -> Result<(), Stop> {
@@ -393,9 +398,9 @@ pub(super) fn check_length(
 }
 
 /// A rank to which the device still writes from the operation's memory.
-pub(super) fn unsent(ring: &RingLinks, core: &mut Core) -> Option<u32> {
-    ring.mesh.links().find_map(|link| {
-        let Boxes { ranges, ranges_before, .. } = link.mailbox;
+pub(super) fn unsent(ring: &RingLinks, core: &mut EngineState) -> Option<u32> {
+    ring.link_table.links().find_map(|link| {
+        let LinkMailboxes { ranges, ranges_before, .. } = link.mailbox;
         let lane = core.lane(link.lane).filter(|_| ranges > 0)?;
         // A peer that has left has received everything.
         let sent = lane.ranges_done() - ranges_before >= ranges || lane.is_drained();

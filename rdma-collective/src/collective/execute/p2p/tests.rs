@@ -40,7 +40,9 @@ fn what_was_opened_for_other_operations_goes_with_links_that_could_not_be_made()
         word.wait(soon()).unwrap();
         sum.wait(soon()).unwrap();
         let (lanes, known) = comm
-            .with_ring(|_, ring| (ring.all_lanes().count(), ring.mesh.unlinked(Reach::Doublings).is_some()))
+            .with_ring(|_, ring| {
+                (ring.all_lanes().count(), ring.link_table.unlinked(Reach::Doublings).is_some())
+            })
             .unwrap();
         assert!(known, "there is room for them");
         assert_eq!(lanes, 2, "links to others are left that nobody connects");

@@ -15,10 +15,12 @@ use super::header_exchange::{HeaderExchange, RankSet};
 use super::ring_exec::ExecContext;
 use super::stop::{Progress, Stop};
 use crate::collective::call::{Call, Collective};
-use crate::collective::communicator::{Awaited, HostGroup, PIECE_BYTES, RANKS_MAX, ReduceScratch, RingLinks};
+use crate::collective::communicator::{
+    HostGroup, PIECE_BYTES, RANKS_MAX, ReduceScratch, RingLinks, WaitingFor,
+};
 use crate::collective::operation::Header;
 use crate::collective::zero_copy_plan::{From, Move, To, ZeroCopyPlan};
-use crate::engine::Core;
+use crate::engine::EngineState;
 
 /// Bytes that are made between two looks at what becomes of the others, and at the time.
 const LOOK_EVERY: usize = 256 * 1024;
@@ -166,7 +168,7 @@ impl ZeroCopy {
                 return Ok(Some(Outcome::Fallback));
             }
             host.end_round();
-            self.meeting.again(host, with.core.driven());
+            self.meeting.again(host, with.core.now());
             self.stage = Phase::Moving;
         }
         if self.stage == Phase::Moving {
@@ -186,7 +188,7 @@ impl ZeroCopy {
         Ok(Some(Outcome::Done))
     }
 
-    fn export<B: Buffers>(&mut self, core: &Core, buffers: &mut B) -> BufferAdvert {
+    fn export<B: Buffers>(&mut self, core: &EngineState, buffers: &mut B) -> BufferAdvert {
         let ZeroCopyPlan { call, rank, .. } = self.moves;
         self.moves.in_place = u32::from(buffers.is_in_place()) << rank;
         let rights = Rights { read: self.moves.reads(rank), write: self.moves.writes(rank) };
@@ -230,7 +232,7 @@ impl ZeroCopy {
                 Ok(()) => {
                     moved += current.span.len;
                     self.current = None;
-                    self.meeting.progressed = with.core.driven();
+                    self.meeting.progressed = with.core.now();
                 }
                 Err(Halt::Blocked(rank)) => {
                     self.blocked = Some(rank);
@@ -308,9 +310,9 @@ impl ZeroCopy {
     }
 
     /// Who cannot be reached, or has not said that it is done, or where its memory is.
-    pub(super) fn waits_for(&self, ring: &RingLinks) -> Awaited {
+    pub(super) fn waits_for(&self, ring: &RingLinks) -> WaitingFor {
         match self.blocked {
-            Some(rank) => Awaited::Ranks(1 << rank),
+            Some(rank) => WaitingFor::Ranks(1 << rank),
             None => self.meeting.missing.waits_for(ring),
         }
     }

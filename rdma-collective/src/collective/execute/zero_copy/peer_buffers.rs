@@ -10,7 +10,7 @@ use crate::collective::execute::buffers::{Arithmetic, BufferAdvert, RegisteredBu
 use crate::collective::execute::stop::Stop;
 use crate::collective::reduce::Operand;
 use crate::collective::schedule::{Source, Span};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::link::LaneFailure;
 
 const _: () = assert!(
@@ -20,7 +20,7 @@ const _: () = assert!(
 
 /// See the module.
 pub(super) struct PeerBuffers<'a> {
-    pub(super) core: &'a mut Core,
+    pub(super) core: &'a mut EngineState,
     pub(super) host: &'a HostGroup,
     pub(super) moves: &'a ZeroCopyPlan,
     /// Where what is stored for good is expected.
@@ -77,7 +77,7 @@ impl PeerBuffers<'_> {
     ) -> Result<(), Halt> {
         let Some(id) = self.host.lane(rank) else { return Err(Halt::Blocked(rank)) };
         // Nothing is waited for with the engine at hand.
-        let at_once = Deadline::at(self.core.driven());
+        let at_once = Deadline::at(self.core.now());
         let peer = self.core.peer_slice(id, memory, at_once);
         let done = peer.and_then(|peer| with(&mut peer.with_cache_hint(expect)));
         done.map_err(|why| match why {

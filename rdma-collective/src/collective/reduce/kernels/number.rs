@@ -35,9 +35,9 @@ pub(super) trait Number: Pod {
         tiles::reduce::<Self, V>(level, job, fold, last);
     }
 
-    /// Makes `out` of two operands, all of one length in whole elements. [`Number::reduce`] does the same with a job of
-    /// two; a caller that never has another kind of job calls this, because each loop that could run is compiled for each
-    /// element, operation and kind of processor.
+    /// Makes `out` of two operands of one length in whole elements. [`Number::reduce`] does so with a job of two. A
+    /// caller that never has another kind of job calls this, because the compiler instantiates each loop that could run
+    /// for each element, operation and kind of processor.
     #[inline(always)]
     fn pair<V: Level>(
         _: V,

@@ -49,7 +49,8 @@ fn by_tiles<T: Number, V: Level, const BYTES: usize>(
         let (first, mut rest) = job.split(range.clone());
         load::<T>(wide, first);
         while let [a, b, c, more @ ..] = rest {
-            // Three slices by hand, because `map` of an array adds seven functions for each element, operation and processor.
+            // Three slices by hand, because `map` of an array adds seven functions for each element, operation and
+            // processor.
             fold_three::<T>(wide, [&a[range.clone()], &b[range.clone()], &c[range.clone()]], fold);
             rest = more;
         }

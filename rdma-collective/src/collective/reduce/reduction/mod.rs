@@ -110,7 +110,7 @@ impl Reduction {
     ///
     /// # Errors
     ///
-    /// Those of [`PeerSlice::copy_out`], and also when `local` has too few bytes. The operands are then unchanged.
+    /// Errors of [`PeerSlice::copy_out`], and also when `local` has too few bytes. The operands are then unchanged.
     pub(crate) fn reduce_peer(
         self,
         out: &mut [u8],
@@ -161,7 +161,7 @@ impl Reduction {
     ///
     /// # Errors
     ///
-    /// Those of [`PeerSlice::copy_out`] and of [`PeerSlice::copy_in`].
+    /// Errors of [`PeerSlice::copy_out`] and of [`PeerSlice::copy_in`].
     pub(crate) fn reduce_both(
         self,
         local: (&Region, usize),

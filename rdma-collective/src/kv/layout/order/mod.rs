@@ -7,7 +7,7 @@ use crate::kv::layout::LayoutError;
 
 /// The order of a pool's dimensions in memory, the outermost first.
 ///
-/// [`HeadOrder`] is that within a part of a block.
+/// [`HeadOrder`] is the order within a part of a block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Order {
     /// `[layer][block][part]`: key and value of a block are adjacent, as FlashInfer keeps them.
@@ -30,7 +30,8 @@ impl fmt::Display for Order {
 
 /// The order of tokens and heads within a part of a block, the outermost first.
 ///
-/// No byte is moved differently for it, and pools that differ in it would hand each other blocks that are garbled.
+/// A transfer moves the same bytes for either order, so pools that differ in it would hand each other garbled blocks;
+/// links compare it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum HeadOrder {
     /// `[token][head][element]`: the heads of a token are adjacent.
@@ -54,9 +55,9 @@ impl fmt::Display for HeadOrder {
 /// A range of a pool, in bytes from its start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
-    /// Where it starts.
+    /// First byte of the range.
     pub offset: u64,
-    /// How long it is; never 0.
+    /// Length of the range in bytes; never 0.
     pub len: u64,
 }
 
@@ -83,8 +84,8 @@ impl Layout {
     /// Lays out `shape`.
     ///
     /// # Errors
-    /// [`LayoutError`] when a dimension is 0, when the tensor-parallel rank is not below the size, when keys and values of a latent cache are to be apart, or when
-    /// the pool has more bytes than a machine can address.
+    /// [`LayoutError`] when a dimension is 0, when the tensor-parallel rank is not below the size, when a latent
+    /// cache asks for keys and values apart, or when the pool has more bytes than a machine can address.
     pub fn new(shape: Shape) -> Result<Self, LayoutError> {
         let dimensions = [
             ("layers", shape.layers),
@@ -129,7 +130,7 @@ impl Layout {
         }
     }
 
-    /// What the pool holds.
+    /// The shape of the pool.
     #[must_use]
     pub const fn shape(&self) -> &Shape {
         &self.shape
@@ -159,7 +160,7 @@ impl Layout {
         self.block_bytes() / self.shape.block_tokens as u64
     }
 
-    /// Where `block` of `layer` lies: one range, or two when keys and values are apart.
+    /// The ranges of `block` in `layer`: one, or two when keys and values are apart.
     ///
     /// # Errors
     /// [`LayoutError`] when there is no such layer or no such block.
@@ -179,7 +180,7 @@ impl Layout {
         Ok((0..self.pieces()).map(move |piece| layout.extent(layer, piece, block)))
     }
 
-    /// That a pool of this layout fits memory of `len` bytes.
+    /// Fails unless a pool of this layout fits memory of `len` bytes.
     ///
     /// # Errors
     /// [`LayoutError::MemoryTooSmall`] when it does not.
@@ -190,8 +191,8 @@ impl Layout {
         Ok(())
     }
 
-    /// The layer and the block that byte `offset` belongs to, and the byte after the range that it lies in. The offset is
-    /// below the bytes of the pool.
+    /// Finds the layer and the block of byte `offset`, and the end of the range that the byte lies in. The caller
+    /// passes an offset below the bytes of the pool.
     pub(crate) fn locate(&self, offset: u64) -> (u32, u32, u64) {
         let Shape { layers, blocks, .. } = self.shape;
         let [layers, blocks] = [layers, blocks].map(u64::from);
@@ -205,7 +206,7 @@ impl Layout {
         (layer as u32, block as u32, (index + 1) * len)
     }
 
-    /// Separate ranges of a block in a layer.
+    /// Number of separate ranges of a block in a layer.
     pub(crate) const fn pieces(&self) -> u32 {
         match self.shape.order {
             Order::LayerPartBlock => 2,
@@ -213,8 +214,8 @@ impl Layout {
         }
     }
 
-    /// Where one range of a block lies. The caller has checked the indices, so that nothing here overflows:
-    /// every intermediate is below the bytes of the pool.
+    /// The range `piece` of a block. The caller has checked the indices, so nothing here overflows: every
+    /// intermediate is below the bytes of the pool.
     pub(crate) fn extent(&self, layer: u32, piece: u32, block: u32) -> Extent {
         let Shape { layers, blocks, .. } = self.shape;
         let [layer, piece, block, layers, blocks] = [layer, piece, block, layers, blocks].map(u64::from);

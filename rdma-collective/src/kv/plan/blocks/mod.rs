@@ -28,17 +28,17 @@ pub struct BlockPlan {
     destination: Layout,
     pairs: Vec<BlockPair>,
     write_bytes_max: u32,
-    /// No write has bytes of two layers, and they come layer by layer.
+    /// Whether no write has bytes of two layers, and writes come layer by layer.
     by_layer: bool,
-    /// Which pairs are moved, by layer and then in the order of `pairs`; absent when all are.
+    /// Wanted pairs, by layer and then in the order of `pairs`; absent when all are wanted.
     wanted: Option<Box<[bool]>>,
 }
 
-/// How a request is moved, beyond what and where.
+/// Options of a plan: its order, and a subset of the blocks.
 #[derive(Clone, Copy, Debug)]
-pub(in crate::kv) struct Parts<'a> {
+pub(in crate::kv) struct PlanOptions<'a> {
     pub(in crate::kv) by_layer: bool,
-    /// By place in the request.
+    /// The wanted blocks, by position in the request; all when absent.
     pub(in crate::kv) wanted: Option<&'a Wanted>,
 }
 
@@ -46,8 +46,8 @@ impl BlockPlan {
     /// Checks the request and sorts it. No write is longer than `write_bytes_max`.
     ///
     /// # Errors
-    /// [`PlanError`] when there are no pairs, a block is out of range or given twice, the layouts do not match or
-    /// the bound is 0. Nothing of what is asked for is left out in silence.
+    /// [`PlanError`] when there are no pairs, a block is out of range or given twice, the layouts do not match or the
+    /// bound is 0.
     pub fn new(
         source: Layout,
         destination: Layout,
@@ -69,18 +69,18 @@ impl BlockPlan {
         Ok(Self { source, destination, pairs, write_bytes_max, by_layer: false, wanted: None })
     }
 
-    /// As [`new`](Self::new), layer by layer or of some blocks alone.
+    /// Plans like [`new`](Self::new), but layer by layer, or for some blocks alone.
     pub(in crate::kv) fn of_parts(
         layouts: (Layout, Layout),
         pairs: &[BlockPair],
         write_bytes_max: u32,
-        parts: Parts<'_>,
+        parts: PlanOptions<'_>,
     ) -> Result<Self, PlanError> {
         let mut plan = Self::new(layouts.0, layouts.1, pairs, write_bytes_max)?;
         plan.by_layer = parts.by_layer;
         if let Some(wanted) = parts.wanted {
             let mut places: Vec<_> = (0_u32..).zip(pairs).map(|(at, pair)| (pair.source, at)).collect();
-            // As the pairs of the plan are: no source is given twice.
+            // The order of the plan's pairs, since no source block is given twice.
             places.sort_unstable();
             let layers = 0..plan.source.shape().layers;
             let wanted = layers.flat_map(|layer| places.iter().map(move |(_, at)| wanted.has(layer, *at)));
@@ -97,7 +97,8 @@ impl BlockPlan {
         Descriptors { plan: self, writes, layers: first..layers }
     }
 
-    /// How many writes there are, and, layer by layer, how many up to its end; more than `max` are not counted.
+    /// Counts the writes, and for each layer the writes up to its end. Counting stops at `max` + 1, because a
+    /// transfer with more is refused anyway.
     pub(in crate::kv) fn count(self: &Arc<Self>, max: u32) -> (u32, Vec<u32>) {
         let most = max as usize + 1;
         if !self.by_layer {
@@ -115,12 +116,12 @@ impl BlockPlan {
     }
 }
 
-/// The descriptors of a plan that they keep.
+/// An iterator over the descriptors of a plan, which it keeps alive.
 #[derive(Debug)]
 pub(crate) struct Descriptors {
     plan: Arc<BlockPlan>,
     writes: Merge<Ranges>,
-    /// Those after it.
+    /// Layers after the one that `writes` yields.
     layers: Range<u32>,
 }
 
@@ -147,7 +148,8 @@ struct Ranges {
 }
 
 impl Ranges {
-    /// Those of some layers; of all, when the plan does not go by layer.
+    /// The ranges of some layers. Pass all layers when the plan does not go layer by layer, because their numbers are
+    /// not contiguous then.
     fn of(plan: &Arc<BlockPlan>, layers: Range<u32>) -> Self {
         let each = u64::from(plan.source.pieces()) * plan.pairs.len() as u64;
         Self {
@@ -182,7 +184,7 @@ impl Iterator for Ranges {
             {
                 continue;
             }
-            // Each is below a dimension of the layout, which has 32 bits.
+            // Each index is below a dimension of the layout, which has 32 bits.
             let (layer, piece, pair) = (layer as u32, piece as u32, plan.pairs.get(pair as usize)?);
             let from = plan.source.extent(layer, piece, pair.source);
             let to = plan.destination.extent(layer, piece, pair.destination);
@@ -196,7 +198,7 @@ impl Iterator for Ranges {
     }
 }
 
-/// That sorted `blocks` are all there and none is given twice.
+/// Fails if one of the sorted `blocks` is out of range or repeated.
 fn check_blocks(
     side: Side,
     blocks: impl Iterator<Item = u32> + Clone,

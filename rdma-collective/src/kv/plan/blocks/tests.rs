@@ -26,7 +26,7 @@ impl BlockPlan {
         Merge::new(self.ranges(layers), self.write_bytes_max)
     }
 
-    /// One range for each layer, piece and pair, in the order of the source's memory.
+    /// A range for each layer, piece and pair, in the order of the source's memory.
     fn ranges(&self, layers: Range<u32>) -> impl Iterator<Item = WriteDescriptor> + '_ {
         let pieces = self.source.pieces();
         let pairs = self.pairs.iter();
@@ -96,7 +96,7 @@ fn requests() -> impl Strategy<Value = (Layout, Layout, Vec<BlockPair>, u32)> {
         })
 }
 
-/// What each byte of the destination must hold: the index of a source byte, or nothing.
+/// The expected destination: for each byte the index of a source byte, or nothing.
 fn oracle(source: &Layout, destination: &Layout, pairs: &[BlockPair]) -> Vec<Option<u64>> {
     let mut bytes = vec![None; destination.bytes() as usize];
     for pair in pairs {
@@ -248,7 +248,7 @@ proptest! {
             }
         }
         let wanted = Wanted::invalid(&verdicts);
-        let parts = Parts { by_layer, wanted: wanted.as_ref() };
+        let parts = PlanOptions { by_layer, wanted: wanted.as_ref() };
         let plan = Arc::new(BlockPlan::of_parts((layout, layout), &pairs, bound, parts).unwrap());
         let mut written = vec![0_u8; layout.bytes() as usize];
         let (total, ends) = plan.count(u32::MAX - 1);

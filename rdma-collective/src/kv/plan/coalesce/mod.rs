@@ -4,19 +4,19 @@ use std::iter::Fuse;
 
 use super::WriteDescriptor;
 
-/// Merges neighbours of a sequence of sound writes; whole ones as long as they fit the bound together.
+/// An iterator that merges neighbours of a sequence of sound writes, as long as whole writes fit the bound together.
 ///
 /// A write is cut only when it alone exceeds the bound, so that blocks stay whole where they can.
 #[derive(Debug)]
 pub(super) struct Merge<I> {
     writes: Fuse<I>,
-    /// Taken from `writes`, and not yet given out.
+    /// Write that was taken from `writes` and not yet yielded.
     pending: Option<WriteDescriptor>,
     write_bytes_max: u64,
 }
 
 impl<I: Iterator<Item = WriteDescriptor>> Merge<I> {
-    /// The bound is not 0.
+    /// Merges `writes`; the bound must not be 0.
     pub(super) fn new(writes: I, write_bytes_max: u32) -> Self {
         Self { writes: writes.fuse(), pending: None, write_bytes_max: write_bytes_max.into() }
     }

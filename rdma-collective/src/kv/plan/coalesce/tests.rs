@@ -34,7 +34,7 @@ fn oracle(writes: &[WriteDescriptor]) -> Option<Vec<Option<u64>>> {
 
 fn lists() -> impl Strategy<Value = Vec<WriteDescriptor>> {
     let sound = (0_u64..22, 0_u64..22, 1_u64..3).prop_map(|(local, remote, len)| {
-        // On a grid, so that neighbours are often adjacent and lists without overlap are common.
+        // Offsets lie on a grid, so that neighbours are often adjacent and lists without overlap are common.
         write(local * 8, remote * 8, len * 8)
     });
     prop::collection::vec(sound, 0..8)

@@ -1,16 +1,17 @@
-//! Any parts of a request that a peer may ask for, planned: what the fuzz target of plans holds them to.
+//! The fuzz target of plans: any subset of a request that a peer may ask for is planned and checked.
 
 use std::sync::Arc;
 
-use super::{BlockPair, BlockPlan, Parts, Wanted};
+use super::{BlockPair, BlockPlan, PlanOptions, Wanted};
 use crate::kv::layout::Layout;
 
-/// Writes that are looked at.
+/// Most writes that are checked.
 const WRITES_MAX: usize = 2000;
-/// Beyond it a shape alone takes longer than a fuzzer has.
+/// Largest shape: beyond it a single case takes longer than a fuzzer has.
 const LAYERS_MAX: u32 = 4096;
 
-/// Plans the parts of a request that `words` say, whole and layer by layer: nothing but those, once each, in bounds.
+/// Plans the subset of a request that `words` describe, whole and layer by layer, and asserts that exactly those
+/// bytes are moved, once each and in bounds.
 pub(crate) fn fuzz(layout: Layout, pairs: &[BlockPair], words: &[u32], write_bytes_max: u32) {
     let layers = layout.shape().layers;
     if layers > LAYERS_MAX {
@@ -18,7 +19,7 @@ pub(crate) fn fuzz(layout: Layout, pairs: &[BlockPair], words: &[u32], write_byt
     }
     let wanted = Wanted::from_words(layers, pairs.len() as u32, words);
     for by_layer in [false, true] {
-        let parts = Parts { by_layer, wanted: wanted.as_ref() };
+        let parts = PlanOptions { by_layer, wanted: wanted.as_ref() };
         let Ok(plan) = BlockPlan::of_parts((layout, layout), pairs, write_bytes_max, parts) else { return };
         let plan = Arc::new(plan);
         let (count, ends) = plan.count(WRITES_MAX as u32);

@@ -1,4 +1,8 @@
-//! Decode's side of pulls: offers that came, and reads of their blocks. What has arrived is kept as that of a grant.
+//! Pulls at decode: matching with offers, reads, and their completion. A pull is a `State` without a grant message,
+//! and shares the stages of grants.
+//!
+//! This file owns the entry of pulls into `Filling`, their match with an offer, and `Filling` → `Revoking` for pulls
+//! (`stop_reading`). Offers arrive in `offers`.
 
 mod offers;
 
@@ -10,39 +14,39 @@ use std::time::Instant;
 use rdma_core::Deadline;
 use rdma_core::memory::CacheHint;
 
-use super::state::{Begun, Revoking, Stage, State};
+use super::state::{Announced, Revocation, Stage, State};
 use super::{Receives, unwatch};
-use crate::engine::Core;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::journal::TransferKind;
 use crate::kv::message::{self, Begin, Offer, Reason, Release, Take};
-use crate::kv::plan::{BlockPair, BlockPlan, Descriptors, Parts, parts_of};
-use crate::kv::remembered::Remembered;
+use crate::kv::plan::{BlockPair, BlockPlan, Descriptors, PlanOptions, parts_of};
+use crate::kv::taken_back::TakenBack;
 use crate::kv::verdict::Verdicts;
 use crate::link::imm::WRITES_MAX;
 
-/// The pulls of a link.
+/// The pulls of a link, and the offers that no pull has met.
 #[derive(Debug, Default)]
 pub(super) struct Pulls {
-    offers: Vec<Offered>,
-    /// The highest lease offered.
+    offers: Vec<IncomingOffer>,
+    /// The highest lease offered so far: a message about a higher one breaks the protocol.
     leases_seen: u64,
     /// Requests whose offer was recalled before a pull met it.
-    taken_back: Remembered,
-    /// Those that have begun, in order: the first one posts.
+    taken_back: TakenBack,
+    /// Pulls that have begun and have not posted everything, in the order in which they post.
     reading: VecDeque<Reading>,
-    /// By grant, index and length: reads posted and not known to be done.
+    /// Grant, index and length of each read that is not known to be done, in posting order.
     in_flight: VecDeque<(u64, u32, u32)>,
     done: u64,
-    /// What the peer is to be told.
+    /// Messages that wait for room on the lane.
     takes: VecDeque<Take>,
     releases: VecDeque<Release>,
 }
 
 /// An offer that no pull has met.
 #[derive(Debug)]
-struct Offered {
+struct IncomingOffer {
     offer: Offer,
     blocks: Vec<u32>,
     total: u32,
@@ -54,34 +58,35 @@ struct Offered {
 struct Reading {
     grant: u64,
     reads: Peekable<Descriptors>,
-    /// By what all of them move.
-    expect: CacheHint,
+    /// Cache hint of the reads, from the bytes that all of them move.
+    hint: CacheHint,
     index: u32,
 }
 
 impl Pulls {
-    /// The lease of a pull that was given up ends.
+    /// Queues the release of a pull that was given up.
     pub(super) fn release(&mut self, lease: u64, reads: u32) {
         self.releases.push_back(Release { lease, done: false, reads, parts: 0, corrupt: 0 });
     }
 
-    /// Nothing is posted any more.
+    /// Drops all reads that are not posted, as the link has ended.
     pub(super) fn clear(&mut self) {
         self.reading.clear();
     }
 
+    /// Whether the lease was offered at some time, so that a late message about it is no breach.
     pub(super) fn knows(&self, lease: u64) -> bool {
         lease <= self.leases_seen
     }
 }
 
 impl Receives {
-    /// Whether an offer for the request is known to have ended, which is told once.
+    /// Whether an offer for the request was taken back lately; reported once.
     pub(super) fn offer_ended(&mut self, request: u64, now: Instant) -> bool {
         self.pulls.taken_back.take(request, now).is_some()
     }
 
-    /// Brings pulls that wait together with offers that are whole.
+    /// Matches pulls that wait with offers that are complete.
     pub(super) fn begin_pulls(&mut self, now: Instant) -> bool {
         let (theirs, ours) = (self.link.theirs, *self.pool.layout());
         let pulls = &mut self.pulls;
@@ -90,7 +95,7 @@ impl Receives {
             if !state.waits_for_offer() {
                 continue;
             }
-            let whole = |known: &Offered| {
+            let whole = |known: &IncomingOffer| {
                 known.offer.request == state.grant.request && known.blocks.len() == known.total as usize
             };
             let Some(at) = pulls.offers.iter().position(whole) else { continue };
@@ -106,29 +111,30 @@ impl Receives {
                     let write_bytes_max = self.write_bytes_max;
                     let begin =
                         Begin { grant: state.grant.grant, lease, writes, write_bytes_max, by_layer: false };
-                    let mut begun = Begun::new(begin, now);
+                    let mut begun = Announced::new(begin, now);
                     begun.plan = Some(Arc::clone(&plan));
                     state.begin = Some(begun);
                     state.lease = Some(lease);
                     pulls.takes.push_back(Take { lease, checksums: self.checksums });
                     let reads = plan.into_descriptors().peekable();
-                    let expect = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
-                    pulls.reading.push_back(Reading { grant: state.grant.grant, reads, expect, index: 0 });
+                    let hint = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
+                    pulls.reading.push_back(Reading { grant: state.grant.grant, reads, hint, index: 0 });
                 }
                 Err(error) => {
                     pulls.releases.push_back(Release { lease, done: false, reads: 0, parts: 0, corrupt: 0 });
-                    // Ended with those that are taken back.
+                    // The pull goes through `Revoking` with 0 writes, so that `finish_revoked` ends it like any
+                    // other.
                     let (reason, cause) = (Reason::Revoked, Arc::new(error));
                     let (fence, told, writes) = (Fence::after(QUIESCE_WITHIN, now), true, Some(0));
-                    state.stage = Stage::Revoking(Revoking { reason, cause, fence, told, writes });
+                    state.stage = Stage::Revoking(Revocation { reason, cause, fence, told, writes });
                 }
             }
         }
         any
     }
 
-    /// Keeps the queue full of reads.
-    pub(super) fn post_reads(&mut self, core: &mut Core) -> bool {
+    /// Posts reads until the lane is full.
+    pub(super) fn post_reads(&mut self, core: &mut EngineState) -> bool {
         if self.pulls.reading.is_empty() {
             return false;
         }
@@ -141,7 +147,9 @@ impl Receives {
         any
     }
 
-    fn fill_queue(&mut self, core: &mut Core) -> bool {
+    /// Posts reads of the oldest pulls until the lane is full. Reads take no receive of the peer, so the send queue
+    /// alone limits them, less the entries that the lane keeps for credits, messages and heartbeats.
+    fn fill_queue(&mut self, core: &mut EngineState) -> bool {
         let pulls = &mut self.pulls;
         let (Some(lane), Some(remote)) = (self.link.lane(core), self.link.remote) else { return false };
         let mut room = lane.room_for_reads();
@@ -156,9 +164,9 @@ impl Receives {
                     return any;
                 };
                 reading.reads.next();
-                // Offsets are within the pool, and lengths within 32 bits by the plan's bound.
+                // The plan keeps offsets within the pool and lengths within 32 bits.
                 let to = self.destination.range(read.offset_remote, read.len);
-                lane.read_range(to, from, reading.expect, reading.reads.peek().is_none());
+                lane.read_range(to, from, reading.hint, reading.reads.peek().is_none());
                 pulls.in_flight.push_back((reading.grant, reading.index, read.len as u32));
                 reading.index += 1;
                 room -= 1;
@@ -169,8 +177,9 @@ impl Receives {
         any
     }
 
-    /// Takes what the lane says of reads that are done: they are the arrivals of a pull.
-    pub(super) fn count_reads(&mut self, core: &mut Core, now: Instant) -> bool {
+    /// Counts the reads that the lane reports as done: for a pull they are what arriving writes are for a grant. The
+    /// lane completes reads in posting order.
+    pub(super) fn count_reads(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let Some(done) = self.link.lane(core).map(|lane| lane.ranges_done()) else { return false };
         let any = done > self.pulls.done;
         if any {
@@ -179,7 +188,7 @@ impl Receives {
         while self.pulls.done < done {
             self.pulls.done += 1;
             let Some((grant, index, len)) = self.pulls.in_flight.pop_front() else { continue };
-            if let Some(state) = self.place(grant).and_then(Option::as_mut)
+            if let Some(state) = self.slot(grant).and_then(Option::as_mut)
                 && state.is_open()
                 && state.arrived.note(index)
             {
@@ -191,18 +200,19 @@ impl Receives {
         any
     }
 
-    /// Posts no more reads of a pull; it ends when those that were posted are done.
+    /// Stops a pull: no more reads are posted, and the pull ends when the posted ones are done. No message is needed,
+    /// because this side knows how many reads there are.
     pub(super) fn stop_reading(&mut self, grant: u64, cause: Arc<KvError>, fence: Fence) {
         let at = self.pulls.reading.iter().position(|reading| reading.grant == grant);
         let stopped = at.and_then(|at| self.pulls.reading.remove(at));
-        let Some(Some(state)) = self.place(grant) else { return };
+        let Some(Some(state)) = self.slot(grant) else { return };
         let posted = stopped.map_or(state.arrived.expected(), |reading| reading.index);
         let (reason, told, writes) = (Reason::Revoked, true, Some(posted));
-        state.stage = Stage::Revoking(Revoking { reason, cause, fence, told, writes });
+        state.stage = Stage::Revoking(Revocation { reason, cause, fence, told, writes });
     }
 
-    /// What was last posted may have no signal of its own.
-    pub(super) fn signal_reads(&mut self, core: &mut Core) {
+    /// Asks for a signal on the reads of stopped pulls, because the last posted read may carry none.
+    pub(super) fn signal_reads(&mut self, core: &mut EngineState) {
         let waits = |state: &State| state.pulls && matches!(state.stage, Stage::Revoking(_));
         if self.grants.iter().flatten().any(waits)
             && !self.pulls.in_flight.is_empty()
@@ -212,16 +222,16 @@ impl Receives {
         }
     }
 
-    /// Tells the peer what is read, and what is not any more.
-    pub(super) fn tell_leases(&mut self, core: &mut Core) {
+    /// Sends takes, then releases, as far as the lane has room.
+    pub(super) fn send_leases(&mut self, core: &mut EngineState) {
         while let Some(take) = self.pulls.takes.front() {
-            if !self.link.tell(core, message::TAKE, |body| take.write(body)) {
+            if !self.link.send(core, message::TAKE, |body| take.write(body)) {
                 return;
             }
             self.pulls.takes.pop_front();
         }
         while let Some(release) = self.pulls.releases.front() {
-            if !self.link.tell(core, message::RELEASE, |body| release.write(body)) {
+            if !self.link.send(core, message::RELEASE, |body| release.write(body)) {
                 return;
             }
             self.pulls.releases.pop_front();
@@ -229,7 +239,7 @@ impl Receives {
     }
 
     /// Gives up the pulls that are late.
-    pub(super) fn expire_pulls(&mut self, core: &mut Core, known: Instant, now: Instant) -> bool {
+    pub(super) fn expire_pulls(&mut self, core: &mut EngineState, known: Instant, now: Instant) -> bool {
         let mut any = false;
         let (peer, lane) = (self.link.peer, self.link.name);
         for at in 0..self.grants.len() {
@@ -262,10 +272,10 @@ impl Receives {
         any
     }
 
-    /// Begins a pull; its number. It is kept as a grant that is not told to anybody.
+    /// Adds a pull, and returns its number. A pull is kept like a grant that is not told to the peer.
     pub(in crate::kv) fn add_pull(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         request: u64,
         blocks: (&[u32], Option<&Verdicts>),
         deadline: Deadline,
@@ -281,16 +291,16 @@ impl Receives {
         self.add(core, (TransferKind::Pull, request), blocks, deadline, now)
     }
 
-    /// Takes back a pull, or lets it end at its deadline; `false` when it is none that fills.
+    /// Gives up a pull in `Filling`. Returns `false` for any other transfer, which is untouched.
     pub(super) fn give_up_pull(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         id: u64,
         cause: Arc<KvError>,
         fence: Fence,
     ) -> bool {
         let layout = *self.pool.layout();
-        let Some(Some(state)) = self.place(id) else { return false };
+        let Some(Some(state)) = self.slot(id) else { return false };
         if !state.pulls || !matches!(state.stage, Stage::Filling) {
             return false;
         }
@@ -304,10 +314,10 @@ impl Receives {
     }
 }
 
-/// What is read from where, announced to what counts the arrivals.
+/// Makes the plan of a pull, and announces its number of reads to the count of arrivals.
 fn plan(
     state: &mut State,
-    known: &Offered,
+    known: &IncomingOffer,
     (theirs, ours): (crate::kv::layout::Layout, crate::kv::layout::Layout),
     read_bytes_max: u32,
     now: Instant,
@@ -322,7 +332,7 @@ fn plan(
     }
     let pairs = known.blocks.iter().zip(blocks);
     let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
-    let parts = Parts { by_layer: false, wanted: state.wanted.as_ref() };
+    let parts = PlanOptions { by_layer: false, wanted: state.wanted.as_ref() };
     let plan = Arc::new(BlockPlan::of_parts((theirs, ours), &pairs, read_bytes_max, parts)?);
     let (reads, _) = plan.count(WRITES_MAX);
     if reads > WRITES_MAX || parts_of(ours.shape().layers, pairs.len()).is_none() {

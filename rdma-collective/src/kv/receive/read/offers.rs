@@ -1,10 +1,10 @@
-//! Offers as they come, and as they are taken back: of those that a pull reads, and of those that none has met.
+//! Offers as they arrive and as they are recalled, whether or not a pull has met them.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::Offered;
-use crate::engine::Core;
+use super::IncomingOffer;
+use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{Offer, Piece, Reason, Recall, Release};
@@ -13,7 +13,7 @@ use crate::kv::receive::state::{Stage, State};
 use crate::link::imm::TRANSFERS_MAX;
 
 impl Receives {
-    /// Source blocks that may be read.
+    /// Handles one piece of an offer.
     pub(in crate::kv::receive) fn offered(
         &mut self,
         offer: Offer,
@@ -25,7 +25,8 @@ impl Receives {
             return Err("an offer of no blocks, or of more than there are");
         }
         if piece.first == 0 {
-            // One of a lease that the peer has not been told of ends its use of that: so many there can be of each.
+            // Takes and releases that wait for room count too. Otherwise a peer that offers and recalls in turns, and
+            // takes no messages, would make these queues grow without bound.
             if pulls.offers.len() >= TRANSFERS_MAX
                 || pulls.takes.len() + pulls.releases.len() > 2 * TRANSFERS_MAX
                 || pulls.offers.iter().any(|known| known.offer.lease == offer.lease)
@@ -35,8 +36,9 @@ impl Receives {
             pulls.leases_seen = pulls.leases_seen.max(offer.lease);
             pulls.taken_back.forget(offer.request);
             let expires = now.checked_add(Duration::from_millis(offer.time_to_live_ms.into()));
-            // Not reserved in advance: how long it will be is the peer's word.
-            pulls.offers.push(Offered { offer, blocks: Vec::new(), total: piece.total, expires });
+            // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
+            // bad peer could make this side allocate without bound.
+            pulls.offers.push(IncomingOffer { offer, blocks: Vec::new(), total: piece.total, expires });
         }
         match pulls.offers.iter_mut().find(|known| known.offer.lease == offer.lease) {
             Some(known) if known.total == piece.total && known.blocks.len() == piece.first as usize => {
@@ -47,21 +49,22 @@ impl Receives {
         }
     }
 
-    /// The peer wants its blocks back.
+    /// Handles a recall: the peer wants its blocks back.
     pub(in crate::kv::receive) fn recalled(
         &mut self,
-        core: &mut Core,
+        core: &mut EngineState,
         recall: Recall,
         now: Instant,
     ) -> Result<(), &'static str> {
         let Recall { lease, reason } = recall;
         if lease > self.pulls.leases_seen {
-            return Err("a recall of nothing");
+            return Err("a recall of a lease that was not offered");
         }
         if let Some(at) = self.pulls.offers.iter().position(|known| known.offer.lease == lease) {
             let request = self.pulls.offers.swap_remove(at).offer.request;
             let waits = |state: &&State| state.grant.request == request && state.waits_for_offer();
-            // One that waits for the rest of it is told, or else the next one.
+            // A pull that waits for the rest of the offer ends with the reason; otherwise the reason is kept for the
+            // next pull of the request.
             match self.grants.iter().flatten().find(waits).map(|state| state.grant.grant) {
                 Some(id) => {
                     let cause = Arc::new(recalled(request, reason));
@@ -74,11 +77,13 @@ impl Receives {
         let reads = |state: &&State| state.lease == Some(lease) && matches!(state.stage, Stage::Filling);
         if let Some(state) = self.grants.iter().flatten().find(reads) {
             let (grant, request) = (state.grant.grant, state.grant.request);
-            // The peer has a deadline of its own; this side gives up with its pull.
+            // The peer fences by its own deadline. This side does not fence before the pull's own deadline has
+            // passed.
             let fence = Fence::after(QUIESCE_WITHIN, now.max(state.deadline.instant()));
             self.stop_reading(grant, Arc::new(recalled(request, reason)), fence);
         }
-        // All has been read, and whoever is to check it may come late: the source is not kept waiting for that.
+        // All bytes were read, and only checking is left, which may take long. The lease is released now, so that the
+        // source does not wait for it.
         let read =
             |state: &&mut State| state.lease == Some(lease) && matches!(state.stage, Stage::Arrived(_));
         if let Some(state) = self.grants.iter_mut().flatten().find(read) {
@@ -86,12 +91,12 @@ impl Receives {
             let reads = state.arrived.count();
             self.pulls.release(lease, reads);
         }
-        // Else it was released before the peer knew.
+        // Any other lease was released before the peer knew.
         Ok(())
     }
 }
 
-/// What a pull learns whose offer is gone.
+/// The error of a pull whose offer was taken back.
 fn recalled(request: u64, reason: Reason) -> KvError {
     match reason {
         Reason::Revoked => KvError::PeerRevoked { request },

@@ -1,4 +1,4 @@
-//! What is to be said of leases has a bound.
+//! Messages about leases that wait for room are bounded.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ fn offers_beyond_what_can_be_said_of_their_leases_end_the_link() {
         let offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000 };
         let shared = prefill.shared();
         let told = shared.engine.lock_with(|core| {
-            shared.lock().link.tell(core, message::OFFER, |body| offer.write(body, &[0, 1], 0, 9))
+            shared.lock().link.send(core, message::OFFER, |body| offer.write(body, &[0, 1], 0, 9))
         });
         assert!(told);
         let started = Instant::now();

@@ -6,7 +6,7 @@ use super::*;
 fn a_dead_peer_is_noticed_though_nothing_is_sent_to_it() {
     let faults = FaultPlan::seeded(1);
     let (left, right) = join(end(None), end(Some(faults.clone())));
-    // What is unsignalled and done is told by nobody, and must not look like something under way.
+    // A completed request without a signal is reported by nobody, and must not count as one under way.
     left.with(|lane| lane.note(Imm::Freed { count: 1 }));
     right.until(|lane| lane.take());
     left.with(|lane| lane.watch(Instant::now()));
@@ -54,7 +54,7 @@ fn a_peer_that_says_nothing_is_lost_when_its_time_is_over() {
         let mut driven = steps.inspect(|now| drop(left.engine.drive(*now, 64)));
         driven.find_map(|now| left.with(|lane| lane.ended()).map(|failure| (now, failure)))
     };
-    // What it says last counts from when it is heard.
+    // The last message counts from the time at which it is heard.
     left.engine.drive(start + step, 64).unwrap();
     right.with(|lane| lane.note(Imm::Freed { count: 1 }));
     let (now, failure) = lost_at(start + step).unwrap();
@@ -87,7 +87,7 @@ fn a_peer_that_only_its_callers_drive_may_be_silent_and_so_may_one_that_nobody_w
         left.engine.drive(start + round * Duration::from_millis(100), 64).unwrap();
     }
     assert!(left.with(|lane| lane.ended()).is_none());
-    // It hears beats itself all the while, more than it has credits for, and is not lost by that.
+    // This side hears more heartbeats than it has credits for all the while, and is not lost by that.
     right.engine.drive(start + Duration::from_secs(10), 64).unwrap();
     assert!(right.with(|lane| lane.ended()).is_none());
 }

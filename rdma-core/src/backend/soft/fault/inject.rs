@@ -1,6 +1,6 @@
 //! Fault injection: applies the plan of a device to each message that arrives, and holds delayed messages back.
 //!
-//! Which fault strikes is decided in [`plan`](super::plan). Every wire asks [`State::inject`] before it delivers a
+//! The [`plan`](super::plan) decides which fault strikes. Every wire asks [`State::inject`] before it delivers a
 //! message, and delivers, loses, corrupts or delays the message as the answer says.
 
 #![expect(unsafe_code, reason = "flips a byte where a payload landed")]

@@ -89,7 +89,7 @@ impl FaultPlan {
 
     /// Kills the device: it receives and answers nothing any more, for ever.
     ///
-    /// Its peers see `RETRY_EXC_ERR` once their retries are used up.
+    /// The peers see `RETRY_EXC_ERR` once their retries are used up.
     ///
     /// ```
     /// use std::time::Duration;

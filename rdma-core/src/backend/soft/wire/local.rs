@@ -134,7 +134,7 @@ impl State {
 /// Flips a byte of a payload, if a fault says so.
 fn corrupt(injected: Injected, addr: u64, len: u32) {
     if let Injected::Corrupt(chance) = injected {
-        // SAFETY: the byte is in the range that was written just now, in the same hold of the lock, so it is still
+        // SAFETY: the byte is in the range that was written just now, and the lock was held since, so it is still
         // ours to write.
         unsafe { flip(byte_of(addr, len, chance)) };
     }
@@ -148,7 +148,7 @@ fn corrupt(injected: Injected, addr: u64, len: u32) {
 pub(in super::super) unsafe fn copy(from: u64, to: u64, len: u32) {
     let from = std::ptr::with_exposed_provenance::<u8>(from as usize);
     let to = std::ptr::with_exposed_provenance_mut::<u8>(to as usize);
-    // SAFETY: both ranges are valid by the caller's promise. Threads and peers may access shared memory at the same
-    // time, so `copy_shared` copies as a device would, without references.
+    // SAFETY: both ranges are valid by the caller's promise. Threads and peers may access shared memory
+    // meanwhile, so `copy_shared` copies as a device would, without references.
     unsafe { copy_shared(from, to, len as usize) };
 }

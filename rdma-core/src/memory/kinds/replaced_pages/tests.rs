@@ -19,8 +19,8 @@ impl TestPages {
     }
 
     fn bytes(&mut self) -> &mut [u8] {
-        // SAFETY: the pages are mapped for reading and writing, and `&mut self` excludes other references of
-        // the test.
+        // SAFETY: the pages are mapped for reading and writing, and no other reference exists, because `&mut self`
+        // excludes those of the test.
         unsafe { std::slice::from_raw_parts_mut(self.0.base.as_ptr(), self.0.len) }
     }
 

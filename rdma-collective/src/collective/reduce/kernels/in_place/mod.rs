@@ -109,7 +109,7 @@ impl<'a> PairReduction<'a> {
 }
 
 // SAFETY: bytes at `at` are only loaded, by `Level::load` and `load_rest`, and never stored, as `NEEDS` says. `run`
-// neither panics nor waits, because it is arithmetic. A repeated range gives the same result, because `out` is no
+// neither panics nor waits, because it is arithmetic. A repeated range changes no result, because `out` is no
 // operand, or its done bytes are left alone.
 unsafe impl InPlace for PairReduction<'_> {
     const NEEDS: Access = Access::REMOTE_READ;
@@ -123,7 +123,7 @@ unsafe impl InPlace for PairReduction<'_> {
             *done = range.end;
         }
         // SAFETY: the range is cut to `len`, and `new` and `onto` have checked that `out` and `local` both have `len`
-        // bytes. They may be the same bytes, since each tile is loaded before it is stored.
+        // bytes. The two may coincide, since each tile is loaded before it is stored.
         let (local, out) = unsafe { (self.local.add(range.start), self.out.add(range.start)) };
         let operands = [local, at.cast_const()];
         let tiles = Tiles { operands, outs: [out], len: range.len() };

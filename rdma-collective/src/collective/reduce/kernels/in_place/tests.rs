@@ -125,7 +125,7 @@ fn what_is_made_in_place_is_made_once_though_it_is_run_again() {
         assert!(!both.is_made());
         for _ in 0..2 {
             let at = theirs.address_of(0, len).unwrap().as_ptr();
-            // SAFETY: the region has that many bytes.
+            // SAFETY: `at` is valid for `len` bytes, because `address_of` has checked the region's length.
             unsafe { both.run(at, 0..len) };
             assert!(both.is_made());
             assert!(read(&own, 0, len) == expected && read(&theirs, 0, len) == expected, "{len} bytes");

@@ -80,7 +80,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// Those of [`create`](Self::create), and the kernel is older than Linux 5.1 (F_SEAL_FUTURE_WRITE).
+    /// Errors of [`create`](Self::create), and the kernel is older than Linux 5.1 (F_SEAL_FUTURE_WRITE).
     pub(crate) fn create_for(name: &str, bytes: usize, peers: Protection) -> io::Result<Self> {
         let whole = bytes.checked_next_multiple_of(rustix::param::page_size());
         let Some(len) = whole.filter(|len| (1..=isize::MAX as usize).contains(len)) else {
@@ -145,7 +145,7 @@ impl Segment {
     ///
     /// # Errors
     ///
-    /// Those of [`map`](Self::map); the range is not made of whole pages within the segment, or `version` is not the
+    /// Errors of [`map`](Self::map); the range is not made of whole pages within the segment, or `version` is not the
     /// next one.
     pub(crate) fn patch(
         &self,

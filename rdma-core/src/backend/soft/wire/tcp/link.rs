@@ -1,7 +1,7 @@
 //! A connection between a requester and a responder, whichever end is here.
 //!
-//! It joins both halves to a socket, and keeps the byte budget of one hold of the lock. [`Tcp`](super::Tcp) makes,
-//! names and closes connections.
+//! The link joins both halves to a socket, and keeps the byte budget of one hold of the lock. [`Tcp`](super::Tcp)
+//! makes, names and closes connections.
 
 #![expect(unsafe_code, reason = "hands the range of a placement to the kernel")]
 

@@ -44,7 +44,8 @@ impl RemoteResponder {
         local: LocalBuffer,
         injected: Injected,
     ) -> Executed {
-        // SAFETY: the same range and request are passed on, so the caller's promise about `local` covers this call.
+        // SAFETY: the range and the request are passed on unchanged, so the caller's promise about `local` covers this
+        // call.
         let mut executed = unsafe { self.attempt(request, local, injected) };
         for _ in 1..ATTEMPTS_MAX {
             // The outcome is `Unmapped` although nothing is missing: pages were replaced during the attempt, and the

@@ -102,7 +102,7 @@ impl RemoteResponder {
         }
         let copy = |done: u32, count: u32| {
             // SAFETY: the chunk is within the source, readable by the caller's promise, and within the target, which
-            // `locate` found in a mapping that `self` keeps. Others may access either at the same time, so the kernel
+            // `locate` found in a mapping that `self` keeps. Others may access either meanwhile, so the kernel
             // copies as a device would, without references.
             unsafe {
                 let (from, to) = (source.add(done as usize), target.as_ptr().add(done as usize));
@@ -112,7 +112,7 @@ impl RemoteResponder {
         self.copy_chunks(found, (ends.remote, request.len), ends.local.budget, copy, || {
             if let Injected::Corrupt(chance) = injected {
                 let target = target.as_ptr().expose_provenance() as u64;
-                // SAFETY: the byte is within the range written just now, in the same hold of the slot, so it is still
+                // SAFETY: the byte is within the range written just now, and the slot was held since, so it is still
                 // mapped and ours to write.
                 unsafe { flip(byte_of(target, request.len, chance)) };
             }

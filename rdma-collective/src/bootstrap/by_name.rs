@@ -1,8 +1,9 @@
-//! Where ranks of one host meet by their job's name: a socket in the kernel's abstract namespace, at which rank 0 says
-//! where the store listens and with which token.
+//! The meeting of ranks on one host by their job's name: a socket in the kernel's abstract namespace, at which rank 0
+//! hands out the store's port and token.
 //!
-//! The kernel vouches for the user on both sides (`unix(7)`, SO_PEERCRED), so that nobody else learns the token and
-//! nobody is led to somebody else's store. The name goes with the process that holds it: nothing is left behind.
+//! Both sides check the other's user, which the kernel vouches for (`unix(7)`, SO_PEERCRED). So no other user learns
+//! the token, and no rank is led to another user's store. The name is freed when the process that holds it ends, so
+//! nothing is left behind.
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
@@ -21,27 +22,27 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::JobToken;
 use crate::bootstrap::BootstrapError;
 
-/// Magic and version, port, token.
-const TOLD_BYTES: usize = 24;
+/// Bytes of the answer: magic and version (6), port (2), token (16).
+const REPLY_BYTES: usize = 24;
 const MAGIC: [u8; 6] = *b"rdoor\x01";
-/// How long rank 0 may take to say it, once it has let somebody in.
+/// The time that rank 0 has to answer, once it has accepted.
 const ANSWER_WITHIN: Duration = Duration::from_secs(2);
-/// The longest pause between two looks for rank 0.
+/// The longest pause between two attempts to reach rank 0.
 const PAUSE_MAX: Duration = Duration::from_millis(50);
-/// Ranks of one host that may knock at once; others try again.
+/// Ranks that may wait for an answer at once; further ones are refused by the kernel, and try again.
 const BACKLOG: i32 = 1024;
 
-/// Rank 0's side: it answers from a thread of its own until all ranks have been told, or it is dropped.
+/// The listener of rank 0. It answers from a thread of its own, until all ranks have been answered or it is dropped.
 #[derive(Debug)]
-pub(super) struct Door {
+pub(super) struct NameListener {
     wake: Arc<OwnedFd>,
     thread: Option<JoinHandle<()>>,
-    /// The process whose thread it is: a forked child has no such thread.
+    /// The process that owns the thread. A forked child has no such thread, and must not join it.
     pid: u32,
 }
 
-impl Door {
-    /// Answers those who know the name and are of this user.
+impl NameListener {
+    /// Takes the name and starts the thread, which answers processes of this user.
     pub(super) fn open(
         name: &str,
         store: SocketAddr,
@@ -54,33 +55,34 @@ impl Door {
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(|errno| failed("make a descriptor")(errno.into()))?);
         let host =
-            Host { listener, wake: Arc::clone(&wake), told: told(store, token), waiting_for: world - 1 };
+            Host { listener, wake: Arc::clone(&wake), reply: reply(store, token), waiting_for: world - 1 };
         let thread = std::thread::Builder::new().name("door".into()).spawn(|| host.run());
         let thread = Some(thread.map_err(failed("start a thread"))?);
         Ok(Self { wake, thread, pid: std::process::id() })
     }
 }
 
-impl Drop for Door {
+impl Drop for NameListener {
     fn drop(&mut self) {
         if self.pid != std::process::id() {
             std::mem::forget(self.thread.take());
             return;
         }
-        // Fails only when it is readable already, and so wakes all the same.
+        // The write fails only when the counter is full, and then the descriptor is readable already.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            // It does not panic; and if it did, there would be nobody to tell.
+            // The thread does not panic; and in a drop there is nobody to report a panic to.
             let _ = thread.join();
         }
     }
 }
 
+/// The state of the listener's thread.
 struct Host {
     listener: UnixListener,
     wake: Arc<OwnedFd>,
-    told: [u8; TOLD_BYTES],
-    /// Ranks that have not been told.
+    reply: [u8; REPLY_BYTES],
+    /// The number of processes to answer: all ranks but rank 0.
     waiting_for: u32,
 }
 
@@ -100,19 +102,23 @@ impl Host {
                 Ok(_) => {}
             }
             let Ok((mut stream, _)) = self.listener.accept() else {
-                // It has gone again, or there is no descriptor left: others may give theirs back.
+                // The peer has gone again, or no descriptor is left. Pause briefly, since other threads may close
+                // theirs.
                 std::thread::sleep(Duration::from_millis(1));
                 continue;
             };
             match socket_peercred(&stream) {
-                // So few bytes always fit, and a peer that does not read them holds nobody up.
+                // So few bytes always fit into the socket's buffer, and a peer that does not read them holds nobody up.
                 Ok(peer) if peer.uid == own => {
-                    if stream.set_nonblocking(true).is_ok() && stream.write_all(&self.told).is_ok() {
+                    if stream.set_nonblocking(true).is_ok() && stream.write_all(&self.reply).is_ok() {
                         processes.insert(peer.pid.as_raw_nonzero());
                     }
                 }
                 Ok(peer) => {
-                    tracing::warn!(uid = peer.uid.as_raw(), "another user knocked, and was sent away")
+                    tracing::warn!(
+                        uid = peer.uid.as_raw(),
+                        "a process of another user asked for the job's store, and was sent away"
+                    )
                 }
                 Err(_) => {}
             }
@@ -120,8 +126,8 @@ impl Host {
     }
 }
 
-/// Asks rank 0 of the job `name` where the store is, waiting for it until the deadline.
-pub(super) fn knock(name: &str, deadline: Deadline) -> Result<(SocketAddr, JobToken), BootstrapError> {
+/// Asks rank 0 of the job `name` for the store's address and token, and waits for rank 0 until the deadline.
+pub(super) fn ask(name: &str, deadline: Deadline) -> Result<(SocketAddr, JobToken), BootstrapError> {
     let started = Instant::now();
     let own = rustix::process::geteuid();
     let mut pause = Duration::from_millis(1);
@@ -146,26 +152,29 @@ pub(super) fn knock(name: &str, deadline: Deadline) -> Result<(SocketAddr, JobTo
     }
 }
 
+/// Reads rank 0's answer; `None` if it is none, or comes too late.
 fn answer(mut stream: UnixStream, deadline: Deadline) -> Option<(SocketAddr, JobToken)> {
     let within = deadline.remaining().clamp(Duration::from_millis(1), ANSWER_WITHIN);
     stream.set_nonblocking(false).ok()?;
     stream.set_read_timeout(Some(within)).ok()?;
-    let mut told = [0; TOLD_BYTES];
-    stream.read_exact(&mut told).ok()?;
-    let (magic, rest) = told.split_first_chunk()?;
+    let mut reply = [0; REPLY_BYTES];
+    stream.read_exact(&mut reply).ok()?;
+    let (magic, rest) = reply.split_first_chunk()?;
     let (port, token) = rest.split_first_chunk()?;
     let store = SocketAddr::from((Ipv4Addr::LOCALHOST, u16::from_be_bytes(*port)));
     (*magic == MAGIC).then_some((store, JobToken::from_bytes(token.try_into().ok()?)))
 }
 
-fn told(store: SocketAddr, token: JobToken) -> [u8; TOLD_BYTES] {
-    let mut told = [0; TOLD_BYTES];
+/// The bytes of the answer.
+fn reply(store: SocketAddr, token: JobToken) -> [u8; REPLY_BYTES] {
+    let mut reply = [0; REPLY_BYTES];
     let parts = MAGIC.into_iter().chain(store.port().to_be_bytes()).chain(*token.as_bytes());
-    told.iter_mut().zip(parts).for_each(|(byte, part)| *byte = part);
-    told
+    reply.iter_mut().zip(parts).for_each(|(byte, part)| *byte = part);
+    reply
 }
 
-/// The name in the kernel's namespace: of any length outside, and the user's own.
+/// The socket's name in the kernel's namespace. A hash, because a job's name may be longer than a socket's; with the
+/// user id, so that jobs of different users do not meet by chance.
 fn address(name: &str) -> Vec<u8> {
     let uid = rustix::process::geteuid().as_raw();
     let hash = JobToken::derived(&["door", name]).to_hex();
@@ -180,7 +189,7 @@ fn listen(name: &str) -> io::Result<UnixListener> {
     Ok(UnixListener::from(OwnedFd::from(socket)))
 }
 
-/// Does not wait where the queue of those who knock is full.
+/// Connects without waiting: if the listener's queue is full, the caller tries again.
 fn connect(name: &str) -> io::Result<UnixStream> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

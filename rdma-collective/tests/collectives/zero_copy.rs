@@ -1,5 +1,5 @@
-//! Large operations on memory that the library owns, which ranks of one host reach where it lies: the bits are those of
-//! the same call on borrowed slices, which are cut into pieces.
+//! The zero-copy protocol: large operations on memory of the library give the same bits as the pipelined protocol gives
+//! for borrowed slices.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::world::{each_communicator, each_rank};
 
 const NEAR: [Wire; 2] = [Wire::Local, Wire::Mapped];
 
-/// Finite numbers of many sizes, other ones for each rank and round.
+/// Finite numbers of many magnitudes, different for each rank and round.
 fn bytes<T: Element>(rank: u32, round: u64, count: usize) -> Vec<u8> {
     let mut mixed = u64::from(rank) << 32 ^ round;
     let mut bytes: Vec<u8> = (0..count * size_of::<T>())
@@ -34,7 +34,7 @@ fn tensor<T: Element>(comm: &Communicator, bytes: &[u8]) -> Tensor<T> {
     tensor
 }
 
-/// On slices, on a tensor and on two, and on either as each rank likes.
+/// Runs the call on slices, on one tensor, on two, and with another choice on each rank.
 fn is_as_on_slices<T: Element>(comm: &mut Communicator, op: ReduceOp, count: usize, round: u64) {
     let input = bytes::<T>(comm.rank(), round, count);
     let mut expected = input.clone();

@@ -1,10 +1,12 @@
-//! The lanes and the memory of links, made by the caller whose operation first needs them, before it begins: to register
-//! memory takes long, and the engine goes on meanwhile.
+//! OpenLinks of links: lanes and registered mailboxes, before any peer knows of them.
+//!
+//! The caller whose operation first needs the links opens them in its own thread, before the operation begins. The
+//! engine's thread never does, because registering memory takes long and other operations go on meanwhile.
 
 use rdma_core::{Access, Deadline};
 
 use super::super::connect::CONTROL_BYTES_MAX;
-use super::connect::{Opened, Opening};
+use super::connect::{OpenLink, OpenLinks};
 use super::{Reach, geometry};
 use crate::collective::CollectiveError;
 use crate::collective::CommunicatorError;
@@ -16,15 +18,18 @@ use crate::link::mailbox::{Geometry, Inbox, Outbox};
 use crate::link::{Blob, LaneOptions, LinkKind};
 
 impl Communicator {
-    /// Opens what is missing of the links of an operation that is about to begin; it connects them. What the device refuses
-    /// the operation tells all ranks.
+    /// Opens the missing links of an operation that is about to begin; the operation connects them.
+    ///
+    /// A refusal of the device is kept beside the links. The operation tells it to all ranks, which otherwise would
+    /// wait for this rank's links.
     pub(crate) fn open_links(&mut self, reach: Reach) {
         let (rank, world) = (self.rank(), self.size());
+        // The lock is released before anything is opened: the engine needs it meanwhile.
         let opened = {
             let shared = self.shared.lock();
             match &shared.ring {
-                Some(ring) if shared.ended().is_none() && ring.mesh.unlinked(reach).is_none() => {
-                    ring.mesh.opened()
+                Some(ring) if shared.ended().is_none() && ring.link_table.unlinked(reach).is_none() => {
+                    ring.link_table.opened()
                 }
                 _ => return,
             }
@@ -33,12 +38,14 @@ impl Communicator {
             return;
         }
         let ranks = reach.peers(rank, world);
+        // Links of a smaller reach are kept, not opened twice.
         let ranks = ranks.filter(|peer| !opened.peers(rank, world).any(|known| known == *peer));
-        let mut opening = Opening { reach, links: Vec::new(), refused: None };
+        let mut opening = OpenLinks { reach, links: Vec::new(), refused: None };
         for peer in ranks {
             match self.open_link(peer) {
                 Ok(link) => opening.links.push(link),
                 Err(error) => {
+                    // The device has no more to give. The operation will tell the reason to all ranks.
                     opening.refused = Some(error);
                     break;
                 }
@@ -49,18 +56,20 @@ impl Communicator {
         }
     }
 
-    /// Leaves them for the operation that connects them; back they come where none will, as was found meanwhile.
-    fn offer(&self, opening: Opening) -> Result<(), Opening> {
+    /// Queues links for the operation that connects them; returns them if such links have been found impossible
+    /// meanwhile.
+    fn offer(&self, opening: OpenLinks) -> Result<(), OpenLinks> {
         match &mut self.shared.lock().ring {
-            Some(ring) if ring.mesh.unlinked(opening.reach).is_none() => {
-                ring.mesh.opening.push_back(opening);
+            Some(ring) if ring.link_table.unlinked(opening.reach).is_none() => {
+                ring.link_table.opening.push_back(opening);
                 Ok(())
             }
             _ => Err(opening),
         }
     }
 
-    /// Whether an operation that begins now finds links to all ranks, unless one before it finds that there can be none.
+    /// Checks that an operation that begins now will find links to all ranks. An operation before it may still find
+    /// that they cannot be connected.
     ///
     /// # Errors
     ///
@@ -68,8 +77,8 @@ impl Communicator {
     pub(crate) fn check_links(&self, rank: u32) -> Result<(), CollectiveError> {
         let shared = self.shared.lock();
         match &shared.ring {
-            Some(ring) if ring.mesh.opened() < Reach::All => {
-                Err(shared.ended().unwrap_or_else(|| ring.mesh.unconnected(rank)))
+            Some(ring) if ring.link_table.opened() < Reach::All => {
+                Err(shared.ended().unwrap_or_else(|| ring.link_table.unconnected(rank)))
             }
             _ => Ok(()),
         }
@@ -77,10 +86,11 @@ impl Communicator {
 
     /// Whether the links of `reach` are connected.
     pub(crate) fn is_linked(&self, reach: Reach) -> bool {
-        self.shared.lock().ring.as_ref().is_none_or(|ring| ring.mesh.reach() >= reach)
+        self.shared.lock().ring.as_ref().is_none_or(|ring| ring.link_table.reach() >= reach)
     }
 
-    fn open_link(&self, rank: u32) -> Result<Opened, CommunicatorError> {
+    /// Opens one link: registers its inbox, opens its lane, and encodes its blob.
+    fn open_link(&self, rank: u32) -> Result<OpenLink, CommunicatorError> {
         let (engine, options) = (self.engine(), self.options());
         let geometry = geometry(options, self.size());
         let Geometry { slots, slot_bytes } = geometry;
@@ -96,18 +106,23 @@ impl Communicator {
             control_bytes_max: CONTROL_BYTES_MAX,
         })?;
         let blob = blob(engine, lane, self.origin.token.fingerprint(), &inbox);
-        // What it was opened for is fenced with the others, which this one is not among.
+        // The caller fences only links that are complete, so this lane must be fenced here.
         let blob = blob.inspect_err(|_| self.fence_unused(lane))?;
-        Ok(Opened { rank, lane, outbox, inbox, blob })
+        Ok(OpenLink { rank, lane, outbox, inbox, blob })
     }
 
+    /// Ends a lane of which no peer knows.
     fn fence_unused(&self, lane: LaneId) {
         if let Err(error) = self.engine().lock().fence_lane(lane, Deadline::after(FENCE_WITHIN)) {
-            tracing::warn!(%error, "a lane that is of no use stays until the engine goes");
+            tracing::warn!(
+                %error,
+                "an unused lane could not be closed; its memory stays until the engine is dropped"
+            );
         }
     }
 }
 
+/// The blob by which a peer connects to `lane` and writes into `inbox`.
 fn blob(engine: &Engine, lane: LaneId, job: u32, inbox: &Inbox) -> Result<Vec<u8>, CommunicatorError> {
     let blob = engine.blob(lane, LinkKind::MESH, job)?;
     Ok(Blob { regions: vec![inbox.remote()], ..blob }.encode()?)

@@ -1,5 +1,5 @@
-//! Ranks that only give in a small operation on one host: they go on before the others have come, by so many operations
-//! at most, and nothing else changes by that.
+//! Ranks that only send in an eager operation: they complete before the others have called, up to four operations
+//! ahead, and nothing else changes.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{sleep, yield_now};
@@ -14,12 +14,12 @@ use rdma_core::{Deadline, Wire};
 
 const NEAR: [Wire; 2] = [Wire::Local, Wire::Mapped];
 const RANKS: u32 = 3;
-/// Rounds that nobody has to be waited for in.
+/// Rounds in which a rank that only sends waits for nobody.
 const ROUNDS: u32 = 3;
 
 type Operation = fn(&mut Communicator, &mut [u32; RANKS as usize]) -> Result<(), CollectiveError>;
 
-/// The operations in which rank 0 gives, and those in which it takes.
+/// The operations in which rank 0 sends, and those in which it receives.
 const GIVES: [Operation; 2] =
     [|comm, data| comm.broadcast(data, 0, long()), |comm, data| comm.scatter(data, 0, long())];
 const TAKES: [Operation; 2] =
@@ -85,7 +85,7 @@ fn a_barrier_behind_what_was_given_is_one() {
     }
 }
 
-/// As far ahead as it may be, it waits, and says for whom.
+/// At the limit, a rank that only sends waits, and names the rank that it waits for.
 #[test]
 fn who_never_comes_is_named_by_a_rank_that_only_gives() {
     let ended = AtomicU32::new(0);
@@ -106,7 +106,8 @@ fn who_never_comes_is_named_by_a_rank_that_only_gives() {
     assert!(matches!(error, CollectiveError::DeadlineExceeded { rank: 1, .. }), "{error}");
 }
 
-/// Each gives the other what that does not take, and both go on; the next operation that they meet in tells.
+/// Each rank sends what the other does not receive, and both complete. The next operation in which they meet reports
+/// it.
 #[test]
 fn ranks_that_gave_in_different_operations_hear_of_it_where_they_meet_next() {
     for count in [0, 3, 10_000, 1_000_000] {
@@ -132,7 +133,7 @@ fn ranks_that_gave_in_different_operations_hear_of_it_where_they_meet_next() {
     }
 }
 
-/// Whoever comes around the ring, or by links, is compared with what was called then, and not with what is called now.
+/// A rank that comes over the ring or over links is compared with the call of that time, and not with the present one.
 #[test]
 fn a_rank_that_was_in_another_operation_is_told_of_with_what_was_called_in_its_place() {
     const MANY: usize = 30_000;
@@ -177,7 +178,7 @@ fn a_rank_that_was_in_another_operation_is_told_of_with_what_was_called_in_its_p
     }
 }
 
-/// A rank that waits for room has come further once there is some.
+/// A rank that waits for room makes progress when it gets some.
 #[test]
 fn room_is_progress() {
     let room_after = Duration::from_secs(1);
@@ -207,7 +208,7 @@ fn room_is_progress() {
     }
 }
 
-/// As long as ranks meet no more, the end of the communicator is where it shows.
+/// If the ranks do not meet again, closing the communicator reports the mismatch.
 #[test]
 fn ranks_that_gave_in_different_operations_last_hear_of_it_when_they_leave() {
     for wire in NEAR {

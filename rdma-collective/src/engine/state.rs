@@ -1,4 +1,8 @@
-//! What the engine owns: the worker, the lanes by name, the services; all of it in one thread at a time.
+//! The state of an engine behind its lock: the worker, the lanes by name, and the services that are driven.
+//!
+//! One thread at a time uses it (`locked` holds the lock, and tells the others what was found). This file opens,
+//! connects and ends lanes, and drives once. Who drives and who sleeps is decided in `wait` and `thread`; heartbeats
+//! and deaths are in `alive`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -20,25 +24,27 @@ use super::thread::Attendance;
 use super::{Driver, EngineOptions, Service};
 use crate::engine::{EngineError, SetupError};
 use crate::link::LaneFailure;
-use crate::link::{Blob, Connection, Lane, LaneMemory, Manner, OpeningLane};
+use crate::link::{Blob, ConnectOverrides, Connection, Lane, LaneMemory, OpeningLane};
 use crate::liveness::{Deaths, Process};
 
-/// Names a lane of one engine; the generation tells it from those that had its place before.
+/// The name of a lane within its engine. The generation tells the lane from earlier ones with the same index, so that a
+/// stale name finds nothing instead of somebody else's lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) struct LaneId {
     pub(super) index: u32,
     pub(super) generation: u32,
 }
 
+/// The slot of a lane in the engine's table.
 #[derive(Debug)]
-pub(super) enum Place {
+pub(super) enum LaneSlot {
     Vacant,
     Opening(OpeningLane),
     Open(Box<Lane>),
 }
 
-/// See the module.
-pub(crate) struct Core {
+/// The state of an engine, used by one thread at a time.
+pub(crate) struct EngineState {
     pub(super) worker: Worker,
     pd: ProtectionDomain,
     init: InitOptions,
@@ -46,31 +52,35 @@ pub(crate) struct Core {
     device: DeviceAttributes,
     pub(super) alive: Alive,
     pub(super) deaths: Deaths,
-    pub(super) lanes: Vec<(u32, Place)>,
+    /// Lanes by index, each with the generation of its slot.
+    pub(super) lanes: Vec<(u32, LaneSlot)>,
+    /// The index of the lane that owns a queue pair, by which completions find their lane.
     by_qp: HashMap<QpNum, usize>,
     pub(super) services: Vec<Weak<Mutex<dyn Service>>>,
-    /// Kept over calls so that driving allocates nothing.
-    driven: Vec<Arc<Mutex<dyn Service>>>,
+    /// Scratch for [`advance_services`](Self::advance_services), kept so that a drive allocates nothing.
+    driving: Vec<Arc<Mutex<dyn Service>>>,
+    /// The failure of the device, once it has failed. Nothing on the engine goes on after that.
     broken: Option<Arc<PollError>>,
     known: Known,
-    /// A thread sleeps for all others; they wait for it.
+    /// Whether a thread sleeps by the descriptor for all; other callers (the followers) wait until it wakes.
     pub(super) asleep: bool,
+    /// Callers that wait for the sleeping thread.
     pub(super) followers: usize,
-    /// How often those were woken.
+    /// Counts the wake-ups of the followers, so that one that comes late sees that it has missed one.
     pub(super) turn: u64,
     pub(super) attendance: Attendance,
-    /// Callers have asked to be told when somebody else has driven.
+    /// A caller has armed the descriptor and is to be woken at the next event.
     pub(super) armed: bool,
-    /// Something has happened that nobody had asked to be told of.
+    /// An event found nobody armed; the next caller that arms is woken at once.
     pub(super) missed: bool,
-    /// A caller sleeps for all others, and has not been told to look.
+    /// The sleeping thread is a caller (not the engine's own thread), and was not woken yet.
     pub(super) led: bool,
-    /// When the caller that looks now has to do so again.
+    /// The latest time at which the caller that looks now must look again.
     pub(super) look_at: Option<Instant>,
     pub(super) news: News,
 }
 
-impl Core {
+impl EngineState {
     pub(super) fn new(
         context: &Context,
         options: &EngineOptions,
@@ -110,7 +120,7 @@ impl Core {
             lanes: Vec::new(),
             by_qp: HashMap::new(),
             services: Vec::new(),
-            driven: Vec::new(),
+            driving: Vec::new(),
             broken: None,
             known: Known::new(options.max_cqe, Instant::now()),
             asleep: false,
@@ -133,23 +143,24 @@ impl Core {
         self.worker.attach(region)
     }
 
-    /// Lets go of an attached region, unless requests still use it; whether it has.
+    /// Detaches a region, and returns whether that worked: a region that requests still use stays attached.
     pub(crate) fn detach(&mut self, attached: Attached) -> bool {
         match self.worker.detach(attached) {
             Ok(_) => true,
             Err(error) => {
-                tracing::warn!(%error, "a region stays attached until the engine goes");
+                tracing::warn!(%error, "cannot detach a region: it stays attached until the engine is dropped");
                 false
             }
         }
     }
 
-    /// Wakes a task once the core is unlocked.
+    /// Wakes a task after the lock is released: the task may need the lock at once.
     pub(crate) fn wake(&mut self, waker: Waker) {
         self.news.wake(waker);
     }
 
-    /// Until when all that has completed is known: what was due before and has not come is late.
+    /// The time up to which every completion was taken. An operation that was due before and is not complete is late;
+    /// for later times a completion may still lie in the queue.
     pub(crate) fn known_until(&self) -> Instant {
         self.known.until()
     }
@@ -158,52 +169,53 @@ impl Core {
     pub(super) fn open_lane(&mut self, memory: LaneMemory) -> Result<LaneId, SetupError> {
         let gid_index = self.connection.path.gid_index;
         let lane = OpeningLane::new(&mut self.worker, &self.pd, &self.init, gid_index, memory)?;
-        let vacant = self.lanes.iter().position(|(_, place)| matches!(place, Place::Vacant));
+        let vacant = self.lanes.iter().position(|(_, slot)| matches!(slot, LaneSlot::Vacant));
         let index = vacant.unwrap_or(self.lanes.len());
         if index == self.lanes.len() {
-            self.lanes.push((0, Place::Vacant));
+            self.lanes.push((0, LaneSlot::Vacant));
         }
         self.by_qp.insert(lane.endpoint().qp_num, index);
-        let (generation, place) = &mut self.lanes[index];
-        *place = Place::Opening(lane);
-        // A worker has at most 65536 queue pairs.
+        let (generation, slot) = &mut self.lanes[index];
+        *slot = LaneSlot::Opening(lane);
+        // The cast keeps the value: a worker has at most 65536 queue pairs, and each lane has one.
         Ok(LaneId { index: index as u32, generation: *generation })
     }
 
     /// The lane while it waits for its peer's blob.
     pub(crate) fn opening(&self, id: LaneId) -> Option<&OpeningLane> {
-        match self.place(id)? {
-            Place::Opening(lane) => Some(lane),
+        match self.slot(id)? {
+            LaneSlot::Opening(lane) => Some(lane),
             _ => None,
         }
     }
 
-    /// Connects a lane to the end that `peer` describes; a lane that cannot be is ended.
+    /// Connects a lane to the end that `peer` describes. A lane that cannot be connected is ended.
     #[cfg(test)]
     pub(crate) fn connect_lane(&mut self, id: LaneId, peer: &Blob, now: Instant) -> Result<(), SetupError> {
-        self.connect_lane_as(id, peer, now, Manner::default())
+        self.connect_lane_as(id, peer, now, ConnectOverrides::default())
     }
 
-    /// [`connect_lane`](Self::connect_lane) in that manner.
+    /// Connects a lane to the end that `peer` describes, with path and retries changed by `overrides`. A lane that cannot
+    /// be connected is ended.
     pub(crate) fn connect_lane_as(
         &mut self,
         id: LaneId,
         peer: &Blob,
         now: Instant,
-        manner: Manner,
+        overrides: ConnectOverrides,
     ) -> Result<(), SetupError> {
-        let Some((_, place @ Place::Opening(_))) =
+        let Some((_, slot @ LaneSlot::Opening(_))) =
             self.lanes.get_mut(id.index as usize).filter(|(generation, _)| *generation == id.generation)
         else {
             return Err(SetupError::LaneGone);
         };
-        let Place::Opening(lane) = std::mem::replace(place, Place::Vacant) else {
+        let LaneSlot::Opening(lane) = std::mem::replace(slot, LaneSlot::Vacant) else {
             return Err(SetupError::LaneGone);
         };
         let qp_num = lane.endpoint().qp_num;
-        let connection = self.connection.clone().with(manner, &self.device);
+        let connection = self.connection.clone().with(overrides, &self.device);
         match lane.connect(&mut self.worker, peer, &connection, now) {
-            Ok(lane) => *place = Place::Open(Box::new(lane)),
+            Ok(lane) => *slot = LaneSlot::Open(Box::new(lane)),
             Err(error) => {
                 self.by_qp.remove(&qp_num);
                 return Err(error);
@@ -213,18 +225,18 @@ impl Core {
         Ok(())
     }
 
-    /// An open lane; `None` once it was fenced.
+    /// The connected lane of that name; `None` before it is connected, and after it was fenced.
     pub(crate) fn lane(&mut self, id: LaneId) -> Option<&mut Lane> {
-        let (generation, place) = self.lanes.get_mut(id.index as usize)?;
-        match place {
-            Place::Open(lane) if *generation == id.generation => Some(lane),
+        let (generation, slot) = self.lanes.get_mut(id.index as usize)?;
+        match slot {
+            LaneSlot::Open(lane) if *generation == id.generation => Some(lane),
             _ => None,
         }
     }
 
-    /// How the memory of a lane's peer is reached.
+    /// The means by which this process can reach the memory of a lane's peer.
     pub(crate) fn peer_access(&mut self, id: LaneId) -> Result<PeerAccess, SetupError> {
-        let Some((generation, Place::Open(lane))) = self.lanes.get(id.index as usize) else {
+        let Some((generation, LaneSlot::Open(lane))) = self.lanes.get(id.index as usize) else {
             return Err(SetupError::LaneGone);
         };
         if *generation != id.generation {
@@ -233,30 +245,32 @@ impl Core {
         Ok(lane.qp().peer_access(&mut self.worker)?)
     }
 
-    fn place(&self, id: LaneId) -> Option<&Place> {
-        let (generation, place) = self.lanes.get(id.index as usize)?;
-        (*generation == id.generation).then_some(place)
+    fn slot(&self, id: LaneId) -> Option<&LaneSlot> {
+        let (generation, slot) = self.lanes.get(id.index as usize)?;
+        (*generation == id.generation).then_some(slot)
     }
 
-    /// Ends a lane: after `Ok` no byte of it or of its peer lands any more. A lane that is gone is `Ok`.
+    /// Ends a lane. After `Ok` nothing that was posted on it reads or writes memory here any more, so that buffers and
+    /// regions may be used again. A lane that is gone already is `Ok`.
     ///
     /// # Errors
     ///
-    /// [`EngineError::Fence`] when the device refuses: then the memory of the lane must not be used again.
+    /// [`EngineError::Fence`] if the device refuses: then the memory of the lane must not be used again.
     pub(crate) fn fence_lane(&mut self, id: LaneId, deadline: Deadline) -> Result<(), EngineError> {
-        if self.place(id).is_none() {
+        if self.slot(id).is_none() {
             return Ok(());
         }
-        let (generation, place) = &mut self.lanes[id.index as usize];
+        let (generation, slot) = &mut self.lanes[id.index as usize];
+        // The name dies before the queue pair does: whatever the fence does, nobody uses this lane again.
         *generation = generation.wrapping_add(1);
         self.deaths.forget(id.key());
-        let (qp_num, fenced) = match std::mem::replace(place, Place::Vacant) {
-            Place::Vacant => return Ok(()),
-            Place::Opening(lane) => {
+        let (qp_num, fenced) = match std::mem::replace(slot, LaneSlot::Vacant) {
+            LaneSlot::Vacant => return Ok(()),
+            LaneSlot::Opening(lane) => {
                 let qp = lane.into_qp();
                 (qp.num(), self.worker.fence(qp, deadline).map_err(|Refused { error, .. }| error))
             }
-            Place::Open(lane) => {
+            LaneSlot::Open(lane) => {
                 let qp = lane.into_qp();
                 (qp.num(), self.worker.fence(qp, deadline).map_err(|Refused { error, .. }| error))
             }
@@ -265,7 +279,7 @@ impl Core {
         fenced.map_err(|source| EngineError::Fence { qp_num, source: Arc::new(source) })
     }
 
-    /// Drives `service` from now on, as long as somebody else keeps it.
+    /// Drives `service` from now on. The engine keeps a weak reference, so the service ends when its owner drops it.
     pub(crate) fn register<S: Service + 'static>(&mut self, service: &Arc<Mutex<S>>) {
         let service: Weak<Mutex<S>> = Arc::downgrade(service);
         self.services.push(service);
@@ -273,8 +287,11 @@ impl Core {
 
     /// Takes completions and lets the services act; returns how much happened.
     ///
-    /// The clock is read again when there is news: a process may have been stopped between looking at the clock and at
-    /// that, and what it finds is judged by the time at which it has found it.
+    /// The order is: note deaths, take completions, notice that this process was away, judge silence, let services act.
+    /// Each step relies on the one before it (see `alive`).
+    ///
+    /// The clock is read a second time if something was found. The process may have been stopped between the first
+    /// reading and the poll, and a message that came meanwhile must count as heard now, not back then.
     pub(crate) fn drive(&mut self, clock: impl Fn() -> Instant, budget: usize) -> usize {
         let looked = clock();
         let died = self.look_for_deaths(looked);
@@ -295,9 +312,11 @@ impl Core {
             match self.worker.poll() {
                 Ok(None) => return taken,
                 Ok(Some(completion)) => {
-                    // A queue pair that was fenced has no lane any more; its buffers go with its completions.
+                    // Late completions of a fenced queue pair have no lane: dropping them drops their buffers.
                     let index = self.by_qp.get(&completion.qp_num);
-                    if let Some((_, Place::Open(lane))) = index.and_then(|&index| self.lanes.get_mut(index)) {
+                    if let Some((_, LaneSlot::Open(lane))) =
+                        index.and_then(|&index| self.lanes.get_mut(index))
+                    {
                         lane.sort(completion, now);
                     }
                 }
@@ -311,33 +330,34 @@ impl Core {
     }
 
     fn advance_services(&mut self, now: Instant) -> usize {
-        let mut driven = std::mem::take(&mut self.driven);
+        // A strong reference for the time of the call: a service may drop others, and with them their entries here.
+        let mut driving = std::mem::take(&mut self.driving);
         self.services.retain(|service| match service.upgrade() {
             Some(service) => {
-                driven.push(service);
+                driving.push(service);
                 true
             }
             None => false,
         });
         let mut acted = 0;
-        for service in driven.drain(..) {
+        for service in driving.drain(..) {
             let mut service = service.lock().unwrap_or_else(PoisonError::into_inner);
             acted += usize::from(service.advance(self, now));
         }
-        self.driven = driven;
+        self.driving = driving;
         acted
     }
 
-    /// Posts what the lanes have queued.
+    /// Posts the requests that the lanes have queued, with one doorbell for each lane.
     pub(crate) fn flush(&mut self) {
-        for (_, place) in &mut self.lanes {
-            if let Place::Open(lane) = place {
+        for (_, slot) in &mut self.lanes {
+            if let LaneSlot::Open(lane) = slot {
                 lane.flush(&mut self.worker, self.alive.driven);
             }
         }
     }
 
-    /// The first deadline of what is pending; `None` when nothing is.
+    /// The first deadline of the services; `None` while none has anything pending.
     pub(super) fn next_pending(&self) -> Option<Instant> {
         let services = self.services.iter().filter_map(Weak::upgrade);
         let deadlines = services
@@ -345,16 +365,20 @@ impl Core {
         deadlines.min()
     }
 
+    /// The first deadline of services and heartbeats together.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.next_pending().into_iter().chain(self.next_sign_of_life()).min()
     }
 
+    /// Asks the device for an event at the next completion. Completions that are in the queue already raise none, so
+    /// the caller must drive once more before it sleeps.
     pub(super) fn arm(&mut self) {
         if let Err(error) = self.worker.request_notify() {
             self.fail(error);
         }
     }
 
+    /// Takes the events that woke a sleeper; otherwise the descriptor would stay readable.
     pub(super) fn consume_events(&mut self) {
         self.deaths.look_next();
         if let Err(error) = self.worker.consume_events() {
@@ -362,11 +386,12 @@ impl Core {
         }
     }
 
+    /// The descriptor that is readable at a completion event, and at the end of a watched peer.
     pub(super) fn wake_fd(&self) -> BorrowedFd<'_> {
         self.deaths.as_fd()
     }
 
-    /// Whether the device can still be trusted.
+    /// Fails once the device has failed, with the first failure.
     pub(crate) fn health(&self) -> Result<(), EngineError> {
         match &self.broken {
             Some(source) => Err(EngineError::Device { source: Arc::clone(source) }),
@@ -374,14 +399,15 @@ impl Core {
         }
     }
 
+    /// Marks the device as failed, and every open lane with it.
     pub(super) fn fail(&mut self, error: PollError) {
         if self.broken.is_some() {
             return;
         }
         self.news.note();
         let text: Arc<str> = error.to_string().into();
-        for (_, place) in &mut self.lanes {
-            if let Place::Open(lane) = place {
+        for (_, slot) in &mut self.lanes {
+            if let LaneSlot::Open(lane) = slot {
                 lane.fail(LaneFailure::Device(Arc::clone(&text)));
             }
         }
@@ -389,9 +415,9 @@ impl Core {
     }
 }
 
-impl fmt::Debug for Core {
+impl fmt::Debug for EngineState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Core")
+        f.debug_struct("EngineState")
             .field("worker", &self.worker)
             .field("lanes", &self.lanes)
             .finish_non_exhaustive()

@@ -1,4 +1,4 @@
-//! A neighbour that becomes ready only when this side has given up waiting for it.
+//! A neighbour that becomes ready only after this side has given up waiting for it.
 
 use std::io::{ErrorKind, Read};
 use std::sync::mpsc;
@@ -47,9 +47,9 @@ fn a_connection_that_the_neighbour_may_watch_is_held_as_long_as_the_lane() {
         let ended = !stream.read(&mut [0]).is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
         assert!(ended, "the lane has gone, and the connection says otherwise");
     });
-    let next = Held { rank: 1, lane: lanes[1], blob: &ours };
-    let previous = Held { rank: 1, lane: lanes[0], blob: &theirs };
-    Door(Some(listener)).hold(&engine, &TOKEN, [next, previous], seconds(3));
+    let next = WatchedPeer { rank: 1, lane: lanes[1], blob: &ours };
+    let previous = WatchedPeer { rank: 1, lane: lanes[0], blob: &theirs };
+    Listener(Some(listener)).connect(&engine, &TOKEN, [next, previous], seconds(3));
     given_up.send(()).unwrap();
     let seen = has_seen.recv();
     for lane in lanes {

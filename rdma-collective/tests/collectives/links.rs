@@ -1,4 +1,4 @@
-//! Links to ranks that are no neighbours: made once, by whatever needs them first, and by all ranks or by none.
+//! Links to ranks beyond the ring: made once, by the first operation that needs them, and by all ranks or none.
 
 use std::thread;
 use std::time::Duration;
@@ -11,14 +11,14 @@ use rdma_collective::collective::{Communicator, CommunicatorOptions, WaitError};
 use rdma_collective::engine::EngineOptions;
 use rdma_core::{Device, SoftOptions, Wire};
 
-/// Elements of a part, so many that ranks of a host do not leave them for each other at once.
+/// Elements of a part: too many for the eager protocol.
 const PART: usize = 9000;
 
 fn element(from: u32, to: u32) -> u32 {
     1000 * from + to
 }
 
-/// For each rank a part of its own.
+/// The input of a rank: a different part for each peer.
 fn parts(comm: &Communicator) -> Vec<u32> {
     (0..comm.size()).flat_map(|to| [element(comm.rank(), to); PART]).collect()
 }
@@ -29,7 +29,7 @@ fn assert_turned(comm: &Communicator, parts: &[u32]) {
     }
 }
 
-/// Where an all-to-all goes by links, though ranks of a host need none.
+/// Options with which an all-to-all uses links, although ranks of one host need none.
 pub fn by_links() -> CommunicatorOptions {
     let algorithms = "ring,tree,flat,pieces,direct,pairs,bruck;all-to-all:flat,pairs,bruck".parse().unwrap();
     CommunicatorOptions { algorithms, ..CommunicatorOptions::default() }
@@ -103,7 +103,7 @@ fn many_ranks_gather_and_scatter_by_links_at_powers_of_two() {
         let all = if comm.rank() == 11 { parts(&comm) } else { Vec::new() };
         comm.scatter_into(&all, &mut part, 11, long()).unwrap();
         assert_eq!(part, [element(11, comm.rank()); PART]);
-        // Short enough to go by others.
+        // Short enough to be passed on by other ranks.
         let mut turned: Vec<u32> = (0..18).map(|to| element(comm.rank(), to)).collect();
         comm.all_to_all(&mut turned, long()).unwrap();
         assert!(turned.iter().zip(0..).all(|(found, from)| *found == element(from, comm.rank())));
@@ -111,7 +111,7 @@ fn many_ranks_gather_and_scatter_by_links_at_powers_of_two() {
     });
 }
 
-/// Four ranks, of which one has no room in its completion queue for more links than those of the ring.
+/// Four ranks, one of which has a completion queue with room for the ring's lanes only.
 fn each_but_one_narrow<T: Send + 'static>(
     narrow: u32,
     options: CommunicatorOptions,
@@ -121,7 +121,7 @@ fn each_but_one_narrow<T: Send + 'static>(
     each_but_one(4, (narrow, 260), options, body)
 }
 
-/// So many ranks, of which one has a completion queue that is so short.
+/// Ranks, one of which has a completion queue of the given length.
 fn each_but_one<T: Send + 'static>(
     ranks: u32,
     (narrow, max_cqe): (u32, u32),
@@ -238,7 +238,7 @@ fn what_two_ranks_send_is_refused_alike_be_it_begun_before_it_is_known_that_ther
             Err(refused) => refused.error,
         };
         assert_unconnected(&error);
-        // Slices wait in their caller.
+        // An operation on slices blocks its caller.
         let behind = comm.start_all_reduce(tensor(&comm), ReduceOp::Max, long()).unwrap();
         assert_unconnected(&comm.send_recv_replace(&mut [rank; 9], next, previous, long()).unwrap_err());
         assert!(summed.wait(long()).unwrap().iter().all(|sum| *sum == 6));

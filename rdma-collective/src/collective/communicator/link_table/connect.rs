@@ -1,58 +1,67 @@
-//! From opened links to links that both ends can receive on, in two rounds of words among all ranks: what each is to be reached by,
-//! and whether each could connect. A rank that could not says why in its stead, and all of them know it at once. It is remembered of
-//! that reach and more: what needs fewer links tries for itself.
+//! Connecting links: two gatherings of words among all ranks, and then either every rank has the links or none has.
 //!
-//! The operation that needs the links carries the words around the ring.
+//! The operation that needs the links carries both gatherings around the ring, because the store may be gone and the
+//! ring is the only connection that all ranks are sure to have:
+//!
+//! 1. Each rank gives the blobs of its open lanes, one for each peer. A lane cannot be connected without its peer's
+//!    blob.
+//! 2. Each rank gives its verdict: whether it could connect all its lanes. Only then may the first message go over a
+//!    link.
+//!
+//! A rank that has failed gives a reason instead, so all ranks learn of it in the same gathering and none waits for
+//! it. All of them remember the failure for that reach and more. A smaller reach needs fewer links, and may still be
+//! tried.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Boxes, Link, Mesh, Reach};
+use super::{Link, LinkMailboxes, LinkTable, Reach};
 use crate::collective::CommunicatorError;
 use crate::collective::communicator::ring::FENCE_WITHIN;
 use crate::engine::SetupError;
-use crate::engine::{Core, LaneId};
+use crate::engine::{EngineState, LaneId};
 use crate::link::mailbox::{Inbox, Outbox};
-use crate::link::{Blob, LinkKind, Manner};
+use crate::link::{Blob, ConnectOverrides, LinkKind};
 
-/// Bytes of a word that says whether a rank could: a flag, and why not.
+/// Bytes of a verdict: a flag, and a reason if the rank could not connect.
 pub(crate) const VERDICT_BYTES: usize = 256;
-/// Room for a blob with one region and no payload.
+/// Bytes of one entry: the rank that it is for, and a blob with one region and no payload.
 const BLOB_BYTES: usize = 128;
-/// What a word begins with.
-const COULD: u8 = 1;
-const COULD_NOT: u8 = 2;
-/// It has opened none, for a reason that all ranks have found before.
-const KNOWN: u8 = 3;
+/// The first byte of a word: the rank has opened, or connected, all its links.
+const SUCCEEDED: u8 = 1;
+/// The first byte of a word: the rank has failed; the reason follows.
+const FAILED: u8 = 2;
+/// The first byte of a word: the rank has opened no links, because all ranks know that they cannot be made.
+const KNOWN_IMPOSSIBLE: u8 = 3;
 
-/// Bytes of a word with all blobs of a rank.
+/// Bytes of a word with all blobs of a rank. All words have one length, because the ring carries them as an all-gather.
 pub(crate) fn word_bytes(reach: Reach, world: u32) -> usize {
     (1 + reach.peers(0, world).count() * BLOB_BYTES).max(VERDICT_BYTES)
 }
 
-/// A link that its rank has not been told of.
+/// This rank's end of a link that the peer does not know yet.
 #[derive(Debug)]
-pub(super) struct Opened {
+pub(super) struct OpenLink {
     pub(super) rank: u32,
     pub(super) lane: LaneId,
     pub(super) outbox: Outbox,
     pub(super) inbox: Inbox,
-    /// What it is told.
+    /// The encoded blob by which the peer connects to this end.
     pub(super) blob: Vec<u8>,
 }
 
-/// Links that are to be connected together.
+/// Links that one operation will connect together.
 #[derive(Debug)]
-pub(super) struct Opening {
+pub(super) struct OpenLinks {
     pub(super) reach: Reach,
-    pub(super) links: Vec<Opened>,
-    /// Why there are not all of them.
+    pub(super) links: Vec<OpenLink>,
+    /// Why some of them could not be opened.
     pub(super) refused: Option<CommunicatorError>,
 }
 
-impl Opening {
+impl OpenLinks {
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
         self.links.iter().map(|link| link.lane)
     }
@@ -65,13 +74,13 @@ pub(crate) struct Unlinked {
     pub(crate) reason: String,
 }
 
-/// Links of which ranks tell each other.
+/// Links that the present operation connects, and the words that the ring carries for them.
 #[derive(Debug)]
 pub(crate) struct Connecting {
     pub(super) reach: Reach,
-    unconnected: Vec<Opened>,
+    unconnected: Vec<OpenLink>,
     connected: Vec<Link>,
-    /// The words of all ranks, by rank.
+    /// The words of all ranks, by rank: first blobs, then verdicts.
     pub(crate) words: Vec<u8>,
 }
 
@@ -82,13 +91,15 @@ impl Connecting {
     }
 }
 
-impl Mesh {
-    /// Takes the links of `reach` that callers have opened, with the word of this rank in its place.
+impl LinkTable {
+    /// Takes the links of `reach` that callers have opened, and writes this rank's word with their blobs.
     pub(crate) fn begin_connecting(&mut self, reach: Reach) {
         let (mut unconnected, mut refused) = (Vec::new(), None);
+        // The callers of this rank opened no such links: they knew already that the links cannot be made. Other ranks
+        // may have begun before they knew it, so this rank still takes part in the gathering.
         let lacks = self.opened() < reach;
         while self.opening.front().is_some_and(|opening| opening.reach <= reach)
-            && let Some(Opening { links, refused: why, .. }) = self.opening.pop_front()
+            && let Some(OpenLinks { links, refused: why, .. }) = self.opening.pop_front()
         {
             unconnected.extend(links);
             refused = refused.or(why);
@@ -101,30 +112,32 @@ impl Mesh {
             None => put_blobs(own, &unconnected),
         };
         match fitting {
-            _ if lacks => own[0] = KNOWN,
+            _ if lacks => own[0] = KNOWN_IMPOSSIBLE,
             Ok(()) => {}
             Err(reason) => put_verdict(own, Err(&reason)),
         }
         self.connecting = Some(Connecting { reach, unconnected, connected: Vec::new(), words });
     }
 
-    /// The links that are being connected, while the ring is used for their words.
+    /// Takes the links out of the table, while the ring is borrowed to carry their words.
     pub(crate) fn take_connecting(&mut self) -> Option<Connecting> {
         self.connecting.take()
     }
 
+    /// Puts the links back.
     pub(crate) fn put_connecting(&mut self, connecting: Option<Connecting>) {
         self.connecting = connecting;
     }
 
-    /// Connects the links as the words of all ranks say; what this rank says of that is its next word.
+    /// Connects the links by the blobs of all ranks, and writes this rank's verdict.
     ///
     /// # Errors
     ///
-    /// A rank that had none; then no rank has any.
-    pub(crate) fn connect(&mut self, core: &mut Core) -> Result<(), Unlinked> {
+    /// The first rank that could not open its links. All ranks read the same words, so all of them return it.
+    pub(crate) fn connect(&mut self, core: &mut EngineState) -> Result<(), Unlinked> {
         let Some(mut connecting) = self.connecting.take() else { return Ok(()) };
-        let could = self.look_through(&connecting.words);
+        // A failure of this rank is not returned here but becomes its verdict, so that all ranks give up together.
+        let could = self.check_words(&connecting.words);
         let outcome = could.map(|()| {
             let connected = self.connect_all(core, &mut connecting);
             connecting.words = vec![0; VERDICT_BYTES * self.world as usize];
@@ -132,52 +145,58 @@ impl Mesh {
             put_verdict(own, connected.as_ref().map_err(String::as_str).copied());
         });
         self.connecting = Some(connecting);
-        outcome.map_err(|found| self.do_without(core, found))
+        outcome.map_err(|found| self.give_up_links(core, found))
     }
 
-    /// Whether all ranks have connected theirs.
+    /// Checks the verdicts of all ranks.
+    ///
+    /// No message may use a link before: a peer that could not connect its end would never receive it. The device would
+    /// repeat the message in vain and end the lane, and that would look like the loss of a healthy rank.
     ///
     /// # Errors
     ///
-    /// A rank that could not.
-    pub(crate) fn confirm(&mut self, core: &mut Core) -> Result<(), Unlinked> {
+    /// The first rank that could not connect its links.
+    pub(crate) fn confirm(&mut self, core: &mut EngineState) -> Result<(), Unlinked> {
         let confirmed = match &self.connecting {
-            Some(connecting) => self.look_through(&connecting.words),
+            Some(connecting) => self.check_words(&connecting.words),
             None => Ok(()),
         };
-        confirmed.map_err(|found| self.do_without(core, found))
+        confirmed.map_err(|found| self.give_up_links(core, found))
     }
 
-    /// There are no more links than those in use: what was opened of others goes, as does what nobody will connect. What was `found`
-    /// now holds for that reach and more; else it is what was known before.
-    fn do_without(&mut self, core: &mut Core, found: Option<Unlinked>) -> Unlinked {
+    /// Gives up links of this reach and more, and fences those that were opened for them. Links in use stay.
+    ///
+    /// The reason is what was `found` now, or what all ranks knew before.
+    fn give_up_links(&mut self, core: &mut EngineState, found: Option<Unlinked>) -> Unlinked {
         let connecting = self.connecting.take();
         let reach = connecting.as_ref().map_or(Reach::All, |connecting| connecting.reach);
         let (least, why) = match (found, self.unlinked.take()) {
+            // This failure was logged when it was found.
             (None, Some(known)) => known,
             (found, _) => {
-                let why = found.unwrap_or_else(|| odd_word(self.rank));
+                let why = found.unwrap_or_else(|| malformed_word(self.rank));
                 let Unlinked { rank, reason } = &why;
                 tracing::warn!(
-                    "No links to {reach}, since rank {rank} could not be connected to them: {reason}; mend it there. What needs \
-                     them fails, and what does not goes around the ring"
+                    "No links to {reach}: rank {rank} could not connect ({reason}); see its log. Operations that need such \
+                     links fail, and all others use the ring"
                 );
                 (reach, why)
             }
         };
         self.unlinked = Some((least, why.clone()));
-        let of_no_use = |opening: &Opening| opening.reach >= least;
+        // No operation will connect these, so they must not hold lanes and memory until the communicator ends.
+        let of_no_use = |opening: &OpenLinks| opening.reach >= least;
         let (opening, left): (VecDeque<_>, _) = self.opening.drain(..).partition(of_no_use);
         self.opening = left;
         let deadline = Deadline::after(FENCE_WITHIN);
         let lanes = connecting.iter().flat_map(Connecting::lanes);
-        for lane in lanes.chain(opening.iter().flat_map(Opening::lanes)) {
+        for lane in lanes.chain(opening.iter().flat_map(OpenLinks::lanes)) {
             fence(core, lane, deadline);
         }
         why
     }
 
-    /// The links are in use from now on; which they are.
+    /// Puts the connected links into use; returns their ranks and lanes.
     pub(in crate::collective) fn take_links(&mut self) -> Vec<(u32, LaneId)> {
         let Some(Connecting { reach, connected, .. }) = self.connecting.take() else { return Vec::new() };
         self.reach = reach;
@@ -187,44 +206,48 @@ impl Mesh {
         taken
     }
 
-    /// Whether all ranks could; if not, the first that says why, unless that is what all know.
-    fn look_through(&self, words: &[u8]) -> Result<(), Option<Unlinked>> {
+    /// Reads the words of all ranks, in order of rank, so that all ranks find the same first failure. `Err(None)`
+    /// stands for the failure that all ranks knew before.
+    fn check_words(&self, words: &[u8]) -> Result<(), Option<Unlinked>> {
         let bytes = words.len() / self.world as usize;
         for (rank, word) in (0..).zip(words.chunks_exact(bytes.max(1))) {
             match word.split_first() {
-                Some((&COULD, _)) => {}
-                Some((&COULD_NOT, reason)) => {
+                Some((&SUCCEEDED, _)) => {}
+                Some((&FAILED, reason)) => {
                     let end = reason.iter().position(|byte| *byte == 0).unwrap_or(reason.len());
+                    // The text is a peer's: control characters could forge lines of this rank's log.
                     let reason = String::from_utf8_lossy(&reason[..end]).replace(char::is_control, " ");
                     return Err(Some(Unlinked { rank, reason }));
                 }
-                Some((&KNOWN, _)) if self.unlinked.is_some() => return Err(None),
-                _ => return Err(Some(odd_word(rank))),
+                Some((&KNOWN_IMPOSSIBLE, _)) if self.unlinked.is_some() => return Err(None),
+                _ => return Err(Some(malformed_word(rank))),
             }
         }
         Ok(())
     }
 
-    fn connect_all(&self, core: &mut Core, connecting: &mut Connecting) -> Result<(), String> {
+    /// Connects every opened link by the blob of its peer; stops at the first that fails.
+    fn connect_all(&self, core: &mut EngineState, connecting: &mut Connecting) -> Result<(), String> {
         let Connecting { unconnected, connected, words, .. } = connecting;
         let bytes = words.len() / self.world as usize;
         while let Some(link) = unconnected.pop() {
             let word = words.chunks_exact(bytes.max(1)).nth(link.rank as usize).unwrap_or_default();
             let (peer, lane) = (link.rank, link.lane);
-            let manner = self.hosts.manner([self.rank, peer]);
-            let made = self.find_blob(peer, word).and_then(|blob| make_link(core, link, &blob, manner));
+            let overrides = self.hosts.connect_overrides([self.rank, peer]);
+            let made = self.find_blob(peer, word).and_then(|blob| make_link(core, link, &blob, overrides));
             match made {
                 Ok(link) => connected.push(link),
                 Err(error) => {
+                    // This lane is in neither list any more, so nobody else will fence it.
                     fence(core, lane, Deadline::after(FENCE_WITHIN));
-                    return Err(format!("rank {peer} is not reached: {error}"));
+                    return Err(format!("it cannot connect to rank {peer}: {error}"));
                 }
             }
         }
         Ok(())
     }
 
-    /// What `peer` has said for this rank, among what it has said for others.
+    /// The blob for this rank in the word of `peer`.
     fn find_blob(&self, peer: u32, word: &[u8]) -> Result<Blob, CommunicatorError> {
         let rank = self.rank;
         find_blob(word, self.job, peer, rank)?
@@ -233,7 +256,11 @@ impl Mesh {
     }
 }
 
-/// The blob for `rank`, in the word of `peer`: the place of each begins with its rank and one.
+/// The blob for `rank` in the word of `peer`; `None` if there is none. An entry begins with its rank plus one.
+///
+/// # Errors
+///
+/// The word is malformed.
 pub(crate) fn find_blob(
     word: &[u8],
     job: u32,
@@ -241,7 +268,7 @@ pub(crate) fn find_blob(
     rank: u32,
 ) -> Result<Option<Blob>, CommunicatorError> {
     let odd = || CommunicatorError::Introduction { rank: peer };
-    // A place that is not used begins with 0.
+    // An unused entry is all 0, so it must not look like an entry for rank 0.
     let Some(wanted) = rank.checked_add(1) else { return Ok(None) };
     for place in word.get(1..).unwrap_or_default().chunks_exact(BLOB_BYTES) {
         let (to, bytes) = place.split_first_chunk().ok_or_else(odd)?;
@@ -249,6 +276,7 @@ pub(crate) fn find_blob(
             continue;
         }
         let (blob, rest) = Blob::decode(bytes, LinkKind::MESH, job)?;
+        // The one region is the peer's inbox, into which this rank writes.
         if rest.iter().any(|byte| *byte != 0) || blob.regions.len() != 1 {
             return Err(odd());
         }
@@ -257,28 +285,43 @@ pub(crate) fn find_blob(
     Ok(None)
 }
 
-fn odd_word(rank: u32) -> Unlinked {
-    Unlinked { rank, reason: "it has said what is no word".to_owned() }
-}
-
-/// Nothing uses it.
-fn fence(core: &mut Core, lane: LaneId, deadline: Deadline) {
-    if let Err(error) = core.fence_lane(lane, deadline) {
-        tracing::warn!(%error, "a lane that is of no use stays until the engine goes");
+/// The failure of a rank whose word cannot be read.
+fn malformed_word(rank: u32) -> Unlinked {
+    Unlinked {
+        rank,
+        reason: "its message about links is malformed; use the same version of the library on all ranks"
+            .to_owned(),
     }
 }
 
-fn make_link(core: &mut Core, link: Opened, peer: &Blob, manner: Manner) -> Result<Link, CommunicatorError> {
-    let Opened { rank, lane, mut outbox, inbox, .. } = link;
+/// Ends a lane that nothing uses.
+fn fence(core: &mut EngineState, lane: LaneId, deadline: Deadline) {
+    if let Err(error) = core.fence_lane(lane, deadline) {
+        tracing::warn!(
+            %error,
+            "an unused lane could not be closed; its memory stays until the engine is dropped"
+        );
+    }
+}
+
+/// Connects one lane to its peer, which may not have connected its own end yet.
+fn make_link(
+    core: &mut EngineState,
+    link: OpenLink,
+    peer: &Blob,
+    overrides: ConnectOverrides,
+) -> Result<Link, CommunicatorError> {
+    let OpenLink { rank, lane, mut outbox, inbox, .. } = link;
     let [slots] = peer.regions[..] else { return Err(CommunicatorError::Introduction { rank }) };
     outbox.lead_to(slots)?;
-    core.connect_lane_as(lane, peer, Instant::now(), manner)?;
+    core.connect_lane_as(lane, peer, Instant::now(), overrides)?;
     let access = core.peer_access(lane)?;
     let connected = core.lane(lane).ok_or(SetupError::LaneGone)?;
-    // Until all ranks have said so, this one may not hear.
+    // A quiet lane sends no heartbeats. The peer may not have connected its end before all verdicts are in, and the
+    // device would repeat a heartbeat only so often before it ends the lane.
     connected.set_quiet(true);
     let name = connected.name();
-    let mailbox = Boxes {
+    let mailbox = LinkMailboxes {
         outbox,
         inbox,
         sent_before: 0,
@@ -293,27 +336,31 @@ fn make_link(core: &mut Core, link: Opened, peer: &Blob, manner: Manner) -> Resu
     Ok(Link { rank, lane, name, mailbox, access })
 }
 
-fn put_blobs(word: &mut [u8], links: &[Opened]) -> Result<(), String> {
+/// Writes the word of a rank that has opened its links: one entry for each peer.
+fn put_blobs(word: &mut [u8], links: &[OpenLink]) -> Result<(), String> {
     let Some((flag, places)) = word.split_first_mut() else { return Ok(()) };
     for (place, link) in places.chunks_exact_mut(BLOB_BYTES).zip(links) {
         let (to, room) = place.split_at_mut(4);
         to.copy_from_slice(&link.rank.wrapping_add(1).to_le_bytes());
-        let blob = room.get_mut(..link.blob.len()).ok_or("an address that is too long")?;
+        let blob =
+            room.get_mut(..link.blob.len()).ok_or("the address of a link is too long for its message")?;
         blob.copy_from_slice(&link.blob);
     }
-    *flag = COULD;
+    *flag = SUCCEEDED;
     Ok(())
 }
 
+/// Writes the verdict of a rank, in place of its blobs.
 fn put_verdict(word: &mut [u8], verdict: Result<(), &str>) {
     let Some((flag, room)) = word.split_first_mut() else { return };
     room.fill(0);
     *flag = match verdict {
-        Ok(()) => COULD,
+        Ok(()) => SUCCEEDED,
         Err(reason) => {
+            // A long reason is cut: the verdicts of all ranks have one length.
             let len = reason.len().min(room.len()).min(VERDICT_BYTES - 1);
             room[..len].copy_from_slice(&reason.as_bytes()[..len]);
-            COULD_NOT
+            FAILED
         }
     };
 }

@@ -1,5 +1,5 @@
-//! Operations so small that ranks of one host leave each other messages instead of going around the ring, and ranks
-//! that do not do as they should meanwhile.
+//! The eager protocol: operations so small that each rank writes its data into the windows of all others; also with
+//! ranks that fail or misbehave.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{self, sleep};
@@ -18,7 +18,7 @@ fn reduce(comm: &mut Communicator, deadline: Deadline) -> Result<(), CollectiveE
     comm.all_reduce(&mut [1.0_f32; 3], ReduceOp::Sum, deadline)
 }
 
-/// Sizes on both sides of where the ring begins, in memory of both kinds: each rank's own choice.
+/// Sizes on both sides of the eager limit, on slices or tensors as each rank chooses.
 #[test]
 fn both_ways_alternate_as_they_like() {
     for (wire, ranks) in NEAR.into_iter().zip([5, 3]) {
@@ -65,7 +65,7 @@ fn several_communicators_take_turns() {
     });
 }
 
-/// Four ranks, of which one never begins: that one is not everybody's neighbour.
+/// Four ranks, one of which never begins. Not every other rank is its neighbour.
 #[test]
 fn a_rank_that_is_late_is_named_by_all_and_in_time() {
     for wire in NEAR {

@@ -1,7 +1,8 @@
-//! Links to ranks that are no neighbours in the ring, or not in that direction: made when an operation first needs them, by
-//! all ranks together, and kept until the communicator ends.
+//! The table of two-way links to other ranks, beside the ring's two one-way links.
 //!
-//! How they are opened is `open`'s, and how ranks tell each other of them `connect`'s.
+//! All ranks make links together, when an operation first needs them, and keep them until the communicator ends. A
+//! large world therefore pays for them only if it uses an algorithm that needs them. `open` opens lanes and
+//! mailboxes; `connect` exchanges the blobs and decides, on all ranks alike, whether the links are usable.
 
 mod connect;
 mod open;
@@ -12,29 +13,33 @@ use std::sync::Arc;
 
 use super::hosts::Hosts;
 use super::options::CommunicatorOptions;
-use super::ring::{Lost, Neighbour, Told, read_control, violation};
+use super::ring::{ControlMessage, Lost, Neighbour, read_control, violation};
 use crate::collective::CollectiveError;
-use crate::engine::{Core, LaneId};
+use crate::engine::{EngineState, LaneId};
 use crate::link::Arrival;
 use crate::link::imm::Imm;
 use crate::link::mailbox::{Geometry, Inbox, Outbox};
 
-use connect::Opening;
+use connect::OpenLinks;
 #[cfg(any(fuzzing, test))]
 pub(crate) use connect::find_blob;
 pub(crate) use connect::{Connecting, Unlinked, VERDICT_BYTES, word_bytes};
 
-/// What the slots of all links may take, as far as each can have [`SLOT_BYTES_MIN`].
+/// Bytes that the mailboxes of all links of a rank may take together, unless each link is at [`SLOT_BYTES_MIN`]
+/// already.
 const SLOTS_BYTES_MAX: usize = 32 << 20;
+/// Bytes of the shortest slot that the limit leads to: one page.
 const SLOT_BYTES_MIN: usize = 4096;
 
-/// To which ranks there are links, besides those of the ring.
+/// The set of ranks that each rank has links to, besides the ring. A later variant includes every earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Reach {
+    /// None: the ring's links alone.
     #[default]
     Neighbours,
-    /// At distances of powers of two around the ring, either way: all that binomial trees need, whatever their root.
+    /// Ranks at distances of powers of two around the ring, in both directions: enough for binomial trees of any root.
     Doublings,
+    /// Every other rank.
     All,
 }
 
@@ -49,9 +54,11 @@ impl fmt::Display for Reach {
 }
 
 impl Reach {
-    /// The ranks that `rank` has links to, in order.
+    /// The ranks that `rank` has links to, in ascending order. The relation is symmetric, and the count is the same for
+    /// all ranks.
     fn peers(self, rank: u32, world: u32) -> impl Iterator<Item = u32> {
         (0..world).filter(move |peer| {
+            // Steps forward around the ring, without the overflow that `rank + world` could have.
             let distance = if *peer >= rank { peer - rank } else { world - (rank - peer) };
             distance > 0
                 && match self {
@@ -63,42 +70,45 @@ impl Reach {
     }
 }
 
-/// The size of a link's mailboxes, in a communicator of `world` ranks.
+/// The geometry of a link's mailboxes in a communicator of `world` ranks. All ranks compute the same.
 pub(crate) fn geometry(options: &CommunicatorOptions, world: u32) -> Geometry {
     let CommunicatorOptions { slots, slot_bytes, .. } = *options;
+    // The share of a link when there is one to every other rank, so that a later operation with a greater reach stays
+    // within the limit, too.
     let links = (world.saturating_sub(1) as usize).max(1);
     let share = SLOTS_BYTES_MAX / (usize::from(slots.max(1)) * links);
-    // Whole elements of any type.
+    // A slot holds whole elements of any data type.
     let share = share.max(SLOT_BYTES_MIN) & !(size_of::<u64>() - 1);
     Geometry { slots, slot_bytes: slot_bytes.min(share) }
 }
 
-/// Both directions of a link.
+/// The mailboxes of a link, one for each direction, and how far the present operation has used them.
 #[derive(Debug)]
-pub(crate) struct Boxes {
+pub(crate) struct LinkMailboxes {
     pub(crate) outbox: Outbox,
     pub(crate) inbox: Inbox,
-    /// Messages of earlier operations.
+    /// Messages that earlier operations sent and received. The present operation counts from there.
     pub(crate) sent_before: u64,
     pub(crate) received_before: u64,
-    /// Whether the rank is known to be in the present operation.
+    /// Whether the peer is known to be in the present operation: its header has been compared.
     pub(crate) agreed: bool,
-    /// Whether the rank has still to be told of a failure.
+    /// Whether the peer has still to be told of a failure.
     pub(super) untold: bool,
-    /// Writes from memory of the operation's that were posted, and those that were done before the first.
+    /// Zero-copy writes of the present operation that were posted, and how many writes had completed before its first.
     pub(crate) ranges: u64,
     pub(crate) ranges_before: u64,
-    /// Sends to the rank and receives from it so far, which have numbers of their own.
+    /// Sequence numbers of the next point-to-point send and receive. Both ends count them alike, apart from
+    /// collectives.
     pub(crate) points_sent: u64,
     pub(crate) points_received: u64,
 }
 
-/// One of them.
-pub(crate) type Link = Neighbour<Boxes>;
+/// A link to one peer: the lane, and a mailbox in each direction.
+pub(crate) type Link = Neighbour<LinkMailboxes>;
 
-/// See the module.
+/// The links of one rank, and those that are being made.
 #[derive(Debug)]
-pub(crate) struct Mesh {
+pub(crate) struct LinkTable {
     rank: u32,
     world: u32,
     /// The fingerprint of the job's token, and the epoch of the communicator.
@@ -106,18 +116,20 @@ pub(crate) struct Mesh {
     epoch: u32,
     hosts: Arc<Hosts>,
     links: BTreeMap<u32, Link>,
-    /// How far they reach.
+    /// The reach of the connected links, equal on all ranks.
     reach: Reach,
-    /// Opened by callers and not connected, for the operations that do that, in order.
-    opening: VecDeque<Opening>,
+    /// Links that callers have opened, in the order of the operations that will connect them.
+    opening: VecDeque<OpenLinks>,
+    /// Links that the present operation connects.
     connecting: Option<Connecting>,
-    /// From which reach on there are no links and never will be, and why; all ranks know it.
+    /// The least reach that was found impossible, and why. All ranks hold the same value, because all of them read it
+    /// from the same gathered words; so all of them choose the same algorithm from then on.
     unlinked: Option<(Reach, Unlinked)>,
-    /// What operations keep of others' messages.
+    /// Memory in which operations keep messages that they pass on or reduce later.
     pub(crate) scratch: Vec<u8>,
 }
 
-impl Mesh {
+impl LinkTable {
     pub(super) fn new((rank, world): (u32, u32), (job, epoch): (u32, u32), hosts: Arc<Hosts>) -> Self {
         Self {
             rank,
@@ -138,19 +150,19 @@ impl Mesh {
         self.reach
     }
 
-    /// How far they reach when those are connected, too, that have been opened.
+    /// The reach once all opened links are connected.
     fn opened(&self) -> Reach {
         let connecting = self.connecting.iter().map(|connecting| connecting.reach);
         let opening = self.opening.iter().map(|opening| opening.reach);
         connecting.chain(opening).fold(self.reach, Reach::max)
     }
 
-    /// Why there can be no links of that reach, once that was found.
+    /// Why links of that reach cannot be made, if that was found.
     pub(crate) fn unlinked(&self, reach: Reach) -> Option<&Unlinked> {
         self.unlinked.as_ref().filter(|(least, _)| *least <= reach).map(|(_, why)| why)
     }
 
-    /// That `rank` cannot be sent to.
+    /// The error for a message to `rank`, to which there is no link.
     pub(crate) fn unconnected(&self, rank: u32) -> CollectiveError {
         let because = self.unlinked(Reach::All).map(|Unlinked { rank, reason }| {
             Arc::new(CollectiveError::Unlinked { rank: *rank, reason: reason.clone() })
@@ -170,47 +182,54 @@ impl Mesh {
         self.links.values()
     }
 
-    /// Word of a failure has to go to all of them.
+    /// Marks that all linked ranks must be told of a failure.
     pub(super) fn hear(&mut self) {
         self.links.values_mut().for_each(|link| link.mailbox.untold = true);
     }
 
-    /// Those that have still to be told; `tell` says whether one still has.
+    /// Tells the linked ranks that have not been told; `tell` returns whether a rank must be told again later.
     pub(super) fn pass_on(&mut self, mut tell: impl FnMut(LaneId) -> bool) {
         for link in self.links.values_mut().filter(|link| link.mailbox.untold) {
             link.mailbox.untold = tell(link.lane);
         }
     }
 
-    /// Those of all links, be they connected or not.
+    /// The lanes of all links, connected or not.
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
         let connected = self.links.values().map(|link| link.lane);
         let connecting = self.connecting.iter().flat_map(Connecting::lanes);
-        connected.chain(connecting).chain(self.opening.iter().flat_map(Opening::lanes))
+        connected.chain(connecting).chain(self.opening.iter().flat_map(OpenLinks::lanes))
     }
 
-    /// An operation begins: its messages are counted from here on.
+    /// Begins an operation: counts its messages from here, and makes room for `scratch_bytes` of kept messages.
     pub(crate) fn begin(&mut self, scratch_bytes: usize) {
-        for Boxes { outbox, inbox, sent_before, received_before, agreed, ranges, .. } in
+        for LinkMailboxes { outbox, inbox, sent_before, received_before, agreed, ranges, .. } in
             self.links.values_mut().map(|link| &mut link.mailbox)
         {
+            // The mailboxes count from the first message of the link on.
             (*sent_before, *received_before) = (outbox.sent(), inbox.given_back());
             (*agreed, *ranges) = (false, 0);
         }
+        // The memory never shrinks, so that an operation that is repeated allocates only once.
         if self.scratch.len() < scratch_bytes {
             self.scratch.resize(scratch_bytes, 0);
         }
     }
 
-    /// Sorts what has come; `told` is what a rank says.
+    /// Sorts the arrivals of all links into their mailboxes, and hands control messages to `told`.
+    ///
+    /// # Errors
+    ///
+    /// A rank that has sent what the protocol forbids; its lane has ended.
     pub(super) fn take_arrivals(
         &mut self,
-        core: &mut Core,
-        mut told: impl FnMut(u32, Told),
+        core: &mut EngineState,
+        mut told: impl FnMut(u32, ControlMessage),
     ) -> Result<(), Lost> {
         for (&rank, link) in &mut self.links {
+            // A lane that is gone is found by `ended`, which also knows the reason.
             let Some(lane) = core.lane(link.lane) else { continue };
-            let Boxes { outbox, inbox, .. } = &mut link.mailbox;
+            let LinkMailboxes { outbox, inbox, .. } = &mut link.mailbox;
             while let Some(arrival) = lane.take() {
                 match arrival {
                     Arrival::Imm(Imm::Freed { count }, _) if outbox.freed(count) => {}
@@ -220,8 +239,11 @@ impl Mesh {
                     Arrival::Control(received) => {
                         let word = read_control(lane, received.bytes());
                         lane.recycle(received);
+                        // Headers come in the mailboxes of a link, in front of their messages.
                         match word {
-                            Some(word @ (Told::Waits(_) | Told::Abort(_))) => told(rank, word),
+                            Some(word @ (ControlMessage::WaitReport(_) | ControlMessage::Abort(_))) => {
+                                told(rank, word)
+                            }
                             _ => {
                                 let what = "a control message that does not belong here";
                                 return Err(violation(rank, lane, what));
@@ -234,8 +256,8 @@ impl Mesh {
         Ok(())
     }
 
-    /// Ranks of which nothing comes any more, be it that they have left in good order.
-    pub(crate) fn ended<'a>(&'a self, core: &'a mut Core) -> impl Iterator<Item = Lost> + 'a {
+    /// The linked ranks whose lanes have ended, including those that closed in good order.
+    pub(crate) fn ended<'a>(&'a self, core: &'a mut EngineState) -> impl Iterator<Item = Lost> + 'a {
         self.links.values().filter_map(|link| link.ended(core))
     }
 }
@@ -252,7 +274,7 @@ mod tests {
                     let peers: Vec<u32> = reach.peers(rank, world).collect();
                     assert!(!peers.contains(&rank));
                     assert!(peers.iter().all(|peer| reach.peers(*peer, world).any(|back| back == rank)));
-                    // Words of all ranks are of one length.
+                    // The gathered words of all ranks have one length, so the counts must not differ.
                     assert_eq!(peers.len(), reach.peers(0, world).count());
                 }
             }

@@ -1,5 +1,5 @@
-//! Operations of one host that own their memory, which begin in the thread of their caller and are left to it, small
-//! and large ones: whatever becomes of their handles, they end as others do.
+//! Deferred operations: begun in the caller's thread on memory of the library, and not the engine's yet. Small or
+//! large, they end like all others, whatever happens to their handles.
 
 use std::future::{Future, IntoFuture};
 use std::pin::pin;
@@ -16,7 +16,7 @@ use rdma_collective::collective::{ReduceOp, Tensor};
 use rdma_collective::engine::{Driver, EngineOptions};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
-/// Elements: of what goes in messages, and of what is reached where it lies.
+/// Element counts: one for the eager protocol, one for zero copy.
 const COUNTS: [usize; 2] = [3, 5000];
 
 /// Begins to reduce `count` times `value`.
@@ -56,7 +56,7 @@ fn handles_are_waited_for_polled_awaited_dropped_and_forgotten_in_any_order() {
                     2 => assert_all(&polled(pending), sum),
                     3 => assert_all(&block_on(pending).unwrap(), sum),
                     4 => {
-                        // By another thread, while this one goes on.
+                        // Another thread waits, while this one goes on.
                         thread::scope(|scope| {
                             scope.spawn(move || {
                                 assert_all(&pending.wait(long()).unwrap(), sum);
@@ -81,7 +81,7 @@ fn handles_are_waited_for_polled_awaited_dropped_and_forgotten_in_any_order() {
 
 #[test]
 fn a_failure_is_found_though_nobody_waits() {
-    // Beyond the time that a thread may sleep, and not.
+    // Longer than a thread may sleep, and shorter.
     for (left, count) in [(3000, 0), (300, 0), (3000, 1), (300, 1)] {
         let (left, count) = (Duration::from_millis(left), COUNTS[count]);
         let errors = each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), move |mut comm| {
@@ -96,7 +96,7 @@ fn a_failure_is_found_though_nobody_waits() {
         };
         assert!(matches!(errors[0], CollectiveError::DeadlineExceeded { rank: 1, .. }), "{}", errors[0]);
     }
-    // Rank 1 does not call the same.
+    // Rank 1 calls something else.
     let errors = COUNTS.map(|count| {
         each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), move |mut comm| {
             if comm.rank() == 0 {
@@ -145,7 +145,7 @@ fn an_abort_ends_one_that_nobody_has_looked_for_yet() {
     }
 }
 
-/// Two ranks whose callers drive.
+/// Two ranks whose engines are driven by their callers.
 fn each_driver(body: impl Fn(Rank) + Send + Sync + 'static) {
     let options = EngineOptions { driver: Driver::Caller, ..EngineOptions::default() };
     let device = |_| Device::soft(SoftOptions::default()).open().unwrap();
@@ -190,7 +190,7 @@ fn what_nobody_waits_for_goes_on_all_the_same() {
         for (round, count) in (0..40).zip(COUNTS.into_iter().cycle()) {
             let pending = start(&mut comm, count, round.into(), long());
             let deadline = long();
-            // The other has all of it while this one's caller is at something else.
+            // The other rank completes while this rank's caller does something else.
             while comm.rank() == 0 && ended.load(Ordering::Acquire) == round {
                 assert!(!deadline.expired(), "it is left where it is");
                 sleep(Duration::from_micros(100));

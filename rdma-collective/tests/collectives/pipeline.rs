@@ -1,5 +1,5 @@
-//! Operations that are longer than a message, between ranks of one host of which some have borrowed their memory: cut
-//! into pieces that lie in the windows of all.
+//! The pipelined protocol: operations longer than an eager message, with borrowed memory on some ranks, in pieces
+//! through the windows of all.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::sleep;
@@ -28,7 +28,7 @@ fn sums(ranks: u32, count: usize) -> Vec<u64> {
     (0..count).map(sum).collect()
 }
 
-/// Each of the collectives once, of so many elements a rank or a part.
+/// Runs each collective once with `count` elements a rank or a part.
 fn all_right(comm: &mut Communicator, count: usize, root: u32) -> bool {
     let (rank, ranks) = (comm.rank(), comm.size());
     let (own, sum) = (input(rank, count), sums(ranks, count));

@@ -1,4 +1,4 @@
-//! Sends and receives between two ranks, in which the others have no part.
+//! Sends and receives between two ranks; the others take no part.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::common::{WIRES, long};
-use crate::mesh::by_links;
+use crate::links::by_links;
 use crate::world::{each_communicator, each_rank_with};
 use rdma_collective::collective::{AbortReason, CollectiveError, ScheduleError};
 use rdma_collective::collective::{Communicator, CommunicatorOptions};
@@ -15,7 +15,7 @@ use rdma_collective::engine::EngineOptions;
 use rdma_core::fault::FaultPlan;
 use rdma_core::{AckTimeout, Deadline, Device, RetryOptions, SoftOptions, Wire};
 
-/// None, one, what fits a slot, what takes several rounds of all slots.
+/// Lengths: nothing, one element, one slot, and several rounds of all slots.
 const COUNTS: [usize; 4] = [0, 1, 5000, 1_500_000];
 
 fn connected(mut comm: Communicator) -> Communicator {
@@ -100,7 +100,7 @@ fn two_ranks_send_while_the_others_go_on_with_what_all_do() {
                     }
                     _ => {}
                 }
-                // By windows, around the ring, and over the same links.
+                // Through the windows, around the ring, and over the links of the sends.
                 for length in [4, 40_000] {
                     let mut data = vec![1_u32; length];
                     comm.all_reduce(&mut data, ReduceOp::Sum, long()).unwrap();
@@ -305,7 +305,7 @@ fn a_rank_that_dies_is_named_by_the_one_that_sends_to_it_and_by_the_others() {
         let victim = plans[1].clone();
         let heartbeat = Duration::from_millis(20);
         let retry = |rank| {
-            // Cut off, it would find another lost, and be the first to say so.
+            // A rank that is cut off would find a peer lost, and report that first.
             let ack_timeout = AckTimeout::new(if rank == 1 { 18 } else { 15 });
             Some(RetryOptions { ack_timeout, ..RetryOptions::default() })
         };

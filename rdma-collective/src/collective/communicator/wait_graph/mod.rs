@@ -1,0 +1,241 @@
+//! The wait graph: which rank waits for which, so that a rank whose deadline passes can name the rank that is late.
+//!
+//! The rank that an operation waits for is often innocent: it waits for another one itself. So a rank that has waited
+//! for long reports to its neighbours which rank it waits for. A rank that waits for a waiting rank reports *that*
+//! rank's culprit as its own, with one more hop. The reports travel around the ring this way, and all waiting ranks
+//! know the same late rank before their deadlines pass.
+//!
+//! Sans-IO: the ring sends the reports, and hands over those that arrive.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use crate::collective::operation::WaitReport;
+
+/// The least time between two reports of a rank: otherwise ranks that hold each other up in turns would fill their
+/// lanes with reports.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// A side of the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Direction {
+    /// The rank after this one.
+    Next = 0,
+    /// The rank before this one.
+    Previous = 1,
+}
+
+/// The rank, or the ranks, that an operation waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WaitingFor {
+    /// A neighbour in the ring, which may itself report that it waits for another rank.
+    Neighbour(Direction),
+    /// A rank with a link, which may report the same.
+    Linked(u32),
+    /// Ranks of this host, a bit each, whose messages have not arrived; no neighbour is among them. One of several
+    /// may wait for another, and a neighbour's report may say which one is late.
+    Ranks(u32),
+}
+
+/// The wait graph as far as one rank sees it: its own wait, and the reports of its peers.
+#[derive(Debug)]
+pub(super) struct WaitGraph {
+    own: u32,
+    world: u32,
+    /// The ranks after and before this one, by [`Direction`].
+    neighbours: [u32; 2],
+    /// How long this rank waits before it reports. It reports at once when a peer blames this very rank.
+    patience: Duration,
+    wait: Option<Wait>,
+    /// The last reports of the neighbours, by [`Direction`]; `None` for a neighbour that does not wait.
+    heard: [Option<WaitReport>; 2],
+    /// The last reports of the linked ranks, and whether they must still be sent this rank's report.
+    links: BTreeMap<u32, LinkReport>,
+    /// The last report that this rank has made.
+    reported: Option<WaitReport>,
+    reported_at: Option<Instant>,
+    /// The neighbours to which the report must still be sent, by [`Direction`].
+    pub(super) unsent: [bool; 2],
+    due: Option<Instant>,
+}
+
+/// The reports to and from one linked rank.
+#[derive(Debug, Clone, Copy, Default)]
+struct LinkReport {
+    heard: Option<WaitReport>,
+    unsent: bool,
+}
+
+/// The wait of this rank's present operation.
+#[derive(Debug, Clone, Copy)]
+struct Wait {
+    sequence: u64,
+    awaited: WaitingFor,
+    since: Instant,
+}
+
+impl WaitGraph {
+    pub(super) fn new(own: u32, neighbours: [u32; 2], world: u32) -> Self {
+        Self {
+            own,
+            world,
+            neighbours,
+            patience: Duration::ZERO,
+            wait: None,
+            heard: [None; 2],
+            links: BTreeMap::new(),
+            reported: None,
+            reported_at: None,
+            unsent: [false; 2],
+            due: None,
+        }
+    }
+
+    /// Adds a linked rank.
+    pub(super) fn link(&mut self, rank: u32) {
+        self.links.entry(rank).or_default();
+    }
+
+    /// Begins an operation in which a wait is reported after `patience`.
+    pub(super) fn begin(&mut self, patience: Duration) {
+        self.patience = patience;
+        self.wait = None;
+    }
+
+    /// Notes that operation `sequence` waits, and that it has made no progress `since`.
+    pub(super) fn wait(&mut self, sequence: u64, awaited: WaitingFor, since: Instant) {
+        self.wait = Some(Wait { sequence, awaited, since });
+    }
+
+    /// Ends the operation. Its report is withdrawn at the next update without the usual pause: otherwise it would
+    /// blame a rank for the next operation.
+    pub(super) fn end(&mut self) {
+        // Without the time of the last report, the next one need not wait for the pause.
+        self.wait = None;
+        self.reported_at = None;
+        self.due = None;
+    }
+
+    /// Takes the report of a neighbour. A culprit that is the neighbour itself says that it waits no more.
+    pub(super) fn hear(&mut self, side: Direction, waits: WaitReport) {
+        self.heard[side as usize] = self.checked(self.neighbours[side as usize], waits);
+    }
+
+    /// Takes the report of a linked rank.
+    pub(super) fn hear_linked(&mut self, rank: u32, waits: WaitReport) {
+        let heard = self.checked(rank, waits);
+        if let Some(linked) = self.links.get_mut(&rank) {
+            linked.heard = heard;
+        }
+    }
+
+    /// A peer's report, unless it withdraws an earlier one or cannot be true.
+    fn checked(&self, of: u32, waits: WaitReport) -> Option<WaitReport> {
+        // The report is from the wire: a rank outside the world must not be blamed.
+        Some(waits).filter(|waits| waits.culprit != of && waits.culprit < self.world)
+    }
+
+    /// The late rank at the end of the chain of waits that begins with `awaited`, for operation `sequence`.
+    ///
+    /// The rank at the beginning of the chain, if its end is not known.
+    pub(super) fn culprit(&self, sequence: u64, awaited: WaitingFor) -> u32 {
+        let first = match awaited {
+            WaitingFor::Neighbour(side) => self.neighbours[side as usize],
+            WaitingFor::Linked(rank) => rank,
+            WaitingFor::Ranks(missing) => missing.trailing_zeros().min(self.world - 1),
+        };
+        self.follow(sequence, awaited).map_or(first, |waits| waits.culprit)
+    }
+
+    /// The report that follows from this wait and the reports of the peers. `None` if the ranks wait for each other
+    /// in a circle, or if nobody knows which of several ranks is late.
+    fn follow(&self, sequence: u64, awaited: WaitingFor) -> Option<WaitReport> {
+        // A peer that waits in a later operation has done its part of this one, so its wait holds up nobody here.
+        let present = |theirs: &WaitReport| theirs.sequence <= sequence;
+        let heard = |side: Direction| self.heard[side as usize].filter(present);
+        let (known, heard) = match awaited {
+            WaitingFor::Neighbour(side) => (Some(self.neighbours[side as usize]), heard(side)),
+            WaitingFor::Linked(rank) => {
+                (Some(rank), self.links.get(&rank).and_then(|linked| linked.heard.filter(present)))
+            }
+            WaitingFor::Ranks(missing) if missing.is_power_of_two() => (Some(missing.trailing_zeros()), None),
+            WaitingFor::Ranks(missing) => {
+                let words = [Direction::Next, Direction::Previous].into_iter().filter_map(heard);
+                let of_them = words.filter(|theirs| {
+                    missing.checked_shr(theirs.culprit).is_some_and(|missing| missing & 1 == 1)
+                });
+                // This rank's own report may come back around the ring, with more hops. So the fewest hops are
+                // nearest to the source.
+                (None, of_them.min_by_key(|theirs| theirs.hops))
+            }
+        };
+        match heard {
+            None => known.map(|culprit| WaitReport { sequence, culprit, hops: 0 }),
+            Some(WaitReport { culprit, hops, .. }) => {
+                let hops = hops.saturating_add(1);
+                // The late rank is at most `world - 1` hops away from any other. A longer chain, or one that leads back
+                // to this rank, is a circle, and must not go around for ever.
+                let straight = culprit != self.own && hops.saturating_add(1) < self.world;
+                straight.then_some(WaitReport { sequence, culprit, hops })
+            }
+        }
+    }
+
+    /// Whether a peer blames this rank, which then reports at once for whom it waits.
+    fn is_blamed(&self) -> bool {
+        let linked = self.links.values().map(|linked| &linked.heard);
+        self.heard.iter().chain(linked).flatten().any(|theirs| theirs.culprit == self.own)
+    }
+
+    /// The report that the peers should have, if it differs from the last one.
+    fn next_report(&self, now: Instant) -> Option<WaitReport> {
+        let long =
+            |wait: &Wait| self.is_blamed() || now.saturating_duration_since(wait.since) >= self.patience;
+        let wait =
+            self.wait.filter(long).map(|wait| (wait.awaited, self.follow(wait.sequence, wait.awaited)));
+        let word = match (wait, self.reported) {
+            (Some((_, Some(word))), _) => word,
+            (Some((WaitingFor::Neighbour(_) | WaitingFor::Linked(_), None)), _) | (_, None) => return None,
+            // This rank waits no more, or for other ranks than it has reported: naming itself withdraws the report.
+            (_, Some(reported)) => WaitReport { culprit: self.own, hops: 0, ..reported },
+        };
+        (self.reported != Some(word)).then_some(word)
+    }
+
+    /// Makes a new report if there is one and the pause is over. It is [`report`](Self::report) until all peers have
+    /// it.
+    pub(super) fn update(&mut self, now: Instant) {
+        let word = self.next_report(now);
+        let free_at = self.reported_at.and_then(|at| at.checked_add(PAUSE)).filter(|at| now < *at);
+        let long_at = self.wait.and_then(|wait| wait.since.checked_add(self.patience)).filter(|at| now < *at);
+        self.due = if word.is_some() { free_at } else { long_at };
+        if let (Some(word), None) = (word, free_at) {
+            self.reported = Some(word);
+            self.reported_at = Some(now);
+            self.unsent = [true; 2];
+            self.links.values_mut().for_each(|linked| linked.unsent = true);
+            self.due = long_at;
+        }
+    }
+
+    /// The report, while a peer must still be sent it.
+    pub(super) fn report(&self) -> Option<WaitReport> {
+        self.reported
+            .filter(|_| self.unsent.contains(&true) || self.links.values().any(|linked| linked.unsent))
+    }
+
+    /// Sends the report to the linked ranks that do not have it; `tell` returns whether a rank must be tried again.
+    pub(super) fn tell_linked(&mut self, mut tell: impl FnMut(u32) -> bool) {
+        for (rank, linked) in self.links.iter_mut().filter(|(_, linked)| linked.unsent) {
+            linked.unsent = tell(*rank);
+        }
+    }
+
+    /// When to [update](Self::update) again if nothing arrives.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.due
+    }
+}
+
+#[cfg(test)]
+mod tests;
