@@ -1,4 +1,5 @@
-//! Reads a file, strictly: people write them, and a line that is not understood would be a choice that is not made.
+//! The reader of tuning files. It is strict: people write them, and a line that is skipped would be a choice that is
+//! not made. `row` checks that rows fit together.
 
 use std::ops::RangeInclusive;
 
@@ -6,7 +7,7 @@ use super::error::TuningError;
 use super::row::{self, RANKS_MAX};
 use super::{Algorithm, Collective, FILE_BYTES_MAX, MAGIC, Peers, Row, VERSION};
 
-/// The rows of a file.
+/// Reads the rows of a file.
 pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
     let file = || name.to_owned();
     if bytes.len() > FILE_BYTES_MAX {
@@ -30,6 +31,7 @@ pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
                 }
                 begun = true;
             }
+            // Before any row: another program's file must fail at its first line, not somewhere in the middle.
             _ if !begun => {
                 return Err(wrong(number, format!("a tuning file begins with {:?}", header())));
             }
@@ -42,6 +44,7 @@ pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
             }
         }
     }
+    // A missing `end` means a file that was cut off: its rows would be a choice for some sizes only.
     match (begun, ended) {
         (false, _) => Err(wrong(1, format!("a tuning file begins with {:?}", header()))),
         (true, false) => Err(TuningError::CutOff { file: file(), lines: last }),
@@ -74,7 +77,7 @@ fn row(words: &[&str]) -> Result<Row, String> {
     })
 }
 
-/// The one of `all` that is called so.
+/// Returns the item of `all` with that name.
 fn named<T>(word: &str, all: impl IntoIterator<Item = T>, names: &[&str], what: &str) -> Result<T, String> {
     let found = all.into_iter().zip(names).find(|(_, name)| **name == word);
     found.map(|(one, _)| one).ok_or_else(|| format!("{word:?} is no {what}; there are {}", names.join(", ")))
@@ -101,7 +104,7 @@ fn size(word: &str) -> Result<u64, String> {
     bytes.ok_or_else(|| format!("{word:?} are no bytes; write 8192, 8K, 2M, 1G or any"))
 }
 
-/// Digits alone: no sign, no space.
+/// Reads digits alone, because `parse` would take a sign as well.
 fn number(digits: &str) -> Option<u64> {
     let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
     digits.parse().ok().filter(|_| plain)

@@ -1,4 +1,4 @@
-//! One row of a table, and which rows go together.
+//! A row of a tuning table, and the rules by which rows fit together. `parse` reads rows, `order` uses them.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,23 +8,23 @@ use super::{Algorithm, Collective, ROWS_MAX};
 /// The most ranks that a store serves.
 pub(super) const RANKS_MAX: u32 = 65536;
 
-/// Which ways a collective goes on so many bytes; see [the module](super).
+/// The algorithms of a collective for so many ranks and bytes; see [the module](super).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Of which collective.
+    /// The collective.
     pub collective: Collective,
-    /// Participants how many ranks: 1 to 65536.
+    /// The numbers of ranks: within 1 to 65536.
     pub ranks: RangeInclusive<u32>,
-    /// How they reach each other.
+    /// How the ranks reach each other.
     pub peers: Peers,
     /// The most bytes of each rank's buffer, or of its part; `u64::MAX` for any.
     pub bytes_max: u64,
-    /// The ways, best first: at least one, and each once.
+    /// The algorithms, best first: at least one, and each once.
     pub ways: Vec<Algorithm>,
 }
 
 impl Row {
-    /// Whether it is of such an operation, whatever its bytes.
+    /// Whether the row is for such an operation, whatever its bytes.
     pub(super) fn is_of(&self, collective: Collective, (ranks, peers): (u32, Peers)) -> bool {
         self.collective == collective && self.peers == peers && self.ranks.contains(&ranks)
     }
@@ -34,9 +34,9 @@ impl Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Peers {
-    /// All of them map each other's memory: ranks of one host, up to 16.
+    /// All ranks map each other's memory: ranks of one host, up to 16.
     Mapped,
-    /// By links.
+    /// The ranks have links.
     Links,
 }
 
@@ -61,7 +61,7 @@ impl fmt::Display for Peers {
     }
 }
 
-/// What is wrong with a row behind `before`.
+/// Checks a row behind the rows `before`; the error names the mistake.
 pub(super) fn check(row: &Row, before: &[Row]) -> Result<(), String> {
     let Row { collective, ranks, peers, bytes_max, ways } = row;
     let (first, last) = (*ranks.start(), *ranks.end());
@@ -86,8 +86,11 @@ pub(super) fn check(row: &Row, before: &[Row]) -> Result<(), String> {
             return Err(format!("{way} stands there twice"));
         }
     }
+    // Ranks of two rows are equal or have none in common: otherwise it would depend on the order of rows which of them
+    // holds.
     for other in before.iter().filter(|other| (other.collective, other.peers) == (*collective, *peers)) {
         if other.ranks == *ranks {
+            // Ascending, because `Orders` takes the first row that has room.
             if other.bytes_max >= *bytes_max {
                 let (less, more) = (Bytes(*bytes_max), Bytes(other.bytes_max));
                 return Err(format!("{less} bytes stand behind {more}; put the rows in order, fewest first"));
@@ -102,7 +105,7 @@ pub(super) fn check(row: &Row, before: &[Row]) -> Result<(), String> {
     Ok(())
 }
 
-/// As they are in a file.
+/// Bytes, written as in a file.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {
@@ -117,6 +120,7 @@ impl fmt::Display for Bytes {
     }
 }
 
+/// Numbers of ranks, written as in a file.
 struct Ranks<'a>(&'a RangeInclusive<u32>);
 
 impl fmt::Display for Ranks<'_> {
@@ -131,7 +135,7 @@ impl fmt::Display for Ranks<'_> {
     }
 }
 
-/// A line of a file.
+/// Writes a line of a file.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { collective, ranks, peers, bytes_max, ways } = self;
