@@ -50,7 +50,7 @@ impl Peers {
         }
     }
 
-    pub(in super::super) fn have(self, way: Algorithm) -> bool {
+    pub(in crate::collective) fn have(self, way: Algorithm) -> bool {
         self == Self::Mapped || !way.needs_mapped()
     }
 }
