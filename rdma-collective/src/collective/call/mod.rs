@@ -189,6 +189,7 @@ impl Call {
     /// The cache hint for copies between ranks of one host that reduce nothing: by the bytes that all of them read and
     /// write together.
     pub(super) fn expect(&self, ranks: u32) -> CacheHint {
+        // The sum over all ranks counts, because ranks of one host share the last-level cache.
         let (one, ranks) = (self.bytes(), ranks as usize);
         let parts = match self.collective {
             Collective::Broadcast => ranks,

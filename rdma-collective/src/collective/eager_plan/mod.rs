@@ -54,7 +54,7 @@ impl EagerPlan {
         if bytes > message_bytes_max(ranks) || !whole || call.root >= ranks || links {
             return None;
         }
-        // One range over the whole buffer is faster than the ring's chunks. Only where every order gives the same bits.
+        // Where every order gives the same bits, a single range over the whole buffer is faster than the ring's chunks.
         let order = if may_change_places(call, ranks) {
             ReduceOrder::from(0)
         } else {

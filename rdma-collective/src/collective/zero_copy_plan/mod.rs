@@ -163,6 +163,7 @@ impl ZeroCopyPlan {
                 if rank < other { 0..half } else { half..self.call.bytes() }
             }
         };
+        // A rank in place must hand over what it overwrites, because nobody reads it later.
         let to = if exchange { To::Exchanged } else { To::One(rank) };
         let span = Span { offset: self.part(other).offset + start, len: end - start };
         Move { span, at: self.part(rank).offset + start, from: From::One(other), to }

@@ -64,7 +64,9 @@ impl Orders {
             let all = own.chain(built_in.rows.iter().filter(is_of).map(|row| (row, true)));
             let mut classes: Vec<Class> = Vec::new();
             for (Row { bytes_max, ways, .. }, built_in) in all {
+                // A built-in row that ends below the last own one is covered already.
                 if classes.last().is_none_or(|last| last.bytes_max < *bytes_max) {
+                    // Kept although it may not be allowed: the log says which algorithm was taken in its place.
                     let (bytes_max, first) = (*bytes_max, ways.first().copied());
                     let ways =
                         order(ways, |way| algorithms.allow(collective, *way), |way| can(collective, *way));
