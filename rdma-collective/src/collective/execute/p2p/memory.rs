@@ -88,7 +88,7 @@ impl<B: Buffers> P2pMemory<'_, B> {
 }
 
 /// `target = source`, of an operation that keeps nothing of others.
-pub(in super::super) fn copy<B: Buffers>(
+pub(in crate::collective) fn copy<B: Buffers>(
     buffers: &mut B,
     [source, target]: [Extent; 2],
     pieces: &mut Scratch,
