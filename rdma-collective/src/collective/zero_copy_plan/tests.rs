@@ -91,6 +91,7 @@ fn check(call: Call, ranks: u32, reproducible: bool, in_place: u32, mut choose: 
     let steps = |rank| ZeroCopyPlan { in_place, ..direct(call, rank, ranks, reproducible) };
     let all = steps(0).lengths().into_iter().max().unwrap_or_default();
     let is_in_place = |rank: u32| in_place & 1 << rank != 0;
+    // Every rank's memory side by side, so that a move made too early reads bytes that are wrong.
     let mut memories: Vec<Memory> = (0..ranks)
         .map(|rank| {
             let origin = call.origins(rank).input;
@@ -169,6 +170,7 @@ fn every_element_is_made_once_of_what_the_inputs_were() {
                     if sample.leaves_out() {
                         continue;
                     }
+                    // The two extremes: the first rank makes all its moves before the second begins, and the reverse.
                     check(call, ranks, reproducible, in_place, |_| 0);
                     check(call, ranks, reproducible, in_place, |left| left - 1);
                 }
@@ -205,6 +207,7 @@ proptest! {
         let mut first = vec![u32::MAX; count];
         for rank in 0..ranks {
             for step in Ring::all_reduce(operation(rank)).unwrap() {
+                // The rank that sends an element from its input is the first one of that element's sum.
                 if let Step::Put { source: Source::Input, span, .. } = step {
                     first[span.offset / 4..span.range().end / 4].fill(rank);
                 }
