@@ -91,7 +91,6 @@ fn check(call: Call, ranks: u32, reproducible: bool, in_place: u32, mut choose: 
     let steps = |rank| ZeroCopyPlan { in_place, ..direct(call, rank, ranks, reproducible) };
     let all = steps(0).lengths().into_iter().max().unwrap_or_default();
     let is_in_place = |rank: u32| in_place & 1 << rank != 0;
-    // Every rank's memory side by side, so that a move made too early reads bytes that are wrong.
     let mut memories: Vec<Memory> = (0..ranks)
         .map(|rank| {
             let origin = call.origins(rank).input;
