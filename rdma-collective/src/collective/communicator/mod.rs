@@ -308,6 +308,7 @@ impl Communicator {
         }
         let Shared { engine, gate, host, .. } = &*self.shared;
         let (host, scratch) = (host.as_deref()?, self.scratch.as_deref_mut()?);
+        // Last, and without a lock: once the gate is seen open it stays open for this call, unless a failure closes it.
         let sequence = gate.sequence_if_open()?;
         let drives = EngineDrive { engine, driven: &mut self.driven };
         Some(FastPath { host, scratch, sequence, gate, drives })
