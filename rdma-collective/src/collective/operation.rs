@@ -66,7 +66,7 @@ impl Header {
         writer.u64(self.sequence)?;
         writer.u64(self.count)?;
         writer.u32(self.rank)?;
-        // The last byte is reserved, and keeps the root aligned to 4 bytes.
+        // The last byte is reserved; `read` refuses any other value than 0.
         writer.put(&[self.collective, self.data_type, self.reduction, 0])?;
         writer.u32(self.root)
     }
@@ -120,7 +120,7 @@ impl Abort {
         writer.u64(self.sequence)?;
         writer.u32(self.culprit)?;
         writer.u32(self.reporter)?;
-        // The numbers are part of the protocol between ranks and must not change. 0 stands for every reason to come.
+        // The numbers must be those of `read` below, which takes every other one as `Other`.
         let reason = match self.reason {
             AbortReason::PeerFailed => 1,
             AbortReason::DeadlineExceeded => 2,

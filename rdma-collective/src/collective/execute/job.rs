@@ -195,7 +195,7 @@ impl Job {
         let (region, shared) = match std::mem::replace(&mut self.memory, JobMemory::Gone) {
             JobMemory::Here(memory) => match memory.into_region() {
                 Ok(region) => (region, false),
-                // Refused: the memory stays with the caller, and `advance` reports the failure.
+                // Refused: the memory stays with the job, and `advance` reports the failure.
                 Err(memory) => {
                     self.memory = JobMemory::Here(memory);
                     return None;

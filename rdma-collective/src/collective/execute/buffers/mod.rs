@@ -401,7 +401,7 @@ impl Arithmetic {
         out: &mut [u8],
         last: bool,
     ) -> Result<(), ReduceError> {
-        // Exactly one rank per element is `last`, so that an average is divided once.
+        // `last` is set for the final operand of an element only, so that an average is divided once.
         if last && self.has_an_end() {
             self.reduction().over(self.ranks).reduce_into(out, &[])
         } else {
@@ -470,13 +470,13 @@ impl BufferAdvert {
 
     /// Whether peers write to the output.
     pub(in crate::collective::execute) fn is_stored_to(&self) -> bool {
-        // An output that peers only read has no advert, whatever the input has.
+        // Only an output that peers write to has a key.
         self.output.rkey != 0
     }
 
     pub(in crate::collective::execute) fn encode(&self) -> [u8; ADVERT_BYTES] {
         let mut bytes = [0; ADVERT_BYTES];
-        // Little-endian at fixed offsets: the bytes pass between processes, which may be of different builds.
+        // Both ends must agree on the layout, for the input and then the output: the address, then the key.
         for (half, at) in bytes.chunks_exact_mut(ADVERT_BYTES / 2).zip([self.input, self.output]) {
             half[..8].copy_from_slice(&at.addr.to_le_bytes());
             half[8..].copy_from_slice(&at.rkey.to_le_bytes());

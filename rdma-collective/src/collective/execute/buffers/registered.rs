@@ -299,7 +299,7 @@ impl Buffers for RegisteredBuffers {
         if lane.ranges_done() - before >= self.put {
             return true;
         }
-        // A drained lane has no request under way, whatever the count says: requests that failed are not counted.
+        // A drained lane has no request under way, so the device reads nothing any more.
         if lane.is_drained() {
             return true;
         }

@@ -96,7 +96,7 @@ impl<B: Buffers> P2pMemory<'_, B> {
 }
 
 /// `target = source`, for a rank that is alone and has no scratch.
-pub(in super::super) fn copy<B: Buffers>(
+pub(in crate::collective) fn copy<B: Buffers>(
     buffers: &mut B,
     [source, target]: [Extent; 2],
     pieces: &mut Scratch,

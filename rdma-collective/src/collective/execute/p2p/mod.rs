@@ -369,8 +369,8 @@ fn put<B: Buffers>(
     if !link.mailbox.outbox.is_ready(lane) {
         return false;
     }
-    // The device may read a range long after the put. The range must not be written meanwhile: a later step may write
-    // to everything but an input that is apart from the output.
+    // The device may read a range long after the put. The schedule sets `copied` if a later step may
+    // write to the source meanwhile. An input apart from the output is never written.
     let holds_still = !copied || (source.buffer() == Buffer::Input && !memory.buffers.is_in_place());
     if header.is_none()
         && holds_still
@@ -433,7 +433,7 @@ pub(super) fn unsent(ring: &RingLinks, core: &mut EngineState) -> Option<u32> {
     ring.link_table.links().find_map(|link| {
         let LinkMailboxes { ranges, ranges_before, .. } = link.mailbox;
         let lane = core.lane(link.lane).filter(|_| ranges > 0)?;
-        // A drained lane has no request under way, whatever the count says: requests that failed are not counted.
+        // A drained lane has no request under way, so the device reads nothing any more.
         let sent = lane.ranges_done() - ranges_before >= ranges || lane.is_drained();
         (!sent).then_some(link.rank)
     })
