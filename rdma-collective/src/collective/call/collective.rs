@@ -1,8 +1,8 @@
 //! The collectives: the enum of all of them, and the table of the data that each moves.
 //!
 //! A new collective begins with a row here. Its code goes over the wire, its name into errors, logs and tuning files.
-//! The plans (`eager_plan`, `shm_pipeline`, `zero_copy_plan`, `schedule`) read the same table and decide how the bytes
-//! travel.
+//! The plans (`eager_plan`, `execute::pipeline`, `zero_copy_plan`, `schedule`) read the same table and decide how the
+//! bytes travel.
 
 use std::fmt;
 
@@ -85,6 +85,9 @@ const EVERY_PARTS: (Ranks, Holds) = (Ranks::Every, Holds::Parts);
 const ROOT_ONE: (Ranks, Holds) = (Ranks::Root, Holds::One);
 const ROOT_PARTS: (Ranks, Holds) = (Ranks::Root, Holds::Parts);
 
+// The order of rows is the order of codes: `properties` indexes by code. Codes go over the wire, so a new row goes to
+// the end. The collectives with parts of any length count as `ONE`, because their counts are each rank's own and not in
+// the call.
 #[rustfmt::skip]
 const TABLE: [Properties; 17] = [
     row(AllReduce,     "all-reduce",     true,  EVERY_ONE,   EVERY_ONE),
@@ -136,6 +139,7 @@ impl Collective {
 
     /// Returns the collective of a number that came from another rank, which may be any number.
     pub(in crate::collective) fn of_code(code: u8) -> Option<Self> {
+        // Checked, because the code may come from another release or a damaged message.
         TABLE.get(usize::from(code).checked_sub(1)?).map(|row| row.collective)
     }
 
@@ -188,6 +192,7 @@ impl Collective {
         match self {
             // A split exchanges what its ranks announce by an all-gather, so it takes that one's rows.
             Split => Some(AllGather),
+            // The codes of `ALL` come first, so a code within its length is in it.
             _ if (self as usize) <= Self::ALL.len() => Some(self),
             _ => None,
         }

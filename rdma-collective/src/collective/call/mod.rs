@@ -101,6 +101,7 @@ impl Request {
         if self.collective.is_from_root() && rank != self.root {
             return Ok(output);
         }
+        // Likewise for the output: a rank that gets nothing counts its input alone.
         if self.collective.is_to_root() && rank != self.root {
             return Ok(input);
         }
@@ -115,6 +116,7 @@ impl Request {
 
 /// Bytes of a part, if `whole` has as many parts as there are ranks.
 fn part(part: usize, whole: usize, ranks: u32) -> Result<usize, CollectiveError> {
+    // Checked: a product that wraps around could equal a wrong length by chance.
     if part.checked_mul(ranks as usize) == Some(whole) {
         Ok(part)
     } else {
@@ -187,6 +189,7 @@ impl Call {
     /// The cache hint for copies between ranks of one host that reduce nothing: by the bytes that all of them read and
     /// write together.
     pub(super) fn expect(&self, ranks: u32) -> CacheHint {
+        // The sum over all ranks counts, because ranks of one host share the last-level cache.
         let (one, ranks) = (self.bytes(), ranks as usize);
         let parts = match self.collective {
             Collective::Broadcast => ranks,

@@ -111,6 +111,7 @@ impl Algorithm {
         matches!(self, Self::Tree | Self::Hierarchical)
     }
 
+    // Bits follow the order of the enum. Ranks compare their sets when they meet, so a new algorithm goes to the end.
     const fn bit(self) -> u8 {
         1 << self as u8
     }
@@ -179,6 +180,7 @@ impl Algorithms {
     /// Whether the collective may take the algorithm.
     #[must_use]
     pub fn allow(self, collective: Collective, algorithm: Algorithm) -> bool {
+        // A collective without a set, such as a send, has no choice and so allows no algorithm.
         self.0.get(collective.index()).is_some_and(|set| set & algorithm.bit() != 0)
     }
 
@@ -207,9 +209,11 @@ impl Algorithms {
                 }
                 name => Some(collective(name.unwrap_or(entry))?),
             };
+            // As in NCCL, one `^` before the list negates all of it, not only the first name.
             let (others, list) = list.strip_prefix('^').map_or((false, list), |list| (true, list));
             let (foreign, ours): (Vec<&str>, Vec<&str>) =
                 list.split(',').partition(|name| is_elsewhere(name));
+            // An empty name between two commas fails here, because `parse` knows no algorithm of that name.
             let named = ours.iter().try_fold(0, |set, name| Ok(set | name.parse::<Algorithm>()?.bit()))?;
             left_out.extend(foreign.into_iter().map(str::to_owned));
             if ours.is_empty() {
@@ -228,6 +232,7 @@ impl Algorithms {
 
 /// The collective of that name, in any case, with or without dashes.
 fn collective(name: &str) -> Result<Collective, UnknownAlgorithm> {
+    // NCCL's names have no dashes (`AllReduce`), ours have (`all-reduce`); both are read.
     let plain = |name: &str| name.replace('-', "").to_ascii_lowercase();
     let found = Collective::ALL.into_iter().find(|of| plain(of.name()) == plain(name));
     found.ok_or_else(|| UnknownAlgorithm { name: name.to_owned() })

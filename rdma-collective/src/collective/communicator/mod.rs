@@ -162,7 +162,7 @@ impl Communicator {
         RankOf { rank: self.rank, size: self.ranks.len() as u32 }
     }
 
-    /// Host, process and devices as each rank announced them, indexed by rank.
+    /// Host, process and device as each rank announced them, indexed by rank.
     #[must_use]
     pub fn ranks(&self) -> &[RankInfo] {
         &self.ranks
@@ -308,6 +308,7 @@ impl Communicator {
         }
         let Shared { engine, gate, host, .. } = &*self.shared;
         let (host, scratch) = (host.as_deref()?, self.scratch.as_deref_mut()?);
+        // Last, and without a lock: once the gate is seen open it stays open for this call, unless a failure closes it.
         let sequence = gate.sequence_if_open()?;
         let drives = EngineDrive { engine, driven: &mut self.driven };
         Some(FastPath { host, scratch, sequence, gate, drives })

@@ -131,6 +131,7 @@ impl<T> Pending<T> {
             return Poll::Ready(ended.map(self.give_back));
         }
         match mem::replace(&mut self.state, HandleState::Gone) {
+            // No lock and no engine: the fast path has finished this operation before the handle existed.
             HandleState::Done(job) => Poll::Ready(Ok((self.give_back)(job))),
             _ => Poll::Pending,
         }

@@ -71,6 +71,7 @@ impl State {
         gate: Arc<FastPathGate>,
         announcer: Announcer,
     ) -> Self {
+        // A new communicator has no operation and no failure, so its first call may take the fast path.
         gate.set_open(true);
         Self {
             rank,

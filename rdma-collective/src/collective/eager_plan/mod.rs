@@ -54,6 +54,7 @@ impl EagerPlan {
         if bytes > message_bytes_max(ranks) || !whole || call.root >= ranks || links {
             return None;
         }
+        // Where every order gives the same bits, a single range over the whole buffer is faster than the ring's chunks.
         let order = if may_change_places(call, ranks) {
             ReduceOrder::from(0)
         } else {
@@ -65,6 +66,7 @@ impl EagerPlan {
     /// The range of the input that goes to rank `to`.
     #[inline]
     pub(super) fn sent(&self, to: u32) -> Span {
+        // An empty message is still a message: it carries the header that the peer compares with its own call.
         if !self.call.gives(self.rank) || !self.call.gets(to) {
             return NONE;
         }
@@ -91,6 +93,7 @@ impl EagerPlan {
     #[inline]
     pub(super) fn copied(&self) -> impl Iterator<Item = Copied> {
         let Call { collective, root, .. } = self.call;
+        // A reducing rank copies nothing: `reduced` covers its whole output.
         let from = if collective.reduces() || !self.call.gets(self.rank) || self.call.bytes() == 0 {
             0..0
         } else if collective.is_from_root() {
@@ -125,6 +128,7 @@ impl EagerPlan {
                 let (first, end) = self.order.at(begin);
                 rest.start = end.min(rest.end);
                 let made = Span { offset: begin, len: rest.start - begin };
+                // A message holds only this rank's part, so its offset counts from the part's start.
                 Reduced { span: made, at: begin - span.offset, first }
             })
         })

@@ -74,6 +74,7 @@ proptest! {
             let staging = Staging { chunk_bytes_min, ..Staging::default() };
             let operation = Operation { rank, ranks, count, data_type: DataType::F32, staging };
             for step in Ring::all_reduce(operation).unwrap() {
+                // The rank that sends an element from its input is the first one of that element's sum.
                 if let Step::Put { source: Source::Input, span, .. } = step {
                     first[span.offset / 4..span.range().end / 4].fill(rank);
                 }

@@ -91,6 +91,8 @@ impl ZeroCopyPlan {
     pub(super) fn writes(&self, rank: u32) -> bool {
         match self.call.collective {
             Collective::AllReduce | Collective::Reduce => self.call.gets(rank),
+            // Out of place, each rank reads its parts by itself. Into a buffer in place, a peer must store what it has
+            // taken the place of.
             Collective::AllToAll => self.is_in_place(rank),
             Collective::Broadcast => self.call.root != rank,
             // In the other collectives each rank reads what it gets, or they go by links, or only on borrowed slices.
@@ -110,6 +112,7 @@ impl ZeroCopyPlan {
     /// Bytes that this rank has still to make.
     pub(super) fn left(&self) -> usize {
         let tasks = (self.task..).map_while(|task| self.task(task));
+        // The current task counts in full, so take off the bytes that moves have covered.
         tasks.map(|task| task.span.len).sum::<usize>() - self.done
     }
 
@@ -139,6 +142,7 @@ impl ZeroCopyPlan {
             }
             (Collective::AllToAll, _) if index < 2 * ranks => {
                 let other = (rank + index / 2) % ranks;
+                // Two tasks for each peer, in this order: the second stores to the bytes that the first reads.
                 if index.is_multiple_of(2) { self.first_with(other) } else { self.then_with(other) }
             }
             _ => return None,
@@ -159,6 +163,7 @@ impl ZeroCopyPlan {
                 if rank < other { 0..half } else { half..self.call.bytes() }
             }
         };
+        // A rank in place must hand over what it overwrites, because nobody reads it later.
         let to = if exchange { To::Exchanged } else { To::One(rank) };
         let span = Span { offset: self.part(other).offset + start, len: end - start };
         Move { span, at: self.part(rank).offset + start, from: From::One(other), to }
@@ -203,6 +208,7 @@ impl Iterator for ZeroCopyPlan {
     fn next(&mut self) -> Option<Move> {
         loop {
             let Move { span, at, from, to } = self.task(self.task)?;
+            // Empty tasks end here, too: a share of fewer lines than ranks may be empty.
             if self.done == span.len {
                 (self.task, self.done) = (self.task + 1, 0);
                 continue;
@@ -216,6 +222,7 @@ impl Iterator for ZeroCopyPlan {
                     len = len.min(end - offset);
                     From::All { first }
                 }
+                // A copy has no order, so only the piece bounds it.
                 one => one,
             };
             self.done += len;

@@ -169,6 +169,7 @@ fn every_element_is_made_once_of_what_the_inputs_were() {
                     if sample.leaves_out() {
                         continue;
                     }
+                    // The two extremes: the first rank makes all its moves before the second begins, and the reverse.
                     check(call, ranks, reproducible, in_place, |_| 0);
                     check(call, ranks, reproducible, in_place, |left| left - 1);
                 }
@@ -205,6 +206,7 @@ proptest! {
         let mut first = vec![u32::MAX; count];
         for rank in 0..ranks {
             for step in Ring::all_reduce(operation(rank)).unwrap() {
+                // The rank that sends an element from its input is the first one of that element's sum.
                 if let Step::Put { source: Source::Input, span, .. } = step {
                     first[span.offset / 4..span.range().end / 4].fill(rank);
                 }

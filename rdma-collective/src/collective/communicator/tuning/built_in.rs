@@ -43,6 +43,8 @@ impl Table {
                 [2..=2, 3..=FEW, FEW + 1..=NEAR].into_iter().for_each(|ranks| self.near(collective, ranks));
             }
             Barrier => self.rows(collective, 2..=NEAR, Peers::Mapped, &[(u64::MAX, &[Flat, Direct, Ring])]),
+            // No zero-copy and no pipelined protocol carries these, so a tree over links takes what is too long for a
+            // message.
             Gather | Scatter => {
                 for ranks in [2..=FEW, FEW + 1..=NEAR] {
                     let message = message(collective, *ranks.end());
@@ -55,6 +57,7 @@ impl Table {
                 }
             }
             AllToAll => {
+                // Bruck pays only between many ranks: with few, pairs send hardly more messages, and each byte once.
                 let messages: &[Algorithm] = &[Flat, Direct, Pieces, Pairs];
                 let long: (u64, &[Algorithm]) = (u64::MAX, &[Direct, Pieces, Pairs]);
                 self.rows(collective, 2..=FEW, Peers::Mapped, &[(message(collective, FEW), messages), long]);

@@ -66,6 +66,7 @@ impl Tuning {
     ///
     /// [`TuningError::Line`] says which row, counted from 1, and what is wrong with it.
     pub fn new(rows: Vec<Row>) -> Result<Self, TuningError> {
+        // Each row against the rows before it, as in a file, so that a program's table can always be written and read.
         for at in 0..rows.len() {
             let (before, [row, ..]) = rows.split_at(at) else { break };
             row::check(row, before).map_err(|what| TuningError::Line {

@@ -48,6 +48,7 @@ impl Orders {
         reproducible: bool,
     ) -> Self {
         let (built_in, is_built_in) = (Tuning::default(), tuning.source == Source::BuiltIn);
+        // Possible, whatever is allowed: links that exist, memory that is mapped, several hosts.
         let can = |collective: Collective, way: Algorithm| {
             collective.has(way)
                 && peers.have(way)
@@ -63,10 +64,13 @@ impl Orders {
             let all = own.chain(built_in.rows.iter().filter(is_of).map(|row| (row, true)));
             let mut classes: Vec<Class> = Vec::new();
             for (Row { bytes_max, ways, .. }, built_in) in all {
+                // A built-in row that ends below the last own one is covered already.
                 if classes.last().is_none_or(|last| last.bytes_max < *bytes_max) {
+                    // Kept although it may not be allowed: the log says which algorithm was taken in its place.
                     let (bytes_max, first) = (*bytes_max, ways.first().copied());
                     let ways =
                         order(ways, |way| algorithms.allow(collective, *way), |way| can(collective, *way));
+                    // The order is worked out here, once a communicator, so that a call only copies it.
                     classes.push(Class { bytes_max, ways, first, built_in });
                 }
             }
@@ -112,6 +116,8 @@ fn order(
     can: impl Fn(&Algorithm) -> bool,
 ) -> [Option<Algorithm>; ELSE.len()] {
     let all = || row.iter().chain(&ELSE).copied();
+    // `ELSE` behind the row: an algorithm that is allowed but not in the row is still better than one that is not
+    // allowed.
     let asked = all().filter(asked);
     let mut ways = [None; ELSE.len()];
     let mut len = 0;

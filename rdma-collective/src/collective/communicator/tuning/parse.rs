@@ -10,11 +10,13 @@ use super::{Algorithm, Collective, FILE_BYTES_MAX, MAGIC, Peers, Row, VERSION};
 /// Reads the rows of a file.
 pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
     let file = || name.to_owned();
+    // Before anything else: text from a program or a fuzzer has not passed `read_file`'s bound.
     if bytes.len() > FILE_BYTES_MAX {
         return Err(TuningError::TooLong { file: file(), bytes_max: FILE_BYTES_MAX });
     }
     let wrong = |line, what: String| TuningError::Line { file: name.to_owned(), line, what };
     let text = str::from_utf8(bytes).map_err(|error| {
+        // Count the lines before the bad byte, so that the error names the line to mend.
         let good = &bytes[..error.valid_up_to()];
         wrong(1 + good.iter().filter(|byte| **byte == b'\n').count(), "it is no text".to_owned())
     })?;
@@ -26,6 +28,7 @@ pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
         match &words[..] {
             [] => {}
             [one, two, version] if !begun && [*one, *two] == MAGIC => {
+                // Refused, not guessed: a later version may give a row another meaning.
                 if *version != VERSION {
                     return Err(TuningError::OtherVersion { file: file(), version: (*version).to_owned() });
                 }
@@ -86,6 +89,7 @@ fn named<T>(word: &str, all: impl IntoIterator<Item = T>, names: &[&str], what: 
 fn range(word: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = word.split_once('-').map_or((word, word), |(first, last)| (first, last));
     let first = number(first).and_then(|first| u32::try_from(first).ok());
+    // "2-" has no end: it is all ranks from 2 on.
     let last = if last.is_empty() { Some(u64::from(RANKS_MAX)) } else { number(last) };
     match (first, last.and_then(|last| u32::try_from(last).ok())) {
         (Some(first), Some(last)) => Ok(first..=last),
@@ -100,6 +104,7 @@ fn size(word: &str) -> Result<u64, String> {
     let units = [('K', 10), ('M', 20), ('G', 30)];
     let unit = units.into_iter().find_map(|(unit, shift)| Some((word.strip_suffix(unit)?, shift)));
     let (digits, shift) = unit.unwrap_or((word, 0));
+    // Checked, because a size that wraps around would silently be a small one.
     let bytes = number(digits).and_then(|number| number.checked_mul(1 << shift));
     bytes.ok_or_else(|| format!("{word:?} are no bytes; write 8192, 8K, 2M, 1G or any"))
 }

@@ -50,7 +50,7 @@ impl Peers {
         }
     }
 
-    pub(in super::super) fn have(self, way: Algorithm) -> bool {
+    pub(in crate::collective) fn have(self, way: Algorithm) -> bool {
         self == Self::Mapped || !way.needs_mapped()
     }
 }
@@ -65,6 +65,7 @@ impl fmt::Display for Peers {
 pub(super) fn check(row: &Row, before: &[Row]) -> Result<(), String> {
     let Row { collective, ranks, peers, bytes_max, ways } = row;
     let (first, last) = (*ranks.start(), *ranks.end());
+    // The checks below compare each row with all before it, so the time grows with the square of the rows.
     if before.len() >= ROWS_MAX {
         return Err(format!("there are more than {ROWS_MAX} rows"));
     }
@@ -75,6 +76,8 @@ pub(super) fn check(row: &Row, before: &[Row]) -> Result<(), String> {
         return Err("there is no way; write one at least".to_owned());
     }
     for (at, way) in ways.iter().enumerate() {
+        // An algorithm that the collective lacks is an error, not skipped: otherwise a misprint would take effect as
+        // the next one.
         if !collective.has(*way) {
             let has: Vec<String> = collective.ways().map(|way| way.to_string()).collect();
             return Err(format!("{collective} has no {way}; it has {}", has.join(", ")));
@@ -114,6 +117,7 @@ impl fmt::Display for Bytes {
             return f.pad("any");
         }
         let units = [(30, "G"), (20, "M"), (10, "K"), (0, "")];
+        // The largest unit that divides the bytes, so that the file reads back to the same number.
         let whole = |shift: u32| self.0 > 0 && self.0.trailing_zeros() >= shift;
         let (shift, unit) = units.into_iter().find(|(shift, _)| whole(*shift)).unwrap_or((0, ""));
         f.pad(&format!("{}{unit}", self.0 >> shift))

@@ -247,6 +247,7 @@ fn a_tuning_file_that_is_damaged_or_of_another_version_is_an_error() {
     assert!(error(&vec![b'#'; FILE_BYTES_MAX + 1]).contains("more than 262144 bytes"));
     // A file that is cut off anywhere is refused.
     let end = good.find("\nend").unwrap();
+    // A sample of all lengths, and every length near the end, where a cut is hardest to see.
     for len in (0..end + 4).filter(|len| len % 7 == 0 || *len > end - 20) {
         assert!(good[..len].parse::<Tuning>().is_err(), "{len} bytes of {}", good.len());
     }
