@@ -106,8 +106,8 @@ impl PipelinePlan {
 
     /// Step number `at`; `None` after the last one.
     pub(in crate::collective) fn step(&self, at: u64) -> Option<Step> {
-        // Round `i + 1` is put before round `i` is awaited, so that the peers find it when they are done with round `i`.
-        // Another order breaks the argument for two generations in the header of this file.
+        // Round `i + 1` is put before round `i` is awaited, so that the peers find it when they are done with round
+        // `i`. Another order breaks the argument for two generations in the header of this file.
         let Some(at) = at.checked_sub(1) else { return Some(Step::Put(0)) };
         let round = at / 5;
         (round < self.rounds()).then_some(match at % 5 {
