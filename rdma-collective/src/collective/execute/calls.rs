@@ -1,8 +1,9 @@
-//! How calls begin: on slices of the caller's and on memory of the library's, with even parts and with parts of any length, among all
-//! ranks and between two.
+//! The beginning of every call: on borrowed slices and on registered buffers, with even and with uneven parts, among
+//! all ranks and between two.
 //!
-//! An eager or pipelined call begins in the caller's thread, without the engine; what is not done there at once, and every other call,
-//! the engine carries out.
+//! An eager or pipelined call begins in the caller's thread, without the engine. The engine carries out every other
+//! call, and those that the caller's thread could not finish at once. `planning` chooses the algorithm and protocol;
+//! `exec` and `job` drive the operation from then on.
 
 use std::time::Instant;
 
@@ -25,9 +26,9 @@ use crate::collective::uneven::{Counts, Sides};
 use crate::collective::{DataType, Element, Tensor};
 use crate::link::mailbox::Geometry;
 
-/// Calls on slices of the caller's.
+/// Calls on borrowed slices.
 impl Communicator {
-    /// Carries a collective out on slices of the caller's.
+    /// Carries a collective out on borrowed slices. Returns when it has ended.
     pub(in crate::collective) fn call(
         &mut self,
         request: Request,
@@ -48,6 +49,7 @@ impl Communicator {
             return self.carry_out((&plan, None), &mut buffers, Instant::now(), deadline);
         };
         match self.try_fast_path(&what, &mut buffers, deadline) {
+            // A caller that never leaves the fast path must still drive the engine, for other communicators.
             FastOutcome::Done => {
                 self.drives().now_and_then(Instant::now);
                 Ok(())
@@ -59,9 +61,10 @@ impl Communicator {
         }
     }
 
-    /// The same in the thread of the caller, while nothing else is under way and the others are there.
+    /// Fast path of [`call`](Self::call): runs the operation in the caller's thread, if no other operation is under way
+    /// and the peers answer soon.
     ///
-    /// No exact clock is read before this rank's messages are left: others wait for them.
+    /// Reads no clock before this rank's messages are sent, because the peers wait for them.
     #[inline]
     fn try_fast_path(
         &mut self,
@@ -70,27 +73,31 @@ impl Communicator {
         deadline: Deadline,
     ) -> FastOutcome {
         let Some(mut now) = self.fast_path(deadline) else { return FastOutcome::Left(None, Instant::now()) };
+        // A stand-in for the start, because the clock is not read yet; `begun_at` sets it below.
         let mut flat = EagerExchange::new(what, now.sequence, deadline.instant());
         let refused = flat.begin(now.host, buffers, now.scratch).is_err();
         let started = Instant::now();
         if refused {
-            // The engine refuses it too, and says why.
+            // Nothing was sent. The engine meets the same refusal and reports it.
             return FastOutcome::Left(None, started);
         }
         flat.begun_at(started);
         let mut at = ShmContext { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
         let come = flat.hurry(&mut at, deadline, || {
             now.drives.now_and_then(Instant::now);
+            // A closed gate means that a failure is known, or another operation runs. The engine must take over then.
             now.gate.is_open()
         });
         if come && flat.finish(now.host, buffers, now.scratch).is_ok() {
             now.done();
             return FastOutcome::Done;
         }
+        // The messages are sent, so the engine must continue this exchange and may not begin another.
         FastOutcome::Left(Some(flat), started)
     }
 
-    /// The same with the engine at hand, from what has begun already on.
+    /// Slow path of [`call`](Self::call): runs the operation on the engine. `begun` is the fast-path attempt, if it
+    /// already sent this rank's messages.
     #[inline(never)]
     pub(super) fn carry_out(
         &mut self,
@@ -114,9 +121,9 @@ impl Communicator {
     }
 }
 
-/// Calls on memory that the operation owns.
+/// Calls on registered buffers, which the operation owns until it ends.
 impl Communicator {
-    /// Begins a collective on a tensor, in its place.
+    /// Begins a collective on a tensor, in place.
     pub(in crate::collective) fn start_in_place<T: Element>(
         &mut self,
         request: Request,
@@ -141,7 +148,7 @@ impl Communicator {
             .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }
 
-    /// Begins a collective on the memory of a job, or gives it back.
+    /// Begins a collective on the buffers of a job. If that fails, the job goes back to the caller with the error.
     pub(in crate::collective) fn start_call<T>(
         &mut self,
         request: Request,
@@ -168,7 +175,7 @@ impl Communicator {
             ShmProtocol::Eager(_) => {
                 self.try_start_fast((&what, call.origins(ranks.rank)), &mut job, deadline)
             }
-            // Others wait for what this rank makes of pieces: the engine sees to that while nobody waits here.
+            // The peers need this rank's part of every round. The engine makes it while no caller waits here.
             ShmProtocol::Pipelined(_) => StartOutcome::Not,
         };
         match began {
@@ -176,6 +183,7 @@ impl Communicator {
                 self.drives().now_and_then(|| started);
                 Ok(Pending::done(job, give_back))
             }
+            // The job keeps the exchange with its plan, because whoever waits or drives first continues it.
             StartOutcome::Left(flat, started) => {
                 job.take_on(Plan::new(call, ranks, ExecutionPlan::Shm(what)), Some(Exec::Shm(flat)));
                 let pending = self.defer(job, (started, deadline), give_back);
@@ -191,11 +199,11 @@ impl Communicator {
         }
     }
 
-    /// Leaves the messages of a job without the engine, if nothing else is under way and nothing of its memory has to be lent to a
-    /// device for it, and makes its result if those of the others are there.
+    /// Sends the messages of a job without the engine, and computes its result if the peers' messages are there. Only
+    /// if no other operation is under way, and no buffer has to be lent to a device.
     ///
-    /// No lock is taken before they are looked for, which would wait until this rank's have arrived, and no exact clock is read before
-    /// those are left: others wait for them.
+    /// Reads no clock before the messages are sent, because the peers wait for them. Takes no lock before the peers'
+    /// messages are polled for: a store to a window is slow to leave this core, and a lock would wait for it.
     #[inline]
     fn try_start_fast(
         &mut self,
@@ -213,7 +221,7 @@ impl Communicator {
         flat.begun_at(started);
         let mut at = ShmContext { host: now.host, buffers: &mut buffers, scratch: &mut *now.scratch };
         let come = flat.has_all_soon(&mut at);
-        // If it cannot be made, the engine says why.
+        // If the result cannot be computed, the engine tries again and reports the error.
         if come && flat.finish(now.host, &mut buffers, now.scratch).is_ok() {
             now.done();
             return StartOutcome::Done(started);
@@ -221,7 +229,7 @@ impl Communicator {
         StartOutcome::Left(flat, started)
     }
 
-    /// That the memory of a job is of this engine.
+    /// Checks that the buffers of a job were allocated on this engine: another engine's device has not registered them.
     fn check_memory(&self, job: &Job) -> Result<(), CollectiveError> {
         let is_own = |job: &Job| job.is_of(self.engine());
         if is_own(job) && job.input.as_deref().is_none_or(is_own) {
@@ -231,7 +239,7 @@ impl Communicator {
         }
     }
 
-    /// Queues a job that does what was planned, or gives it back with why nothing was.
+    /// Queues a job with its plan. If there is none, the job goes back to the caller with the error.
     fn start_planned<T>(
         &mut self,
         mut job: Box<Job>,
@@ -249,9 +257,9 @@ impl Communicator {
     }
 }
 
-/// Calls whose ranks have parts of any length.
+/// Calls with uneven parts.
 impl Communicator {
-    /// What this rank does with buffers of so many bytes.
+    /// The plan of an uneven call whose buffers have these lengths in bytes.
     fn plan_uneven(
         &mut self,
         (request, counts): (Request, Counts<'_>),
@@ -261,7 +269,8 @@ impl Communicator {
     ) -> Result<Plan, CollectiveError> {
         let (rank, ranks, staging) = (self.rank(), self.size(), self.link_staging());
         let shares = Sides { rank, ranks, data_type, input, output }.shares(request, counts)?;
-        // What all ranks know is told around the ring, and the rest from rank to rank.
+        // Only an all-gather has a count that all ranks know, so only there can the header be compared. The other
+        // counts are checked by each pair of ranks.
         let count = if request.collective == Collective::AllGatherV { output / data_type.size() } else { 0 };
         let call = request.of(count, data_type);
         let steps =
@@ -271,7 +280,7 @@ impl Communicator {
         Ok(Plan::new(call, RankOf { rank, size: ranks }, way))
     }
 
-    /// Carries it out on slices of the caller's.
+    /// Carries an uneven collective out on borrowed slices.
     pub(in crate::collective) fn call_uneven(
         &mut self,
         what: (Request, Counts<'_>),
@@ -285,7 +294,7 @@ impl Communicator {
         self.carry_out((&plan, None), &mut Borrowed::out_of_place(input, output), started, deadline)
     }
 
-    /// Begins it on a tensor, into another.
+    /// Begins an uneven collective on a tensor, into another.
     #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
     pub(in crate::collective) fn start_uneven<T: Element>(
         &mut self,
@@ -305,7 +314,7 @@ impl Communicator {
 
 /// Sends and receives.
 impl Communicator {
-    /// Carries sends and receives out on slices, one for each of `calls`.
+    /// Carries sends and receives out on borrowed slices, one for each of `calls`.
     pub(in crate::collective) fn call_points(
         &mut self,
         calls: &[Call],
@@ -316,7 +325,7 @@ impl Communicator {
         self.run_points(&points, &mut slices, deadline)
     }
 
-    /// Sends a slice and receives as much in its place.
+    /// Sends a slice and receives as many bytes in place.
     pub(in crate::collective) fn call_in_place(
         &mut self,
         calls: [Call; 2],
@@ -350,7 +359,8 @@ impl Communicator {
         )
     }
 
-    /// Begins to send the input of a job, or to receive its output, or both; or gives it back.
+    /// Begins to send the input of a job, to receive its output, or both. If that fails, the job goes back to the
+    /// caller with the error.
     pub(in crate::collective) fn start_points<T>(
         &mut self,
         job: Box<Job>,
@@ -381,13 +391,14 @@ impl Communicator {
         self.start_planned(job, plan, deadline, give_back)
     }
 
-    /// What the cut of messages between two ranks follows from.
+    /// The slots of a link's mailbox, from which the cut of messages between two ranks follows.
     pub(super) fn link_staging(&self) -> Staging {
+        // Both ends must cut alike, so this depends only on options that all ranks have in common.
         let Geometry { slots, slot_bytes } = link_geometry(self.options(), self.size());
         Staging { slots, slot_bytes, ..staging(self.options()) }
     }
 
-    /// That there are links to the ranks.
+    /// Checks that links to the peers exist or can be opened.
     fn check_points(&self, points: &SendRecvSet) -> Result<(), CollectiveError> {
         let mut others = points.all.iter().map(|point| point.peer);
         let other = others.find(|peer| *peer != self.rank());
@@ -395,20 +406,21 @@ impl Communicator {
     }
 }
 
-/// What came of an attempt.
+/// The result of a call on the fast path.
 #[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
 enum FastOutcome {
     Done,
-    /// It has begun, or it has not, by then.
+    /// The engine has to carry it out, from the exchange on if that has begun; and the time of the begin.
     Left(Option<EagerExchange>, Instant),
 }
 
-/// How far an operation has come when it begins.
+/// The result of a `start_…` call on the fast path.
 #[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
 enum StartOutcome {
-    /// It is done, and began then.
+    /// The operation is complete; it began at that time.
     Done(Instant),
-    /// Its messages are left, since then.
+    /// The messages were sent at that time; the operation becomes a deferred one.
     Left(EagerExchange, Instant),
+    /// Nothing was sent.
     Not,
 }

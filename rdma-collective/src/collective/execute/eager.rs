@@ -1,5 +1,9 @@
-//! One operation of one rank in the windows of a host, by messages to all others at once and by pieces behind them: without the
-//! engine while that is quick, and as a step of the engine from then on.
+//! The executor of one operation in the windows of a host: an eager exchange, or the headers of a pipelined operation
+//! and the [`Pipeline`] behind them.
+//!
+//! The caller's thread drives it first, without the engine, because most peers answer within microseconds. If they do
+//! not, the engine takes it over and owns the deadline and the detection of failures. `header_exchange` owns the round
+//! of messages, `pipeline` the pieces, and `spin` the time that the caller's thread spends on polling.
 
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -20,25 +24,28 @@ use crate::collective::communicator::{HostGroup, RingLinks, Scratch, WaitingFor}
 use crate::collective::eager_plan::{Copied, EagerPlan, Reduced};
 use crate::collective::operation::Header;
 
-/// How long the engine looks for the next piece when one has come, and for pieces that follow each other.
+/// How long the engine polls for the next piece after one has arrived.
 const LOOK_FOR: Duration = Duration::from_micros(20);
+/// How long the engine polls in one step while pieces follow each other. The limit lets its other operations run.
 const GO_FOR: Duration = Duration::from_micros(200);
-/// Bytes that are worth being reduced where they were left: of fewer the copy is sooner there than what is made tile by tile.
+/// Messages of at least so many bytes are reduced in the mailbox, without a copy. For shorter ones the copy is faster
+/// than a reduction tile by tile.
 const IN_PLACE_BYTES_MIN: usize = 1024;
-/// How long who begins an operation and does not wait for it yet is held up by others that have not come so far, at most.
+/// The longest time for which a `start_…` call waits for room in the peers' mailboxes. The limit is short, because the
+/// caller does not wait for the operation yet.
 const ROOM_WITHIN: Duration = Duration::from_millis(1);
 
-/// See the module.
+/// The state of one operation in the windows of a host.
 #[derive(Debug)]
 pub(in crate::collective) struct EagerExchange {
     content: Content,
     meeting: HeaderExchange,
-    /// Whether the engine looks again at once.
+    /// Whether the engine polls again at once, because pieces are arriving.
     look_soon: bool,
     started: Instant,
 }
 
-/// What the messages have, or tell of.
+/// The protocol: messages carry the data themselves, or announce pieces.
 #[derive(Debug)]
 enum Content {
     Messages(EagerPlan, Arithmetic),
@@ -46,7 +53,7 @@ enum Content {
 }
 
 impl EagerExchange {
-    /// Begins nothing yet: the exchange of a plan, as operation `sequence`.
+    /// The exchange of a plan, as operation `sequence`. Nothing is sent yet.
     #[inline]
     pub(super) fn new(plan: &ShmPlan, sequence: u64, started: Instant) -> Self {
         let ShmPlan { header, others, needed, arithmetic, protocol } = *plan;
@@ -58,7 +65,7 @@ impl EagerExchange {
         Self { content, meeting, look_soon: false, started }
     }
 
-    /// Of ranks that have met, and told each other that they go on in pieces.
+    /// Continues a zero-copy operation that fell back to pieces. All ranks have exchanged headers, and all know it.
     pub(super) fn go_on<B: Buffers>(
         pieces: PipelinePlan,
         meeting: HeaderExchange,
@@ -67,22 +74,24 @@ impl EagerExchange {
     ) -> Self {
         let arithmetic = pieces.call.arithmetic(pieces.ranks);
         let mut stage = Pipeline::new(pieces, arithmetic, RankSet::all_but(pieces.rank, pieces.ranks));
+        // The headers are exchanged already, so the pipeline begins here and not in `tell`.
         stage.begin(with.host, with.buffers, with.scratch);
         Self { content: Content::Pipelined(stage), meeting, look_soon: false, started }
     }
 
-    /// When it has begun, for who did not look at the clock before.
+    /// Sets the time of the begin. The fast path reads the clock only after it has sent its messages.
     #[inline]
     pub(super) fn begun_at(&mut self, started: Instant) {
         self.started = started;
         self.meeting.progressed = started;
     }
 
-    /// Leaves a message for every other rank as soon as there is room for all; whether it has.
+    /// Writes a message for every other rank once all mailboxes have room; returns whether it has.
     ///
     /// # Errors
     ///
-    /// A rank that was in another operation, or that this process may not: it was forked from the one that the others know.
+    /// A rank was in another operation; or this process may not write to the windows, because it is a forked child of
+    /// the process that joined.
     #[inline]
     pub(super) fn begin<B: Buffers>(
         &mut self,
@@ -91,8 +100,11 @@ impl EagerExchange {
         scratch: &mut Scratch,
     ) -> Result<bool, Stop> {
         if !self.meeting.begun {
-            // A child would wait for room that its parent is given.
+            // Check before waiting for room: a forked child shares its parent's window, so it would wait for messages
+            // that the parent takes.
             host.check().map_err(Stop::Refused)?;
+            // Until the round begins, the exchange takes the messages of earlier rounds: the `AHEAD` rule. Without
+            // that a message could overwrite one that its receiver still reads.
             if !self.meeting.look(host)? {
                 return Ok(false);
             }
@@ -102,7 +114,7 @@ impl EagerExchange {
         Ok(true)
     }
 
-    /// The same, looking for room for as long as others take that come at once; whether it has begun.
+    /// Like [`begin`](Self::begin), but polls for room for up to `ROOM_WITHIN`; returns whether it has begun.
     #[inline]
     pub(super) fn begin_soon<B: Buffers>(
         &mut self,
@@ -115,6 +127,7 @@ impl EagerExchange {
             Ok(false) => Polled::Nothing,
             Err(_) => Polled::Wrong,
         };
+        // Look once before spinning: room is the common case, and needs no clock.
         match look() {
             Polled::Nothing => {
                 let begun = spin_then_yield(host, Deadline::after(ROOM_WITHIN), || true, look);
@@ -136,14 +149,16 @@ impl EagerExchange {
             Content::Messages(exchange, _) => {
                 for to in host.others() {
                     let span = exchange.sent(to);
-                    // Nothing lies nowhere.
+                    // An empty span has no buffer behind it. The message is still sent, because its header counts.
                     let message = if span.len > 0 { buffers.view(span, &mut scratch[0]) } else { &[] };
                     host.put(to, &self.meeting.header, message)?;
                 }
             }
             Content::Pipelined(stage) => {
+                // Units before headers, so that a peer which has all headers finds the first pieces, too.
                 stage.begin(host, buffers, scratch);
-                // Ranks that own their memory ask where that of the others is.
+                // A peer with registered buffers runs the zero-copy protocol and reads an advert here. "Borrowed" makes
+                // it fall back to the same pieces.
                 let told = BufferAdvert::BORROWED.encode();
                 host.others().try_for_each(|to| host.put(to, &self.meeting.header, &told))?;
             }
@@ -151,16 +166,18 @@ impl EagerExchange {
         Ok(())
     }
 
-    /// Whether all has come: messages, and pieces behind them. Begins before, if it has not.
+    /// Polls once; returns whether all messages, and all pieces behind them, have arrived. Begins the operation if it
+    /// has not begun.
     ///
     /// # Errors
     ///
-    /// As of [`begin`](Self::begin); a rank that is in another operation, or leaves what is none.
+    /// All errors of [`begin`](Self::begin); or a rank is in another operation, or has sent a damaged header.
     #[inline]
     fn look<B: Buffers>(&mut self, with: &mut ShmContext<'_, B>) -> Result<bool, Stop> {
         if !self.begin(with.host, with.buffers, with.scratch)? {
             return Ok(false);
         }
+        // Headers before pieces: a rank that has called something else must not have its units read.
         let met = self.meeting.look(with.host)?;
         match &mut self.content {
             Content::Pipelined(stage) if met => stage.go(with).map_err(Stop::Reduce),
@@ -168,7 +185,7 @@ impl EagerExchange {
         }
     }
 
-    /// How far it has come, in no unit.
+    /// A value that changes whenever the operation makes progress. It has no unit.
     #[inline]
     fn way(&self) -> (bool, RankSet, u64) {
         let HeaderExchange { begun, missing, .. } = self.meeting;
@@ -178,7 +195,7 @@ impl EagerExchange {
         }
     }
 
-    /// The ranks that it waits for.
+    /// The ranks that the operation waits for.
     fn missing(&self) -> RankSet {
         match &self.content {
             Content::Pipelined(stage) if self.meeting.missing.is_empty() => stage.missing(),
@@ -186,7 +203,7 @@ impl EagerExchange {
         }
     }
 
-    /// Whether it has all without a look.
+    /// Whether the operation is complete without another poll: a rank that only sends needs no message.
     #[inline]
     fn needs_nothing(&self) -> bool {
         self.meeting.begun && self.meeting.missing.is_empty() && !self.is_in_pieces()
@@ -197,18 +214,20 @@ impl EagerExchange {
         matches!(self.content, Content::Pipelined(_))
     }
 
-    /// Patience once; whether all has come. Not when something is none of this operation.
+    /// Polls once; returns whether all has arrived. `false` also for a message of another operation: the engine polls
+    /// again, finds it and reports it.
     pub(super) fn has_all<B: Buffers>(&mut self, with: &mut ShmContext<'_, B>) -> bool {
         self.look(with).unwrap_or(false)
     }
 
-    /// The same, some times in a row.
+    /// Like [`has_all`](Self::has_all), but polls a few times in a row.
     #[inline]
     pub(super) fn has_all_soon<B: Buffers>(&mut self, with: &mut ShmContext<'_, B>) -> bool {
         self.needs_nothing() || poll_brief(with.host, || self.has_all(with))
     }
 
-    /// Patience for as long as messages take when their ranks are there, unless it goes on no more; whether all has come.
+    /// Spins, then yields, until all has arrived; returns whether it has. Gives up when the peers are not there, at
+    /// `deadline`, and when `goes_on` turns false.
     #[inline]
     pub(super) fn hurry<B: Buffers>(
         &mut self,
@@ -217,11 +236,14 @@ impl EagerExchange {
         goes_on: impl FnMut() -> bool,
     ) -> bool {
         if self.needs_nothing() {
-            // How soon others come is not known by that.
+            // Return before the spin, because this tells nothing about how soon peers answer. Spinning "with success"
+            // would mark them as prompt.
             return true;
         }
         let at_first = self.way();
         let done = spin_then_yield(with.host, deadline, goes_on, || {
+            // Only pieces count as progress that restarts the spin. A message of one peer says nothing about the
+            // next peer, so without pieces the wait stays bounded.
             let before = self.is_in_pieces().then(|| self.way());
             match self.look(with) {
                 Ok(true) => Polled::Done,
@@ -236,7 +258,7 @@ impl EagerExchange {
         done
     }
 
-    /// Makes the output, once all messages have come.
+    /// Computes the output once all messages have arrived.
     #[inline]
     pub(super) fn finish<B: Buffers>(
         &self,
@@ -244,7 +266,7 @@ impl EagerExchange {
         buffers: &mut B,
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError> {
-        // A pipeline has written its pieces already.
+        // The pipeline has written the output piece by piece, so nothing is left to do.
         let Content::Messages(exchange, arithmetic) = &self.content else { return Ok(()) };
         for Copied { span, from } in exchange.copied() {
             if from == exchange.rank {
@@ -262,7 +284,7 @@ impl EagerExchange {
         Ok(())
     }
 
-    /// One look with the engine at hand, which knows what becomes of the others.
+    /// Runs one step on the engine. Unlike the caller's thread, the engine knows which peers have failed.
     pub(super) fn advance<B: Buffers>(
         &mut self,
         with: &mut ExecContext<'_, B>,
@@ -286,10 +308,11 @@ impl EagerExchange {
         host: &HostGroup,
     ) -> Result<bool, Stop> {
         self.meeting.listen(with.ring, with.core, None)?;
-        // Who has gone has left its messages before.
+        // Sample `ended` **before** polling: a rank writes its messages before it exits, so this order cannot miss one.
         let ended = with.ring.ended(with.core);
         let before = self.way();
-        // Not before it has listened: messages of an operation that has failed would let others go on.
+        // Poll only after `listen`. Polling may begin the operation, and messages of one that has failed would let
+        // peers go on as if this rank took part.
         if self.look_for_more(with, host)? {
             self.finish(host, with.buffers, with.scratch).map_err(Stop::Reduce)?;
             host.end_round();
@@ -303,7 +326,8 @@ impl EagerExchange {
         self.missing().can_come(&self.meeting.header, with.ring, ended).map(|()| false)
     }
 
-    /// Patience, and again for a while as long as pieces come: the next one is there before the engine looks again.
+    /// Polls, and polls on for a while as long as pieces arrive, because the next piece is there before the engine's
+    /// next step.
     fn look_for_more<B: Buffers>(
         &mut self,
         with: &mut ExecContext<'_, B>,
@@ -316,6 +340,7 @@ impl EagerExchange {
             if self.look(&mut at)? {
                 return Ok(true);
             }
+            // The engine's time stands still within a step, so read the clock itself.
             let now = Instant::now();
             if self.is_in_pieces() && self.way() != way {
                 way = self.way();
@@ -324,6 +349,7 @@ impl EagerExchange {
             if now >= until {
                 return Ok(false);
             }
+            // The peer that fills the next piece may need this core.
             std::thread::yield_now();
         }
     }
@@ -336,7 +362,7 @@ impl EagerExchange {
         awaited.waits_for(ring)
     }
 
-    /// When to look again after `now`, since messages wake nobody.
+    /// The time of the next poll after `now`. Messages in windows raise no completion, so only polling finds them.
     pub(super) fn look_at(&self, now: Instant) -> Instant {
         if self.look_soon { now } else { self.meeting.look_at(now) }
     }
@@ -351,7 +377,7 @@ impl EagerExchange {
     }
 }
 
-/// Makes a range of the output of this rank's input and of all messages.
+/// Reduces a range of the output from this rank's input and from all messages.
 #[inline]
 fn reduce<B: Buffers>(
     exchange: &EagerPlan,
@@ -362,7 +388,8 @@ fn reduce<B: Buffers>(
     let EagerPlan { rank: own, ranks, .. } = *exchange;
     let message = |from| (at, exchange.received(from));
     let is_long = span.len >= IN_PLACE_BYTES_MIN && arithmetic.goes_by_tiles();
-    // Of two operands it is all the same which one is first.
+    // With two ranks the order of the operands does not change the result, so the peer's message is reduced straight
+    // into the output.
     if ranks == 2
         && is_long
         && let Some((out, input)) = buffers.slices(span)
@@ -381,6 +408,7 @@ fn reduce<B: Buffers>(
     } else {
         host.read(first, message(first), all);
     }
+    // Around the ring from `first`: every algorithm adds in this order, so the bits do not depend on the algorithm.
     for from in (1..ranks).map(|step| (first + step) % ranks) {
         if from == own {
             arithmetic.reduce_into(all, buffers.view(span, one), false)?;

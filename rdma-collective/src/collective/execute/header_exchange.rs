@@ -1,4 +1,8 @@
-//! One round of messages between the ranks of a host: who has left what this one waits for, and why one that has not never will.
+//! The header exchange: one round of messages between the ranks of a host. It knows whose message has arrived, whose is
+//! missing, and why a missing one will never arrive.
+//!
+//! `eager` and `zero_copy` decide about the payload of the messages. `HostGroup` owns the mailboxes and the rule about
+//! their room.
 
 use std::time::{Duration, Instant};
 
@@ -11,55 +15,62 @@ use crate::collective::communicator::{Direction, HostGroup, Lost, RingLinks, Wai
 use crate::collective::operation::{Abort, DAMAGED, Header};
 use crate::engine::EngineState;
 
-/// Between two looks of the engine.
+/// The shortest time between two polls of the engine.
 const NAP_MIN: Duration = Duration::from_micros(50);
+/// The longest time between two polls of the engine. It bounds what a late message costs on top of its own delay.
 const NAP_MAX: Duration = Duration::from_millis(1);
 
-/// How long the engine is held while others run that share the core, and for one of their turns more, if no other caller waits.
+/// How long a poll holds the engine while it yields the core to peers. Only with one waiting caller, because others
+/// would wait for the engine meanwhile. One `yield_now` may exceed the limit by the turn of another thread.
 const HELD_FOR: Duration = Duration::from_micros(50);
 
 const EARLY: &str = "a message around the ring before it could know that it goes there";
 
-/// See the module.
+/// The state of one round. `Copy`, so that the operation that follows a [`Fallback`](super::plan::Fallback) takes it
+/// over.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeaderExchange {
     pub(super) header: Header,
-    /// Ranks whose messages it cannot do without.
+    /// The ranks whose messages this rank needs to end the round.
     needed: RankSet,
-    /// Ranks whose messages have not come: before it has begun those of earlier rounds that make room for its own.
+    /// The ranks whose messages have not arrived. Before the begin, these are the messages of earlier rounds, which
+    /// make room for this rank's own.
     pub(super) missing: RankSet,
-    /// Whether this rank leaves its messages, or has.
+    /// Whether this rank is sending its messages, or has sent them.
     pub(super) begun: bool,
-    /// When it came further last, as far as that is looked at.
+    /// The time of the last progress, as far as a poll has noticed it.
     pub(super) progressed: Instant,
 }
 
 impl HeaderExchange {
-    /// Of `all` others, of which it needs some.
+    /// A round among `all` other ranks, of which this one needs the messages of `needed`.
     #[inline]
     pub(super) fn new(header: Header, [all, needed]: [RankSet; 2], started: Instant) -> Self {
         Self { header, needed, missing: all, begun: false, progressed: started }
     }
 
-    /// There is room: this rank is about to leave its messages.
+    /// Begins the round. Call it once all mailboxes have room, right before the messages are written.
     #[inline]
     pub(super) fn begin(&mut self, host: &HostGroup) {
+        // Record the header before any message of this round is taken: they are compared with it.
         host.begin_round(&self.header);
         self.begun = true;
         self.missing = self.needed;
     }
 
-    /// The next one of the same operation, of all ranks, which have left room for it.
+    /// Begins the next round of the same operation. There is room without a wait, because this rank has just taken the
+    /// message of the round before from every other rank.
     pub(super) fn again(&mut self, host: &HostGroup, now: Instant) {
         self.progressed = now;
         self.begin(host);
     }
 
-    /// Whether all messages have come that it waits for, to begin or, when it has, to end.
+    /// Polls the mailboxes once; returns whether nothing is missing: before the begin every mailbox has room, after it
+    /// every needed message has arrived.
     ///
     /// # Errors
     ///
-    /// A rank that is in another operation, or was, or leaves what is none.
+    /// A rank is or was in another operation, or has sent a damaged header.
     #[inline]
     pub(super) fn look(&mut self, host: &HostGroup) -> Result<bool, Stop> {
         for from in self.missing.iter() {
@@ -70,11 +81,12 @@ impl HeaderExchange {
         Ok(self.missing.is_empty())
     }
 
-    /// Hears what has become of the operation elsewhere. A rank that has left its message may go on `around` the ring.
+    /// Takes what arrived over the ring's links: aborts, and operations of the rank before. With `around`, a rank that
+    /// has sent its message may go on around the ring, since the fallback of a zero-copy operation does that.
     ///
     /// # Errors
     ///
-    /// Why it ends.
+    /// The reason for which the operation must stop.
     pub(super) fn listen(
         &mut self,
         ring: &mut RingLinks,
@@ -82,6 +94,7 @@ impl HeaderExchange {
         around: Option<&HostGroup>,
     ) -> Result<(), Stop> {
         let taken = ring.take_arrivals(core);
+        // An abort before a lost lane: it names the culprit, while the lane may have ended only because of the abort.
         if let Some(abort) = ring.abort.filter(|abort| is_ended_by(&self.header, abort)) {
             return Err(Stop::Abort(abort));
         }
@@ -89,18 +102,18 @@ impl HeaderExchange {
         self.check_ring(ring, core, around)
     }
 
-    /// Whether all messages have come, as far as can be told soon.
+    /// Polls once; returns whether nothing is missing.
     ///
     /// # Errors
     ///
-    /// Why one that has not will not come.
+    /// All errors of [`look`](Self::look), or the reason for which a missing message will never arrive.
     pub(super) fn attend(
         &mut self,
         ring: &RingLinks,
         core: &mut EngineState,
         host: &HostGroup,
     ) -> Result<bool, Stop> {
-        // Who has gone has left its messages before.
+        // Sample `ended` **before** polling: a rank writes its messages before it exits, so this order cannot miss one.
         let ended = ring.ended(core);
         let missing = self.missing;
         let come = self.look(host)?;
@@ -113,7 +126,8 @@ impl HeaderExchange {
         self.missing.can_come(&self.header, ring, ended).map(|()| false)
     }
 
-    /// The same, and while a caller waits does not let go of the engine while messages are under way.
+    /// Like [`attend`](Self::attend), but keeps the engine while a caller waits and messages are under way: the other
+    /// ranks answer sooner than the engine comes round to this operation again.
     pub(super) fn attend_patiently(
         &mut self,
         ring: &RingLinks,
@@ -142,10 +156,15 @@ impl HeaderExchange {
                 return Ok(true);
             }
         }
+        // A wrong message ends the spin as well. This second poll finds it again and returns the error.
         self.attend(ring, core, host)
     }
 
-    /// Patience for an operation of the rank before this one that goes around the ring instead.
+    /// Checks whether the rank before this one runs an operation around the ring while this rank uses the windows.
+    ///
+    /// # Errors
+    ///
+    /// A mismatch, unless that is the fallback of this operation and the rank has sent its message before.
     fn check_ring(
         &mut self,
         ring: &RingLinks,
@@ -162,7 +181,8 @@ impl HeaderExchange {
         let Some(theirs) = ring.beyond.or_else(|| theirs.next()) else { return Ok(()) };
         match around {
             Some(host) if self.header.agrees(&theirs) => {
-                // It was left before.
+                // Poll once more: the rank wrote its message before it sent anything around the ring, so the message
+                // is here by now, though an earlier poll may have missed it.
                 self.look(host)?;
                 if !self.begun || self.missing.contains(ring.previous.rank) {
                     Err(wrong(ring, core, EARLY))
@@ -174,19 +194,20 @@ impl HeaderExchange {
         }
     }
 
-    /// When to look again after `now`, since messages wake nobody.
+    /// The time of the next poll after `now`. Messages in windows raise no completion, so only polling finds them.
     pub(super) fn look_at(&self, now: Instant) -> Instant {
+        // A sixteenth of the wait so far: polling adds about 6 % to a long wait, and costs little CPU time.
         let waited = now.saturating_duration_since(self.progressed);
         now + (waited / 16).clamp(NAP_MIN, NAP_MAX)
     }
 }
 
-/// Ranks, a bit each.
+/// A set of ranks of one host, a bit each. `RANKS_MAX` is 16, so 32 bits are enough.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::collective) struct RankSet(u32);
 
 impl RankSet {
-    /// All of so many but that one.
+    /// All of `ranks` except `rank`.
     #[inline]
     pub(super) fn all_but(rank: u32, ranks: u32) -> Self {
         Self(((1 << ranks) - 1) & !(1 << rank))
@@ -198,6 +219,7 @@ impl RankSet {
     }
 
     pub(super) fn contains(self, rank: u32) -> bool {
+        // Checked, because an abort of a peer may name any number as its culprit.
         1_u32.checked_shl(rank).is_some_and(|bit| self.0 & bit != 0)
     }
 
@@ -218,7 +240,8 @@ impl RankSet {
         })
     }
 
-    /// A neighbour if one is missing, since that may wait for another itself.
+    /// The wait to report. A missing neighbour comes first: it may wait for another rank itself, and its wait report
+    /// leads on to that one.
     pub(super) fn waits_for(self, ring: &RingLinks) -> WaitingFor {
         if self.contains(ring.previous.rank) {
             WaitingFor::Neighbour(Direction::Previous)
@@ -229,15 +252,19 @@ impl RankSet {
         }
     }
 
-    /// Whether they can still come, to the operation of `header`. `ended` are the neighbours' ends, from before what they left was
-    /// looked at: who has gone has left its messages before.
+    /// Fails if a rank in this set can no longer send its message for the operation of `header`.
+    ///
+    /// Sample `ended` **before** polling the windows: a rank writes its messages before it exits, so this order cannot
+    /// miss one.
     pub(super) fn can_come(
         self,
         header: &Header,
         ring: &RingLinks,
         ended: [Option<Lost>; 2],
     ) -> Result<(), Stop> {
-        // Ranks that are further have left theirs: if they have lost one that has not, it will not come.
+        // An abort of a *later* operation comes from a rank that is past this one. If it names a missing rank as
+        // failed, that rank's message will never arrive. A failure that this rank reported itself is judged by its
+        // lanes below.
         let beyond = |abort: &Abort| {
             let lost = abort.reason == AbortReason::PeerFailed && self.contains(abort.culprit);
             lost && !is_found_here(header, abort)

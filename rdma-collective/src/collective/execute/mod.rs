@@ -1,10 +1,12 @@
-//! Carries an operation out, whatever it is: over links or through the memory of a host, on slices that are borrowed or on buffers that
-//! are registered.
+//! The executors: they carry an operation out, over links or through the memory of a host, on borrowed slices or on
+//! registered buffers.
 //!
-//! A call goes through these files in this order: `calls` (the caller's thread), `planning` (which algorithm and protocol), `plan` (the
-//! plan as data), and then one executor: `eager` and `pipeline` in the windows of a host, `zero_copy` in the peers' buffers, `ring_exec`,
-//! `p2p` and `send_recv` over links. `job` is an operation that owns its memory, `exec` the executor of an operation that the engine drives,
-//! `stop` why one ends early. The steps are `schedule`'s; what is called, and where its buffers lie, is `call`'s.
+//! A call goes through these files in this order: `calls` (the caller's thread), `planning` (which algorithm and
+//! protocol), `plan` (the plan as data), and then one executor: `eager` and `pipeline` in the windows of a host,
+//! `zero_copy` in the peers' buffers, `ring_exec`, `p2p` and `send_recv` over links. `job` is an operation that owns
+//! its memory, `exec` the executor of an operation that the engine drives, `stop` the reason for an early end.
+//!
+//! `schedule` owns the steps of the link algorithms; `call` owns the request and the layout of its buffers.
 
 mod buffers;
 mod calls;

@@ -34,8 +34,8 @@ impl Plan {
 
 /// The algorithm and the protocol of one operation.
 ///
-/// All ranks come to the same plan, except for what each does with borrowed and with registered buffers: that they learn from each other
-/// in the first messages, and then all take the [`Fallback`].
+/// All ranks come to the same plan, except that a rank with borrowed buffers may take the [`Fallback`] at once. The
+/// first messages of a zero-copy operation tell the other ranks, and then all of them take it.
 #[derive(Clone, Debug)]
 #[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
 pub(in crate::collective) enum ExecutionPlan {
@@ -51,7 +51,8 @@ pub(in crate::collective) enum ExecutionPlan {
     ZeroCopy(ZeroCopyPlan, Fallback),
 }
 
-/// An operation through the windows of a host: everything that does not change from one call to the next that is the same.
+/// The plan of an operation through the windows of a host. It holds what two equal calls have in common, so that the
+/// second one can reuse it.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::collective) struct ShmPlan {
     /// The header of this rank's messages, but for the number of the operation.
@@ -81,7 +82,7 @@ pub(in crate::collective) enum Fallback {
     Ring(Schedule),
 }
 
-/// Who owns the buffers of a call.
+/// The owner of a call's buffers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collective) enum Ownership {
     /// The caller: slices that are borrowed until the call returns.
@@ -90,7 +91,7 @@ pub(in crate::collective) enum Ownership {
     Owned,
 }
 
-/// The plan of the last call through windows. A next call that is the same takes it without looking into the tuning table.
+/// The plan of the last call through windows. An equal call takes it again without a look into the tuning table.
 #[derive(Debug)]
 pub(in crate::collective) struct CachedPlan {
     pub(in crate::collective) call: Call,
@@ -128,6 +129,7 @@ impl ShmPlan {
             ShmProtocol::Pipelined(plan) => plan.needs(*from),
         };
         Self {
+            // The executor fills in the number of the operation, so that the plan can be cached.
             header: call.header(of.rank, 0),
             others,
             needed: others.iter().filter(needs).collect(),
@@ -144,21 +146,21 @@ impl ShmPlan {
     }
 }
 
-/// What goes by links to ranks that are no neighbours.
+/// The plan of an operation over links to any ranks, in rounds.
 #[derive(Clone, Debug)]
 pub(in crate::collective) struct P2pPlan {
     pub(in crate::collective) algorithm: Algorithm,
     pub(in crate::collective) steps: P2pSchedule,
     pub(in crate::collective) reach: Reach,
-    /// How ranks connect, unless they are connected.
+    /// The steps that connect the links first; `None` if they are connected.
     pub(in crate::collective) connect: Option<Box<LinkSetup>>,
 }
 
-/// What goes around the ring before the links of an operation are there.
+/// The exchange around the ring that connects the links of an operation.
 #[derive(Clone, Debug)]
 pub(in crate::collective) struct LinkSetup {
-    /// The words of all ranks: how each reaches the others, and whether each could connect.
+    /// Two all-gathers: the addresses of all ranks, and whether each rank could connect.
     pub(in crate::collective) words: [Schedule; 2],
-    /// The operation itself, where there can be no links and it needs none.
+    /// The operation around the ring, for the case that the links cannot be connected. `None` if it needs links.
     pub(in crate::collective) instead: Option<Schedule>,
 }

@@ -1,4 +1,7 @@
-//! Planning: which algorithm and protocol a call takes, by the tuning table and by what the ranks can.
+//! Planning: which algorithm and protocol a call takes. It depends on the tuning table and on what the ranks can do.
+//!
+//! `plan` holds the result as data, and `tuning` owns the table. All ranks must come to compatible plans without a
+//! message, so planning looks only at the call and at what all ranks have in common; ownership is the one exception.
 
 use super::pipeline::PipelinePlan;
 use super::plan::{CachedPlan, ExecutionPlan, Fallback, LinkSetup, Ownership, P2pPlan, ShmPlan, ShmProtocol};
@@ -14,13 +17,13 @@ use crate::collective::zero_copy_plan::ZeroCopyPlan;
 use crate::collective::{CollectiveError, DataType, ScheduleError};
 
 impl Communicator {
-    /// The ways that it may take, as the table has them.
+    /// The algorithms that the call may take, in the order of the tuning table.
     pub(super) fn class(&self, call: Call) -> Class {
         let find = |collective| self.orders().find(collective, call.bytes() as u64);
         call.collective.tuned().map(find).unwrap_or_default()
     }
 
-    /// Says which it takes, once for each size.
+    /// Logs the algorithm of the call, once for each class of sizes.
     pub(super) fn announce_plan(&mut self, call: Call, class: Class, (taken, name): (Algorithm, &str)) {
         self.chose(call.class(), |orders| match call.collective.tuned() {
             Some(_) => format!("{name} {}", orders.said(class, taken)),
@@ -28,7 +31,8 @@ impl Communicator {
         });
     }
 
-    /// Where the memory of all lies, around the ring, or else by links that it opens.
+    /// The plan of a call that does not go through the windows: zero-copy, around the ring, or else over links to any
+    /// ranks.
     pub(super) fn plan_execution(
         &mut self,
         call: Call,
@@ -38,7 +42,7 @@ impl Communicator {
         let (ranks, options) = (self.rank_of(), self.options());
         let staging = staging(options);
         let around = || call.schedule(ranks, staging, options.reproducible);
-        // Whatever goes in windows was asked before.
+        // `shm_plan` has tried the algorithms through windows before.
         let mut ways = class.ways().filter(|way| !matches!(way, Algorithm::Flat | Algorithm::Pieces));
         let by = loop {
             let way = match ways.next() {
@@ -59,7 +63,7 @@ impl Communicator {
         self.plan_p2p(call, (by, steps, reach), ownership)
     }
 
-    /// Where the memory of all lies, or elsewhere if not all own theirs.
+    /// The zero-copy plan, with the fallback for the case that some rank has borrowed buffers.
     fn plan_zero_copy(&self, call: Call, elsewhere: Fallback) -> Result<ExecutionPlan, ScheduleError> {
         let (ranks, options) = (self.rank_of(), self.options());
         let order = call.order(ranks, staging(options), options.reproducible)?;
@@ -67,7 +71,7 @@ impl Communicator {
         Ok(ExecutionPlan::ZeroCopy(ZeroCopyPlan::new(call, ranks, order, piece), elsewhere))
     }
 
-    /// In rounds, by links of that reach: they are opened for it unless there are some.
+    /// The plan in rounds over links of the given reach. Opens the links unless they are connected.
     pub(super) fn plan_p2p(
         &mut self,
         call: Call,
@@ -83,20 +87,22 @@ impl Communicator {
         let instead = call.schedule(ranks, staging, self.options().reproducible)?;
         let connect = Some(Box::new(LinkSetup { words, instead }));
         if ownership == Ownership::Owned {
-            // Links that are opened for an operation which is refused would be connected by none.
+            // Check the queue before opening links. If the operation were refused afterwards, nothing would ever
+            // connect them.
             self.check_queue()?;
         }
         self.open_links(reach);
         Ok(ExecutionPlan::P2p(P2pPlan { algorithm, steps, reach, connect }))
     }
 
-    /// How words of so many bytes come from each rank to all others.
+    /// The all-gather that brings `count` bytes of each rank to all others.
     fn words(&self, count: usize, staging: Staging) -> Result<Schedule, ScheduleError> {
         let (rank, ranks) = (self.rank(), self.size());
         Schedule::all_gather(Operation { rank, ranks, count, data_type: DataType::U8, staging })
     }
 
-    /// The plan of a call through the windows of a host, where the call goes that way: the last one again, if the call is the same.
+    /// The plan of a call through the windows of a host; `None` if the call goes elsewhere. Reuses the last plan if the
+    /// call is equal.
     #[inline]
     pub(super) fn shm_plan(&mut self, call: Call, ownership: Ownership) -> Option<ShmPlan> {
         match &self.cached_plan {
@@ -131,7 +137,8 @@ impl Communicator {
                         return Some(ShmProtocol::Pipelined(plan));
                     }
                 }
-                // A rank that knows its own buffers to be borrowed need not ask where those of the others are.
+                // This rank's buffers are borrowed, so zero-copy cannot happen. Take its fallback at once: peers with
+                // registered buffers learn of it from the first messages.
                 Algorithm::Direct if ownership == Ownership::Borrowed => {
                     return self.pipeline_instead(call, class).map(ShmProtocol::Pipelined);
                 }
@@ -141,8 +148,8 @@ impl Communicator {
         None
     }
 
-    /// The pieces that take the place of what needs memory of all ranks' own. Not where the ring does, which always can if there is one,
-    /// nor where what goes by links is asked for and pieces are not.
+    /// The pipelined fallback of a zero-copy call. `None` if the ring comes first in the table, since a ring can always
+    /// take over; and if the options ask for an algorithm over links and not for pieces.
     fn pipeline_instead(&self, call: Call, class: Class) -> Option<PipelinePlan> {
         let mut behind = class.ways().skip_while(|way| *way != Algorithm::Direct);
         let asked = |way: &Algorithm| {

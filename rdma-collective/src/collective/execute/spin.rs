@@ -1,4 +1,7 @@
-//! Looking for what other ranks leave, in the thread of the caller: for as long as it takes when they are there, and no longer.
+//! Polling in the caller's thread for messages of other ranks: how often, and when to give up.
+//!
+//! Polling pays only while the peers run at this moment. `HostGroup` remembers whether they did last time; the callers
+//! decide what a poll looks at.
 
 use std::time::Duration;
 
@@ -6,37 +9,41 @@ use rdma_core::Deadline;
 
 use crate::collective::communicator::HostGroup;
 
-/// Patience in a row before others may run: about as long as a message is under way from a rank that is there.
+/// Polls in a row before the core is yielded: about as long as a message takes from a rank that is running. A quarter
+/// of it if the last spin was in vain.
 const LOOKS: u32 = 500;
-/// More of them, with the processor told that it waits; neither, and a quarter of those before, when that was in vain last.
+/// Further polls, each with a spin-loop hint. None if the last spin was in vain.
 const PATIENT_LOOKS: u32 = 500;
-/// Patience where ranks are more than cores: whoever is waited for may be waiting for this one.
+/// Polls in a row on a host with more ranks than cores. Only 2, because the awaited rank may be waiting for this core.
 const CROWDED_LOOKS: u32 = 2;
-/// Patience in a row for a message that was left, and is on its way.
+/// Polls in a row for a message that may be on its way already.
 const BRIEF_LOOKS: u32 = 32;
-/// How long the caller's thread lets others run, before the engine takes over.
+/// How long the caller's thread yields between polls before the engine takes over.
 const YIELD_FOR: Duration = Duration::from_micros(300);
 
-/// What a look has found.
+/// The result of one poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Polled {
     Done,
-    /// Something has come, and more is to come.
+    /// Something has arrived, and more is to come.
     Further,
     Nothing,
-    /// What is none of this operation: who tells the others is told of it, too.
+    /// A message of another operation, or a refusal. The wait ends without success; the engine polls again, reports it
+    /// to the other ranks, and returns the error.
     Wrong,
 }
 
-/// Patience for as long as a message takes that was left already, and once when looks were in vain last, or ranks are more than cores; whether it is there.
+/// Polls for as long as a message takes that was already sent; returns whether it has arrived. Polls only once if the
+/// last spin was in vain, or if the host has more ranks than cores.
 #[inline]
 pub(super) fn poll_brief(host: &HostGroup, mut has_come: impl FnMut() -> bool) -> bool {
     let looks = if host.is_prompt() { BRIEF_LOOKS } else { 1 };
     (0..looks).any(|_| has_come())
 }
 
-/// Patience for as long as messages take when their ranks are there, again whenever something has come and as long as `goes_on`; whether it
-/// is done, and `None` while that is open.
+/// Spins for as long as messages take from ranks that are running. Progress starts the spin anew while `goes_on` holds.
+///
+/// Returns whether the wait has succeeded, or `None` if the spin ended without an answer.
 #[inline]
 pub(super) fn spin_wait(
     host: &HostGroup,
@@ -65,12 +72,12 @@ pub(super) fn spin_wait(
             }
         }
     }
-    // Ranks that share a core, or are more than there are cores, come when they are let.
+    // The peers are not running, perhaps because this thread has their core. Spin less next time: that yields sooner.
     host.set_prompt(false);
     None
 }
 
-/// The same, and then lets others run for a while; whether it is done, before `deadline`.
+/// Like [`spin_wait`], and then yields for up to `YIELD_FOR`; returns whether the wait succeeded before `deadline`.
 #[inline]
 pub(super) fn spin_then_yield(
     host: &HostGroup,
@@ -85,7 +92,8 @@ pub(super) fn spin_then_yield(
     }
 }
 
-/// Lets others run between its looks, `for_long` after the last that has found something; whether it is done, before `deadline`.
+/// Yields the core between polls, until `for_long` has passed without progress; returns whether the wait succeeded
+/// before `deadline`.
 pub(super) fn yield_wait(
     for_long: Duration,
     deadline: Deadline,
@@ -94,7 +102,7 @@ pub(super) fn yield_wait(
 ) -> bool {
     let mut until = deadline.min(Deadline::after(for_long));
     while !until.expired() {
-        // It may take as long as others like.
+        // Other threads may keep the core for milliseconds, so each yield is followed by a look at the deadline.
         std::thread::yield_now();
         match look() {
             Polled::Nothing => {}

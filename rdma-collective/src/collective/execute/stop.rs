@@ -1,4 +1,6 @@
-//! The end of an operation that failed: the other ranks are told, and the caller gets the error.
+//! The end of an operation that failed: this rank reports the reason to the other ranks, and the caller gets the error.
+//!
+//! Executors return a [`Stop`]. `attribution` in the communicator finds the rank to blame for a missed deadline.
 
 use std::time::Instant;
 
@@ -15,32 +17,35 @@ use crate::link::LaneFailure;
 
 /// Why an operation stops before its end.
 pub(super) enum Stop {
-    /// Nothing comes from a neighbour any more.
+    /// The lane to a rank has ended.
     Lost(Lost),
-    /// Another rank gave up.
+    /// A rank has ended the operation and reported why.
     Abort(Abort),
-    /// Another rank is in another operation, or was.
+    /// A rank is or was in another operation.
     Mismatch { ours: Header, theirs: Header },
-    /// Another rank sends another count than this one expects.
+    /// A rank sends another count than this one expects.
     Counts { theirs: Header, expected: u64 },
-    /// A rank of this host has left what is no header.
+    /// A rank of this host has sent a damaged header.
     Damaged(u32),
-    /// This process may not leave anything: it was forked from the one that the others know.
+    /// This process may not write to the windows, because it is a forked child of the process that joined.
     Refused(ReachError),
-    /// The arithmetic refused.
+    /// The reduction failed.
     Reduce(ReduceError),
-    /// A rank could not be connected to others; all ranks know it.
+    /// A rank could not connect to others. All ranks know it.
     Unlinked(Unlinked),
-    /// Nothing was sent, since an operation before it has found that there can be no link to that rank.
+    /// An earlier operation found that there can be no link to this rank, so nothing was sent.
     Unconnected(u32),
 }
 
 impl Stop {
-    /// A rank that is in an earlier operation than this one differs from what this one has called then: who only gives on its host
-    /// goes on before the others come.
+    /// Reports a mismatch against the operation that the peer is actually in.
+    ///
+    /// A rank that only sends, such as a broadcast root, may be ahead of its peers. So the header of a slower peer is
+    /// compared with what this rank called at that sequence number.
     pub(super) fn of_its_time(self, host: Option<&HostGroup>) -> Self {
         let Self::Mismatch { ours, theirs } = self else { return self };
         let earlier = theirs.sequence < ours.sequence && !is_of_two(&ours) && !is_of_two(&theirs);
+        // If the two headers agree there, the present operation is the one that differs.
         let called = host.filter(|_| earlier).and_then(|host| host.called(theirs.sequence));
         Self::Mismatch { ours: called.filter(|called| !called.agrees(&theirs)).unwrap_or(ours), theirs }
     }
@@ -55,30 +60,32 @@ impl From<WrongMessage> for Stop {
     }
 }
 
-/// Whether another rank has ended an operation, or this one's caller has.
+/// Whether the abort ends the operation of `header`: another rank reported it, or this rank's caller requested it.
 pub(super) fn is_ended_by(header: &Header, abort: &Abort) -> bool {
+    // An abort of an earlier operation ends this one too, because its reporter takes part in nothing afterwards.
     abort.sequence <= header.sequence && !is_found_here(header, abort)
 }
 
-/// Whether this rank has ended it by itself.
+/// Whether this rank found the reason of the abort itself; not for an abort that its caller requested.
 pub(super) fn is_found_here(header: &Header, abort: &Abort) -> bool {
     abort.reporter == header.rank && abort.reason != AbortReason::Requested
 }
 
-/// How far an operation has come.
+/// The progress of an operation, for its error.
 pub(super) struct Progress {
     pub(super) header: Header,
-    /// Its place among the operations of all ranks, which is not the number of a send or receive.
+    /// The number of the operation among those of all ranks. Not the number of a send or receive, which two ranks count
+    /// between them.
     pub(super) sequence: u64,
-    /// What was to come from other ranks and has not been used.
+    /// Bytes that were to arrive from other ranks and have not been used.
     pub(super) bytes_outstanding: u64,
     pub(super) started: Instant,
-    /// When it came further last.
+    /// The time of the last progress.
     pub(super) progressed: Instant,
 }
 
 impl Progress {
-    /// Tells both neighbours, as far as they can be told, and makes the error.
+    /// Reports the stop to both neighbours, as far as their lanes still work, and returns the caller's error.
     pub(super) fn give_up(
         &self,
         ring: &mut RingLinks,
@@ -95,7 +102,7 @@ impl Progress {
             Stop::Abort(abort) => (abort, abort.into_error(own, core.away(), Some(interrupted))),
             Stop::Mismatch { ours, theirs } => (
                 Abort {
-                    // The others may be in that one still.
+                    // The peers may still be in the earlier operation. An abort with a later number would not end it.
                     sequence: if is_of_two(&ours) { self.sequence } else { self.sequence.min(ours.sequence) },
                     ..self.because(theirs.rank, AbortReason::Mismatch)
                 },
@@ -114,11 +121,11 @@ impl Progress {
                 let lost = ring.violation_of(core, rank, DAMAGED);
                 (self.because(lost.culprit(own), AbortReason::PeerFailed), lost.into_error(Some(interrupted)))
             }
-            // All ranks have been told by the one that could not.
+            // No report: the rank that could not connect has announced it to all ranks.
             Stop::Unlinked(Unlinked { rank, reason }) => {
                 return CollectiveError::Unlinked { rank, reason };
             }
-            // It is so on all ranks, and nobody has sent anything.
+            // No report: all ranks come to this result by themselves, and nobody has sent anything.
             Stop::Unconnected(rank) => return ring.link_table.unconnected(rank),
             Stop::Reduce(error) => (self.because(own, AbortReason::Other), error.into()),
         };
@@ -126,7 +133,8 @@ impl Progress {
         error
     }
 
-    /// The same at the deadline: the rank is named that is waited for, be it by others that wait.
+    /// Ends the operation at its deadline. The error names the rank at the end of the chain of waits, which may not be
+    /// the one that this rank waits for.
     pub(super) fn give_up_late(
         &self,
         ring: &mut RingLinks,
@@ -140,6 +148,8 @@ impl Progress {
             _ => None,
         };
         let (id, lane) = linked.unwrap_or((ring.previous.lane, ring.previous.name));
+        // If this process did not run for a while, and has not heard the peer since, the delay is its own fault: blame
+        // no peer.
         if let Some(away) = core.away_from(id) {
             ring.tell(core, self.because(self.header.rank, AbortReason::PeerFailed));
             return CollectiveError::Fenced { away: Some(away), interrupted: Some(interrupted) };
@@ -163,7 +173,7 @@ impl Progress {
     }
 }
 
-/// The rank before this one has sent what it may not send.
+/// The stop for a protocol violation of the rank before this one in the ring. `what` names the violation.
 pub(super) fn wrong(ring: &RingLinks, core: &mut EngineState, what: &str) -> Stop {
     let previous = &ring.previous;
     Stop::Lost(match core.lane(previous.lane) {
@@ -172,7 +182,7 @@ pub(super) fn wrong(ring: &RingLinks, core: &mut EngineState, what: &str) -> Sto
     })
 }
 
-/// The rank at the other end has sent what it may not send.
+/// The stop for a protocol violation of the rank at the other end of `link`. `what` names the violation.
 pub(super) fn odd(link: &Link, core: &mut EngineState, what: &str) -> Stop {
     Stop::Lost(match core.lane(link.lane) {
         Some(lane) => violation(link.rank, lane, what),

@@ -1,4 +1,5 @@
-//! A rank that has the token and does not keep to the protocol: the others name it, and use nothing of what it sent.
+//! Tests with a rank that has the job's token and breaks the protocol: the other ranks must blame it, and use nothing
+//! that it sent.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(20))
 }
 
-/// So many ranks, each in a thread of its own with its client of one store.
+/// Runs `body` for `world` ranks, each in a thread of its own with a client of one store.
 pub(super) fn each_client(world: u32, body: impl Fn(u32, &mut StoreClient) + Copy + Send + 'static) {
     let token = JobToken::from_bytes([7; 16]);
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, world)).unwrap();
@@ -38,21 +39,21 @@ pub(super) fn each_client(world: u32, body: impl Fn(u32, &mut StoreClient) + Cop
     ranks.into_iter().for_each(|rank| rank.join().unwrap());
 }
 
-/// So many that they are more than messages between ranks of a host have.
+/// Elements that do not fit an eager message: 40 kB, and a message has at most 32 KiB.
 const COUNT: usize = 10_000;
 const HEADER: Header =
     Header { rank: 1, sequence: 0, count: COUNT as u64, collective: 1, data_type: 1, reduction: 1, root: 0 };
 
 const SLOT_BYTES: usize = 256 * 1024;
 
-/// What rank 0 of two says of its first operation, when the other rank does `wrong` in its place.
+/// The error of rank 0 of two in its first operation, if the other rank does `wrong` instead.
 fn against(wrong: impl FnOnce(&mut EngineState, &mut RingLinks) + Send + 'static) -> CollectiveError {
     against_on((Wire::Tcp, SLOT_BYTES), COUNT, |comm| comm.with_ring(wrong).unwrap())
 }
 
 #[test]
 fn who_goes_around_the_ring_before_it_can_know_is_named() {
-    // With slots so short it is not cut into pieces.
+    // Slots this short exclude the pipelined protocol, so the windows carry only headers.
     let error = against_on((Wire::Local, 16 * 1024), COUNT, |comm| {
         comm.with_ring(|core, ring| {
             let lane = core.lane(ring.next.lane).unwrap();
@@ -63,7 +64,7 @@ fn who_goes_around_the_ring_before_it_can_know_is_named() {
     assert_violation(&error, "before it could know");
 }
 
-/// The same of one of so many elements, between ranks of one host.
+/// The error of rank 0 in an operation of `count` elements, between ranks of one host.
 fn against_in(count: usize, wrong: impl FnOnce(&mut Communicator) + Send + 'static) -> CollectiveError {
     against_on((Wire::Local, SLOT_BYTES), count, wrong)
 }
@@ -88,7 +89,7 @@ fn against_on(
         let (mut comm, mut store) = communicator(1);
         wrong(&mut comm);
         let until = Instant::now() + Duration::from_secs(20);
-        // It takes part in nothing else, and stays until the other has seen it.
+        // Stay until rank 0 has seen the violation: a lane that closes earlier would be the reason instead.
         while store.get("seen", Deadline::after(Duration::from_millis(20))).is_err() && Instant::now() < until
         {
             comm.engine().drive(Instant::now(), 16).unwrap();
@@ -109,7 +110,7 @@ fn far_ahead(core: &mut EngineState, ring: &mut RingLinks) {
     let lane = core.lane(ring.next.lane).unwrap();
     for sequence in 1..8 {
         let header = Header { sequence: sequence << 32, ..HEADER };
-        // As many as there is room for.
+        // Send as many as there is room for; a refusal is fine.
         let _ = lane.control(OPERATION, |body| header.write(body));
     }
 }
@@ -135,7 +136,8 @@ fn immediates_that_cannot_be_end_the_operation() {
         let error = against(move |core, ring| core.lane(ring.next.lane).unwrap().note(imm));
         assert_violation(&error, "an immediate that cannot be");
     }
-    // From the rank after it: nothing was sent that could be freed, and no message belongs there.
+    // Seen from rank 0, these come from the next rank. Nothing was sent to it that it could free, and messages come
+    // from the previous rank only.
     for imm in
         [Imm::Freed { count: 9 }, Imm::Freed { count: u32::MAX >> 4 }, Imm::Message { slot: 0, turn: 0 }]
     {
@@ -214,7 +216,7 @@ fn whatever_differs_is_another_operation() {
     }
 }
 
-/// So few that ranks of a host leave them for each other at once.
+/// Elements that fit an eager message.
 const FEW: usize = 3;
 
 #[test]

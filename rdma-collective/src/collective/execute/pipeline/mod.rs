@@ -1,20 +1,25 @@
-//! What ranks that reach each other's windows leave there when an operation is longer than a message: its pieces, in rounds. Pure
-//! data, as the schedules are.
+//! The pipelined protocol: an operation that is longer than an eager message goes through the windows of a host in
+//! pieces, in rounds. [`PipelinePlan`] is the order of the steps, as pure data; [`Pipeline`] carries them out.
+//! `HostGroup` owns the units and the progress marks, `header_exchange` the messages before the pieces.
 //!
-//! In a round every rank puts what the others need of its input, makes its part of what all have put, and takes what the
-//! others have made. The elements are cut as the ring cuts them, and reduced in the order of the ring, so that the bits do not
-//! depend on which way an operation takes.
+//! In a round every rank *puts* the parts of its input that others need, *makes* its part of the result from all that
+//! was put, and *takes* the parts that the others have made. The elements are cut as the ring cuts them, and reduced in
+//! the order of the ring, so that the bits do not depend on the algorithm.
 //!
-//! A window has two generations of units, one a rank. Of round `i`, in generation `i` modulo 2, a rank has made what lies in the
-//! unit of its own number, and has put what lies in the others: for rank `r` in unit `r`, for all in the one after its own. A rank
-//! tells of what it has put and of what it has made, in the order of its [steps](PipelinePlan::step), which is why two generations are
-//! enough:
+//! A window has two generations of units, and in each generation one unit for each rank. Round `i` uses generation `i`
+//! modulo 2. The unit with the rank's own number holds what the rank has made. The other units hold what it has put:
+//! the bytes for rank `r` in unit `r`, and bytes for all ranks in the unit after its own.
 //!
-//! - It puts round `i + 1` once all have made round `i - 1`, so that they have read what it put for that; in a broadcast, where
-//!   only the root puts, only the root waits for that.
-//! - It makes round `i` once all have put it that have something to put; before that they have taken what was made in round `i - 2`.
-//! - An operation ends when all have made its last round, in a broadcast for who takes when the root has. What was made in that is read until the next operation has begun, and
-//!   not overwritten before all have put that one's first round.
+//! A rank publishes a mark when it has put a round, and when it has made one, in the order of its
+//! [steps](PipelinePlan::step). That order makes two generations enough:
+//!
+//! - A rank puts round `i + 1` once all ranks have made round `i - 1`: by then they have read what it put for that
+//!   round, in the same generation. In a broadcast only the root puts, so only the root waits for that.
+//! - A rank makes round `i` once all ranks that give have put it. Before they put it, they took what was made in round
+//!   `i - 2`, so the unit is free.
+//! - An operation ends when all ranks have made its last round; for the receivers of a broadcast, when the root has.
+//!   Peers may still read that round's results. Nobody overwrites them before all ranks have put the first round of the
+//!   next operation, and a rank puts that only after it has read them.
 
 use rdma_core::memory::CacheHint;
 
@@ -26,7 +31,7 @@ use crate::collective::communicator::{CommunicatorOptions, HostGroup, PIECE_BYTE
 use crate::collective::rank_of::RankOf;
 use crate::collective::schedule::{ChunkIndex, Chunking, ReduceOrder, Span};
 
-/// The part of one rank.
+/// The steps of one rank in a pipelined operation.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::collective) struct PipelinePlan {
     pub(in crate::collective) call: Call,
@@ -34,50 +39,53 @@ pub(in crate::collective) struct PipelinePlan {
     pub(in crate::collective) ranks: u32,
     cut: Chunking,
     order: ReduceOrder,
-    /// Where what is copied is expected.
+    /// The cache hint for bytes that are copied to the output.
     expect: CacheHint,
 }
 
-/// What a rank does next. Each step is of a round.
+/// A step of a rank, with the number of its round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collective) enum Step {
-    /// Leaves what the others need, and tells them.
+    /// Fills units with the input that others need, and publishes a mark.
     Put(u64),
-    /// Goes on when all have put that it [awaits](PipelinePlan::awaits).
+    /// Waits until every [awaited](PipelinePlan::awaits) rank has put the round.
     AwaitPut(u64),
-    /// Makes its part of what they have put, and tells them.
+    /// Makes this rank's part of the result, and publishes a mark.
     Make(u64),
-    /// Goes on when all have made that it awaits.
+    /// Waits until every awaited rank has made the round.
     AwaitMade(u64),
-    /// Takes what they have made.
+    /// Copies the parts that the others have made.
     Take(u64),
 }
 
-/// A part of the output, and what it is made of.
+/// A range of the output, and its sources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collective) enum Made {
-    /// Of the input.
+    /// A copy of this rank's input.
     Own { span: Span },
-    /// Of a unit of rank `from`.
+    /// A copy of a unit of rank `from`.
     Copied { span: Span, from: u32, unit: u32 },
-    /// Of all units of this rank, reduced from rank `first` on around the ring.
+    /// The reduction of all ranks' units for this rank, from rank `first` on around the ring. `kept`: this rank's
+    /// output gets it. `left`: this rank's own unit gets it, for the others to take.
     Reduced { span: Span, first: u32, kept: bool, left: bool },
 }
 
 impl PipelinePlan {
-    /// `None` for what goes another way. All ranks that call the same come to the same.
+    /// The plan of a call, or `None` if the call cannot be pipelined. All ranks that call the same get the same answer,
+    /// because it depends on the call and on common options alone.
     pub(in crate::collective) fn new(
         call: Call,
         RankOf { rank, size: ranks }: RankOf,
         options: &CommunicatorOptions,
     ) -> Option<Self> {
         let staging = staging(options);
-        // Who gives the mailboxes little memory has an operation in little memory.
+        // A user who sets small slots wants to use little memory, so units are not used either.
         if options.slot_bytes < UNIT_BYTES || call.root >= ranks {
             return None;
         }
         let Call { collective, count, data_type, .. } = call;
         let (element, parts) = (data_type.size(), ranks as usize);
+        // Refuse a call whose whole buffer has no length in `usize`.
         data_type.bytes(count.checked_mul(parts)?).ok()?;
         let cut = match collective {
             Collective::AllReduce | Collective::Reduce => Chunking::new(count, element, parts, &staging),
@@ -96,8 +104,10 @@ impl PipelinePlan {
         (self.cut.rounds() * self.cut.chunks()) as u64
     }
 
-    /// Step number `at`; `None` at the end.
+    /// Step number `at`; `None` after the last one.
     pub(in crate::collective) fn step(&self, at: u64) -> Option<Step> {
+        // Round `i + 1` is put before round `i` is awaited, so that the peers find it when they are done with round
+        // `i`. Another order breaks the argument for two generations in the header of this file.
         let Some(at) = at.checked_sub(1) else { return Some(Step::Put(0)) };
         let round = at / 5;
         (round < self.rounds()).then_some(match at % 5 {
@@ -109,8 +119,10 @@ impl PipelinePlan {
         })
     }
 
-    /// Whether it goes beyond a step only when rank `of` has come as far: what a root alone has to give waits for that one, and the
-    /// root, whose units it is read from, for all.
+    /// Whether this rank may go beyond a step only when rank `of` has come as far.
+    ///
+    /// In a broadcast the others wait for the root alone, since only the root gives. The root waits for all, because
+    /// they read its units.
     pub(in crate::collective) fn awaits(&self, step: Step, of: u32) -> bool {
         match (self.call.collective, step) {
             (Collective::Broadcast, Step::AwaitPut(_)) => self.call.root == of,
@@ -119,28 +131,31 @@ impl PipelinePlan {
         }
     }
 
-    /// Whether it cannot begin to wait for pieces without the message of rank `from`.
+    /// Whether this rank waits for marks of rank `from`, and so needs that rank's message before.
     pub(in crate::collective) fn needs(&self, from: u32) -> bool {
         [Step::AwaitPut(0), Step::AwaitMade(0)].into_iter().any(|step| self.awaits(step, from))
     }
 
-    /// What a rank says when it has put a round, or has made it: more than it said before.
+    /// The mark that a rank publishes when it has put a round, or has made it. Marks grow from step to step, so one
+    /// counter announces both.
     pub(in crate::collective) fn mark(step: Step) -> u64 {
         match step {
+            // At least 1, because a window that nobody has written to reads as mark 0.
             Step::Put(round) | Step::AwaitPut(round) => (2 * round).max(1),
             Step::Make(round) | Step::AwaitMade(round) | Step::Take(round) => 2 * round + 3,
         }
     }
 
-    /// More than any mark.
+    /// A number above all marks of the operation. The next operation counts from there.
     pub(in crate::collective) fn marks(&self) -> u64 {
         2 * self.rounds() + 2
     }
 
-    /// The units that this rank fills in a round, and with what of its input.
+    /// Yields `(unit, span)`: in `round`, copy `span` of the input into slot `unit` of this rank's window.
     pub(in crate::collective) fn put(&self, round: u64) -> impl Iterator<Item = (u32, Span)> {
         let own = self.rank;
         let units = match self.call.collective {
+            // The steps put one round more than there are, because they run one round ahead.
             _ if round >= self.rounds() => 0..0,
             _ if !self.call.gives(own) => 0..0,
             Collective::AllGather | Collective::Broadcast => own..own + 1,
@@ -151,7 +166,7 @@ impl PipelinePlan {
         parts.map(move |part| (if for_one { part } else { self.after(part) }, self.span(round, part)))
     }
 
-    /// Whether what a rank puts is each for one other.
+    /// Whether each unit that a rank puts is for one other rank; otherwise one unit is for all.
     fn is_for_one(&self) -> bool {
         self.call.collective.reduces() || self.call.collective == Collective::AllToAll
     }
@@ -160,7 +175,7 @@ impl PipelinePlan {
         (rank + 1) % self.ranks
     }
 
-    /// What this rank makes of what all have put in a round.
+    /// The parts of the result that this rank makes in a round, from the units that all ranks have put.
     pub(in crate::collective) fn make(&self, round: u64) -> impl Iterator<Item = Made> {
         let own = self.rank;
         let (copied, reduced) = match self.call.collective {
@@ -181,7 +196,7 @@ impl PipelinePlan {
         copied.chain(reduced.map(move |(kept, left)| Made::Reduced { span, first, kept, left }))
     }
 
-    /// What this rank takes of what the others have made of a round.
+    /// The parts of a round that this rank copies from the ranks that made them.
     pub(in crate::collective) fn take(&self, round: u64) -> impl Iterator<Item = Made> {
         let from = match self.call.collective {
             Collective::AllReduce | Collective::Reduce if self.call.gets(self.rank) => 0..self.ranks,
@@ -191,7 +206,7 @@ impl PipelinePlan {
         others.map(move |from| Made::Copied { span: self.span(round, from), from, unit: from })
     }
 
-    /// Bytes that come from others from a round on, about.
+    /// The approximate number of bytes that this rank still gets from the others, from a round on.
     pub(in crate::collective) fn outstanding(&self, round: u64) -> u64 {
         let all = self.call.bytes() as u64;
         let others = u64::from(self.ranks - 1);
@@ -205,7 +220,7 @@ impl PipelinePlan {
         bytes - bytes * round.min(self.rounds()) / self.rounds().max(1)
     }
 
-    /// The piece of a rank's part in a round; where there are no parts, of the whole.
+    /// The piece of a rank's part in a round. An operation without parts cuts the whole buffer.
     fn span(&self, round: u64, part: u32) -> Span {
         let (round, chunks) = (round as usize, self.cut.chunks());
         let segment = if self.cut.has_one_segment() { 0 } else { part as usize };
@@ -213,22 +228,23 @@ impl PipelinePlan {
     }
 }
 
-/// Steps that it takes at a time, those of a few rounds: who is slower than the others finds all that it waits for.
+/// Steps in a row, about four rounds. The limit is for a rank that is slower than its peers: it finds everything that
+/// it waits for, and would otherwise not check its deadline before the operation ends.
 const STEPS: u64 = 20;
 
-/// See the module.
+/// The executor of a pipelined operation: carries out the steps of a [`PipelinePlan`].
 #[derive(Debug)]
 pub(in crate::collective) struct Pipeline {
     pieces: PipelinePlan,
     arithmetic: Arithmetic,
     rank: u32,
-    /// The number of the step that is next.
+    /// The number of the next step.
     at: u64,
-    /// Ranks that have not come as far as it wants.
+    /// The awaited ranks whose marks are too low for the next step.
     missing: RankSet,
 }
 
-/// What a step works with.
+/// The windows, buffers and scratch memory with which a step works.
 pub(in crate::collective) struct ShmContext<'a, B> {
     pub(in crate::collective) host: &'a HostGroup,
     pub(in crate::collective) buffers: &'a mut B,
@@ -237,12 +253,13 @@ pub(in crate::collective) struct ShmContext<'a, B> {
 
 impl Pipeline {
     pub(in crate::collective) fn new(pieces: PipelinePlan, arithmetic: Arithmetic, others: RankSet) -> Self {
-        // Until it has looked: at its deadline somebody has to be named.
+        // All others, until a wait step has polled: an error at the deadline must name some rank.
         let missing = others;
         Self { pieces, arithmetic, rank: pieces.rank, at: 0, missing }
     }
 
-    /// Leaves the first pieces. Whatever the others do, it is read by those alone that go on in pieces.
+    /// Puts the first round. Call it before the headers are compared: only ranks that run the same pipelined operation
+    /// read the units.
     pub(in crate::collective) fn begin<B: Buffers>(
         &mut self,
         host: &HostGroup,
@@ -254,7 +271,8 @@ impl Pipeline {
         self.at = 1;
     }
 
-    /// Takes the steps that can be taken now, but no more than are taken at a time, once all messages have come; whether it is done.
+    /// Takes the steps that are possible now, at most `STEPS`; returns whether the operation is complete. Call it only
+    /// once all messages have arrived.
     pub(in crate::collective) fn go<B: Buffers>(
         &mut self,
         with: &mut ShmContext<'_, B>,
@@ -267,6 +285,7 @@ impl Pipeline {
             match step {
                 Step::Put(round) => {
                     self.put(round, with.host, with.buffers, with.scratch);
+                    // The round behind the last one is empty, so nobody waits for its mark.
                     if round < self.pieces.rounds() {
                         with.host.tell(PipelinePlan::mark(step));
                     }
@@ -280,6 +299,7 @@ impl Pipeline {
                     for made in self.pieces.make(round) {
                         self.make(round, made, with)?;
                     }
+                    // Mark last: a peer that sees it reads the result, and fills the units that were read here again.
                     with.host.tell(PipelinePlan::mark(step));
                 }
                 Step::Take(round) => {
@@ -294,17 +314,17 @@ impl Pipeline {
         Ok(true)
     }
 
-    /// The number of the step that is next: more than before when it has come further.
+    /// The number of the next step. It grows with every progress.
     pub(in crate::collective) fn step(&self) -> u64 {
         self.at
     }
 
-    /// Who it knows that it waits for.
+    /// The ranks that it waits for; empty if no wait step has failed.
     pub(in crate::collective) fn missing(&self) -> RankSet {
         self.missing
     }
 
-    /// Who is to be named: anyone when it is late itself.
+    /// The ranks to report as awaited. All others if this rank itself is late, since an error must name some rank.
     pub(in crate::collective) fn awaited(&self) -> RankSet {
         let all = RankSet::all_but(self.rank, self.pieces.ranks);
         if self.missing.is_empty() { all } else { self.missing }
@@ -365,8 +385,9 @@ impl Pipeline {
         Ok(())
     }
 
-    /// Of two ranks a piece that lies `at` there in the other one's unit, into the output, if that is a slice. It is all the same which
-    /// of two operands is first.
+    /// Reduces a piece of two ranks straight into the output; returns `false` if it cannot, because there are more
+    /// ranks or the output is no slice. The peer's operand lies at offset `at` of its unit. With two operands, their
+    /// order does not change the result.
     fn combine<B: Buffers>(
         &self,
         (round, at): (u64, usize),
@@ -383,7 +404,8 @@ impl Pipeline {
         Ok(true)
     }
 
-    /// Of a piece that lies `at` there in its units, all ranks' from `first` on, into the first half of the scratch.
+    /// Reduces a piece of all ranks, from `first` on, into the first half of the scratch memory. The operands lie at
+    /// offset `at` of their units.
     fn reduce<B: Buffers>(
         &self,
         (round, at): (u64, usize),
@@ -400,9 +422,11 @@ impl Pipeline {
         } else {
             host.fetch(first, (round, self.rank), at, (all, CacheHint::Cached));
         }
+        // Around the ring from `first`, so that the bits are those of the ring algorithm.
         for from in (1..ranks).map(|step| (first + step) % ranks) {
             if from == self.rank {
                 self.arithmetic.reduce_into(all, buffers.view(piece, one), false)?;
+            // Half precision converts faster in long runs, so the piece is copied first.
             } else if !self.arithmetic.goes_by_tiles() {
                 host.fetch(from, (round, self.rank), at, (one, CacheHint::Cached));
                 self.arithmetic.reduce_into(all, one, false)?;

@@ -1,4 +1,5 @@
-//! All ranks of an operation by their steps, and others behind it, without memory: what lies in a unit is told by who left it there.
+//! A model of the pipelined steps: all ranks of several operations in a row, without memory. The model records for each
+//! unit what its owner last wrote, and proves that no rank reads or overwrites too early.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,7 +11,7 @@ use crate::collective::schedule::{Operation, Ring, Source, Staging, Step as Ring
 use crate::collective::{DataType, ReduceOp};
 use crate::tests::soak::Sample;
 
-/// What a rank leaves in a unit: its input, or what it made.
+/// The content of a unit: a range of the owner's input, or of a result that it made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Left {
     operation: usize,
@@ -18,14 +19,14 @@ struct Left {
     made: bool,
 }
 
-/// A rank and where it is.
+/// A rank and its next step.
 struct Rank {
-    /// Of all operations, one after the other.
+    /// The steps of all operations, one after the other.
     steps: Vec<(usize, PipelinePlan, Step)>,
     at: usize,
 }
 
-/// What a step reads and writes in units: its own, written, and others', read.
+/// The units that a step writes (its own rank's) and reads (of other ranks).
 #[derive(Debug, Default)]
 struct Touched {
     written: Vec<((u64, u32), Left)>,
@@ -39,7 +40,7 @@ fn touched(operation: usize, pieces: &PipelinePlan, step: Step) -> Touched {
     let mut note = |round: u64, made, taken: bool| match made {
         Made::Own { span } => touched.output.push(span),
         Made::Copied { span, from, unit } => {
-            // It lies elsewhere in the input where each has a part for each.
+            // In an all-to-all the sender's part has another offset in its input than in this rank's output.
             let exchanged = pieces.call.collective == Collective::AllToAll;
             let left = if exchanged { pieces.span(round, rank) } else { span };
             assert_eq!(left.len, span.len);
@@ -73,7 +74,7 @@ fn touched(operation: usize, pieces: &PipelinePlan, step: Step) -> Touched {
     touched
 }
 
-/// How far a rank must have come for another one to go beyond this step: it tells so in that step of its own.
+/// The step that an awaited rank must have done before another rank may go beyond `step`.
 fn awaits(step: Step) -> Option<Step> {
     match step {
         Step::AwaitPut(round) => Some(Step::Put(round)),
@@ -94,12 +95,14 @@ fn ranks_of(calls: &[Call], ranks: u32) -> Vec<Rank> {
     (0..ranks).map(rank).collect()
 }
 
-/// That every rank reads what was left for it, and that nobody overwrites what another rank may still have to read: by what a
-/// rank has waited for it knows how far each other one has come at least, whatever the order in which they go on. And that no order
-/// ends but at the end: what a step waits for stays, so one order is as good as any.
+/// Checks that every rank reads what was written for it, and that nobody overwrites what another rank may still read.
+///
+/// From its waits a rank knows how far each other rank has come at least. The check uses that knowledge alone, so it
+/// holds for every interleaving. It also finds deadlocks: a condition that a step waits for stays true, so one
+/// interleaving stands for all.
 fn check(calls: &[Call], ranks: u32) {
     let mut all = ranks_of(calls, ranks);
-    // Where each step is in its rank's list.
+    // The index of each step in its rank's list.
     let places: Vec<HashMap<(usize, u64), usize>> = all
         .iter()
         .map(|rank| {
@@ -116,9 +119,9 @@ fn check(calls: &[Call], ranks: u32) {
         Step::Make(round) => (operation, 2 * round + 1),
         other => panic!("{other:?} tells nothing"),
     };
-    // Who left what, and in which of its steps.
+    // The content of each unit, and the step of its owner that wrote it.
     let mut units: HashMap<(u32, u64, u32), (Left, usize)> = HashMap::new();
-    // Where ranks read each unit last: of each owner's unit, by reader.
+    // The step in which each reader read a unit last.
     let mut last_read: HashMap<(u32, u64, u32), HashMap<u32, usize>> = HashMap::new();
     let mut known = vec![vec![0_usize; ranks as usize]; ranks as usize];
     let mut ended = 0;
@@ -189,7 +192,7 @@ fn nothing_is_read_early_or_overwritten_for_2_to_16_ranks_whatever_follows_what(
     for ranks in 2..17 {
         for first in requests(ranks) {
             for second in requests(ranks) {
-                // One round, two and five, of a part; the middle one is not whole.
+                // Parts of one, two and five rounds; the one of two rounds does not fill its last unit.
                 for counts in [[1, 1], [UNIT, 2 * UNIT - 1], [2 * UNIT - 1, 5 * UNIT], [5 * UNIT, 1]] {
                     if sample.leaves_out() {
                         continue;
@@ -207,7 +210,7 @@ fn nothing_is_read_early_or_overwritten_for_2_to_16_ranks_whatever_follows_what(
     }
 }
 
-/// What of its output a rank must write.
+/// The range of its output that a rank must write.
 fn output(call: &Call, rank: u32, ranks: u32) -> Span {
     let len = call.bytes();
     match call.collective {

@@ -1,5 +1,8 @@
-//! One operation of one rank on memory of all ranks where it lies: they tell each other where that is, each makes its share,
-//! and says that it is done.
+//! The zero-copy executor: the ranks of one host read and write each other's registered buffers.
+//!
+//! The ranks exchange the addresses of their buffers, each one carries out its moves, and then announces that it is
+//! done. A rank keeps its buffers exported until all others are done. `zero_copy_plan` owns the moves, `peer_buffers`
+//! the access to the memory of a peer, `header_exchange` the two rounds of messages.
 
 mod peer_buffers;
 
@@ -22,16 +25,19 @@ use crate::collective::operation::Header;
 use crate::collective::zero_copy_plan::{From, Move, To, ZeroCopyPlan};
 use crate::engine::EngineState;
 
-/// Bytes that are made between two looks at what becomes of the others, and at the time.
+/// Bytes that are moved in one step of the engine, before it checks the time and the other ranks again.
 const LOOK_EVERY: usize = 256 * 1024;
-/// How long others are let run before this rank naps.
+/// How long the engine polls again at once before it naps between polls.
 const YIELD_FOR: Duration = Duration::from_micros(300);
 
-/// How long it may take that no other rank is at the memory any more: nothing else on the engine goes on meanwhile.
+/// How long a revocation may wait for peers that still use the memory. Bounded, because the engine does nothing else
+/// meanwhile.
 pub(super) const REVOKE_WITHIN: Duration = Duration::from_secs(1);
 
-/// Bytes that are made at a time where memory lies, `most` at most: of more than two ranks what is reduced stays near until all
-/// have it, unless inputs come from no cache at all, which are read in longer runs then.
+/// The length of one move, at most `most` bytes.
+///
+/// With more than two ranks a reduction takes several passes, so a short piece stays in the cache until all ranks have
+/// it. If the inputs exceed the caches anyway, longer runs read them faster.
 pub(super) fn piece_bytes(call: Call, ranks: u32, most: usize) -> usize {
     let all = match call.collective {
         Collective::AllReduce | Collective::Reduce if ranks > 2 => call.bytes(),
@@ -41,10 +47,11 @@ pub(super) fn piece_bytes(call: Call, ranks: u32, most: usize) -> usize {
     if CacheHint::of_total(all) == CacheHint::Cached { PIECE_BYTES.min(most) } else { most }
 }
 
-/// What an operation has come to.
+/// The end of a zero-copy operation.
 pub(super) enum Outcome {
     Done,
-    /// Not all ranks own their memory, and all know it: nothing is done, and it goes another way. The round of messages is not ended.
+    /// Some rank has borrowed buffers, and all ranks know it. Nothing was moved, and the fallback takes over. The round
+    /// of messages has not ended, because the fallback continues it.
     Fallback,
 }
 
@@ -56,32 +63,34 @@ enum Phase {
     Leaving,
 }
 
-/// See the module.
+/// The state of one zero-copy operation.
 #[derive(Debug)]
 pub(super) struct ZeroCopy {
     moves: ZeroCopyPlan,
-    /// Where what is copied is expected.
+    /// The cache hint for bytes that are stored for good.
     expect: CacheHint,
     arithmetic: Arithmetic,
     meeting: HeaderExchange,
     stage: Phase,
-    /// By rank.
+    /// The advertised buffers, by rank.
     told: [BufferAdvert; RANKS_MAX as usize],
-    /// What is being moved, and whether it is made.
+    /// The move under way. It survives a halt, so that a retry does not repeat what was done.
     current: Option<Move>,
+    /// Whether the result of the move is in the scratch memory.
     made: bool,
-    /// How many outputs have it.
+    /// The number of outputs that have the result.
     stored: u32,
-    /// The rank whose memory cannot be reached for now.
+    /// The rank whose memory cannot be reached at this moment.
     blocked: Option<u32>,
     started: Instant,
-    /// Since when it waits.
+    /// The time from which this rank waits for the others.
     waits: Instant,
 }
 
-/// Why a move does not go on.
+/// The reason for which a move cannot go on.
 enum Halt {
-    /// The rank does not answer for now, or will not any more, of which word will come.
+    /// The memory of this rank cannot be reached at this moment, or never again. In that case the ring reports the
+    /// rank's end, and that report ends the operation.
     Blocked(u32),
     Stop(Stop),
 }
@@ -109,7 +118,7 @@ impl ZeroCopy {
         }
     }
 
-    /// This rank, and the number of the operation.
+    /// The number of this rank, and that of the operation.
     pub(super) fn named(&self) -> (u32, u64) {
         let Header { rank, sequence, .. } = self.meeting.header;
         (rank, sequence)
@@ -119,12 +128,13 @@ impl ZeroCopy {
         self.started
     }
 
-    /// The first messages of all.
+    /// The state of the header exchange, for the fallback.
     pub(super) fn meeting(&self) -> HeaderExchange {
         self.meeting
     }
 
-    /// Goes on as far as it can, and not for long. Ranks that come elsewhere may go `around` the ring.
+    /// Runs one bounded step on the engine. With `around`, the fallback is the ring, so a rank that knows of it may
+    /// already send around the ring.
     pub(super) fn advance<B: Buffers>(
         &mut self,
         with: &mut ExecContext<'_, B>,
@@ -154,6 +164,7 @@ impl ZeroCopy {
             if !self.meeting.attend(with.ring, with.core, host)? {
                 return Ok(None);
             }
+            // Export before the message: a peer may use the buffers as soon as it has read their addresses.
             self.meeting.begin(host);
             let told = self.export(with.core, with.buffers);
             self.tell(host, &told.encode())?;
@@ -163,6 +174,7 @@ impl ZeroCopy {
             if !self.meeting.attend_patiently(with.ring, with.core, host)? {
                 return Ok(None);
             }
+            // Every rank reads the same adverts, so all ranks come to the same decision here.
             if !self.hear(host) {
                 with.buffers.revoke(Deadline::after(REVOKE_WITHIN));
                 return Ok(Some(Outcome::Fallback));
@@ -173,9 +185,11 @@ impl ZeroCopy {
         }
         if self.stage == Phase::Moving {
             if !self.go_on(with, host)? {
+                // A peer may fail while this rank moves, so look at the others between the steps.
                 self.meeting.attend(with.ring, with.core, host)?;
                 return Ok(None);
             }
+            // An empty message of the second round says "done". The header is enough.
             self.tell(host, &[])?;
             self.stage = Phase::Leaving;
             self.waits = Instant::now();
@@ -184,6 +198,7 @@ impl ZeroCopy {
             return Ok(None);
         }
         host.end_round();
+        // Revoke only when all ranks are done: until then they may read this rank's input and store to its output.
         with.buffers.revoke(Deadline::after(REVOKE_WITHIN));
         Ok(Some(Outcome::Done))
     }
@@ -202,21 +217,22 @@ impl ZeroCopy {
         told.try_for_each(|told| told.map_err(Stop::Refused))
     }
 
-    /// Whether all ranks own their memory: where it is.
+    /// Reads the adverts of all ranks; returns whether all buffers are registered.
     fn hear(&mut self, host: &HostGroup) -> bool {
         for from in host.others() {
             let mut bytes = [0; ADVERT_BYTES];
             host.read(from, (0, ADVERT_BYTES), &mut bytes);
             let told = BufferAdvert::decode(&bytes);
             self.told[from as usize] = told;
-            // Of an all-to-all, others store to those alone that are in place.
+            // In an all-to-all, peers store only to ranks that work in place, so a writable output shows that.
             self.moves.in_place |= u32::from(told.is_stored_to()) << from;
         }
         self.told.iter().take(self.moves.ranks as usize).all(|told| !told.is_borrowed())
     }
 
-    /// Makes what this rank has to make, or some of it; whether that is all.
+    /// Carries out moves, about `LOOK_EVERY` bytes of them; returns whether all are done.
     fn go_on<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
+        // The content stays from step to step: a move that halted finds its result there again.
         let mut near = host.reduce_scratch();
         let mut moved = 0;
         self.blocked = None;
@@ -243,7 +259,7 @@ impl ZeroCopy {
         }
     }
 
-    /// Makes one move, or the rest of it.
+    /// Carries out one move, or the rest of one that halted.
     fn take<B: Buffers>(
         &mut self,
         with: &mut ExecContext<'_, B>,
@@ -267,7 +283,8 @@ impl ZeroCopy {
                 reach.store_from(rank, span, (input, source))?;
             }
             (From::One(rank), To::Exchanged) => {
-                // Whatever was done of it already, from the first step on that was not.
+                // Three steps: save this rank's bytes, read the peer's over them, store the saved ones at the peer. A
+                // retry begins at the first step that was not done. To save again after the read would lose bytes.
                 if !self.made {
                     reach.read(own, output, span, &mut near.made[..span.len])?;
                     self.made = true;
@@ -278,14 +295,15 @@ impl ZeroCopy {
                 }
                 reach.store(rank, output, source, &near.made[..span.len])?;
             }
-            // Nothing is copied to all, or reduced in exchange.
+            // No plan copies to all ranks, or reduces in an exchange.
             (From::One(_), To::All) | (From::All { .. }, To::Exchanged) => {}
             (From::All { .. }, To::All)
                 if !self.made && reach.are_two_in_place() && !self.arithmetic.has_an_end() =>
             {
                 let (made, done) = reach.reduce_both(input, span, self.arithmetic);
                 if made && done.is_err() {
-                    // An operand is gone: from here on it is as if it had been made apart.
+                    // The result has overwritten this rank's operand, so it cannot be made again. Keep it in the
+                    // scratch memory; the retry only stores it at the peer.
                     reach.read(own, output, span, &mut near.made[..span.len])?;
                     self.made = true;
                 }
@@ -309,7 +327,7 @@ impl ZeroCopy {
         Ok(())
     }
 
-    /// Who cannot be reached, or has not said that it is done, or where its memory is.
+    /// The wait to report: for a rank whose memory cannot be reached, or else for missing messages.
     pub(super) fn waits_for(&self, ring: &RingLinks) -> WaitingFor {
         match self.blocked {
             Some(rank) => WaitingFor::Ranks(1 << rank),
@@ -317,7 +335,8 @@ impl ZeroCopy {
         }
     }
 
-    /// When to look again after `now`, since messages wake nobody: at once while there is something to be made.
+    /// The time of the next poll after `now`: at once while there is something to move. Messages in windows raise no
+    /// completion, so only polling finds them.
     pub(super) fn look_at(&self, now: Instant) -> Instant {
         let works = self.stage == Phase::Moving && self.blocked.is_none();
         if works || now.saturating_duration_since(self.waits) < YIELD_FOR {

@@ -1,4 +1,7 @@
-//! The memory of all ranks, where they have told that it is.
+//! Access to the advertised buffers of all ranks: copies and reductions between them and this rank's own buffers.
+//!
+//! `zero_copy` decides about the moves and their retries. Here every access either succeeds at once, or returns a
+//! [`Halt`], because nothing may wait while it holds the engine.
 
 use rdma_core::error::ReachError;
 use rdma_core::memory::CacheHint;
@@ -18,18 +21,18 @@ const _: () = assert!(
     "a piece of two ranks in place is made at once or not at all"
 );
 
-/// See the module.
+/// The buffers of all ranks, for one step of a zero-copy operation.
 pub(super) struct PeerBuffers<'a> {
     pub(super) core: &'a mut EngineState,
     pub(super) host: &'a HostGroup,
     pub(super) moves: &'a ZeroCopyPlan,
-    /// Where what is stored for good is expected.
+    /// The cache hint for bytes that are stored for good.
     pub(super) expect: CacheHint,
     pub(super) told: &'a [BufferAdvert],
 }
 
 impl PeerBuffers<'_> {
-    /// Does it to the input or the output of another rank, in which `span` begins where it is told.
+    /// Calls `with` on the input or output of a peer, with the offset of `span` in it.
     fn at(
         &mut self,
         (rank, source): (u32, Source),
@@ -45,7 +48,7 @@ impl PeerBuffers<'_> {
         self.with(rank, (at.memory(len), expect), |peer| with(peer, span.offset - origin))
     }
 
-    /// Stores `span` of this one's input to where another span of the output of another rank is.
+    /// Stores the range `from` of this rank's input to `span` of a peer's output.
     pub(super) fn store_from(
         &mut self,
         rank: u32,
@@ -57,7 +60,7 @@ impl PeerBuffers<'_> {
         })
     }
 
-    /// Reads `span` of the input of another rank to where another span of this one's output lies.
+    /// Reads `span` of a peer's input into the range `to` of this rank's output.
     pub(super) fn read_to(
         &mut self,
         rank: u32,
@@ -76,11 +79,12 @@ impl PeerBuffers<'_> {
         with: impl FnOnce(&mut PeerSlice<'_>) -> Result<(), ReachError>,
     ) -> Result<(), Halt> {
         let Some(id) = self.host.lane(rank) else { return Err(Halt::Blocked(rank)) };
-        // Nothing is waited for with the engine at hand.
+        // A deadline that has passed already: try once, because a wait would hold the engine.
         let at_once = Deadline::at(self.core.now());
         let peer = self.core.peer_slice(id, memory, at_once);
         let done = peer.and_then(|peer| with(&mut peer.with_cache_hint(expect)));
         done.map_err(|why| match why {
+            // A peer that revoked its memory or is gone may have failed. The ring finds out, and knows the culprit.
             ReachError::DeadlineExceeded { .. }
             | ReachError::Revoked
             | ReachError::PeerGone
@@ -95,7 +99,7 @@ impl PeerBuffers<'_> {
         })
     }
 
-    /// Makes `span` of the inputs of all ranks, of which there are two at least, from `first` on.
+    /// Reduces `span` of the inputs of all ranks, at least two, from `first` on, into `near.made`.
     pub(super) fn reduce(
         &mut self,
         near: &mut ReduceScratch,
@@ -108,7 +112,7 @@ impl PeerBuffers<'_> {
         let (reduction, of_rank) = (arithmetic.reduction(), |step: u32| (first + step) % ranks);
         let input = Operand::Region(&own.region, own.at(span));
         let ReduceScratch { made, read } = near;
-        // What has been made is an operand of what is made next, and the last is to be in `made`.
+        // The two buffers swap roles at each further rank. Choose the first one so that the last result is in `made`.
         let (mut out, mut sum) = (&mut made[..span.len], &mut read[..span.len]);
         if ranks % 2 == 1 {
             (out, sum) = (sum, out);
@@ -139,12 +143,13 @@ impl PeerBuffers<'_> {
         arithmetic.finish(out, true).map_err(|error| Halt::Stop(Stop::Reduce(error)))
     }
 
-    /// Whether there are two ranks, each with one memory for its input and its output.
+    /// Whether there are two ranks, and both work in place.
     pub(super) fn are_two_in_place(&self) -> bool {
         self.moves.ranks == 2 && self.told.iter().take(2).all(|told| told.input == told.output)
     }
 
-    /// Makes `span` of the inputs of two ranks in place on both, in one pass; whether it is made here comes with whether it is there.
+    /// Reduces `span` of the inputs of two ranks in place on both, in one pass. Returns whether this rank's buffer has
+    /// the result, and the outcome of the store at the peer.
     pub(super) fn reduce_both(
         &mut self,
         own: &RegisteredBuffer,

@@ -1,5 +1,5 @@
-//! What ranks of one host come to when they reach each other's memory where it lies, against plain sums, and that they do: no
-//! message goes around the ring.
+//! Zero-copy collectives between ranks of one host, compared with plain sums. The tests also check that the protocol
+//! was taken: no message goes around the ring.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
@@ -11,8 +11,9 @@ use crate::collective::execute::tests::each_client;
 use crate::collective::{ReduceOp, Tensor};
 use crate::engine::{Engine, EngineOptions};
 
-/// Whether what is made of two ranks in place is refused once it is made, so that the other one has it not; and how often it was.
+/// Whether the store at the peer fails after a reduction of two ranks in place.
 static REFUSES: AtomicBool = AtomicBool::new(false);
+/// The number of such failures.
 static REFUSED: AtomicU32 = AtomicU32::new(0);
 
 pub(super) fn is_refused() -> bool {
@@ -21,7 +22,7 @@ pub(super) fn is_refused() -> bool {
     refuses
 }
 
-/// Elements of a part: no whole number of lines, and more than goes in messages.
+/// Elements of a part: not a whole number of cache lines, and more than an eager message holds.
 const PART: usize = 9_001;
 
 fn soon() -> Deadline {
@@ -63,7 +64,7 @@ fn assert_is(what: &str, found: &[u32], expected: impl Fn(usize) -> u32) {
     assert_eq!(wrong, None, "{what}: {:?}", wrong.map(|at| (found[at], expected(at))));
 }
 
-/// Messages that have come around the ring.
+/// The number of messages that have arrived around the ring.
 fn messages(comm: &Communicator) -> u64 {
     comm.with_ring(|_, ring| ring.previous.mailbox.given_back()).unwrap()
 }
@@ -71,7 +72,7 @@ fn messages(comm: &Communicator) -> u64 {
 #[test]
 fn every_collective_is_what_plain_sums_are_and_sends_nothing_around_the_ring() {
     for world in 2..=5 {
-        // So little that what is not reached where it lies goes around the ring, and by no windows.
+        // Small slots exclude the pipelined protocol, so a call that is not zero-copy goes around the ring.
         each_rank(world, 4096, |mut comm| {
             let (rank, world) = (comm.rank(), comm.size());
             let (all, own) = (PART * world as usize, PART * rank as usize);
@@ -81,7 +82,7 @@ fn every_collective_is_what_plain_sums_are_and_sends_nothing_around_the_ring() {
                 out_of_place(&mut comm, [all, own], root);
                 assert_eq!(messages(&comm), before, "it went around the ring");
             }
-            // What is borrowed does.
+            // Borrowed slices do go around the ring.
             let before = messages(&comm);
             comm.all_reduce(&mut vec![1_u32; all], ReduceOp::Sum, soon()).unwrap();
             assert!(messages(&comm) > before);
@@ -108,7 +109,7 @@ fn what_two_ranks_in_place_are_refused_once_it_is_made_is_stored_again_and_not_m
 #[test]
 fn an_all_to_all_is_right_wherever_the_memory_of_each_rank_is_and_opens_no_links() {
     for world in 2..=5 {
-        // Whether each rank owns its memory, and whether that is one.
+        // Two bits for each rank: whether its buffers are registered, and whether it works in place.
         for mixed in
             [0b00_00_00_00_00, 0b11_11_11_11_11, 0b01_11_01_01_11, 0b01_01_11_10_01, 0b00_01_11_11_01]
         {
@@ -177,7 +178,7 @@ fn in_place(comm: &mut Communicator, [all, own]: [usize; 2], root: u32) {
     assert_is("all-reduce", &data, |at| sum(world, at));
 }
 
-/// The same into other memory; inputs stay as they are.
+/// Runs the collectives out of place, and checks that the inputs do not change.
 fn out_of_place(comm: &mut Communicator, [all, own]: [usize; 2], root: u32) {
     let (rank, world) = (comm.rank(), comm.size());
     let is_input = |data: &Tensor<u32>| assert_is("an input", data, |at| element(rank, at));
