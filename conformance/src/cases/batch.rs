@@ -130,9 +130,14 @@ fn a_dropped_batch_posts_nothing(lab: &Lab) -> CaseResult {
 
 fn receives_and_sends_together(lab: &Lab) -> CaseResult {
     let (mut left, mut right) = lab.pair()?;
+    // Both receives first, because a send that finds none fails after a few milliseconds, and this process may lose its
+    // processor for longer.
     for end in [&mut left, &mut right] {
-        let (out, into) = (filled(end, &pattern(2, 32))?, end.pd.alloc_local(32)?);
+        let into = end.pd.alloc_local(32)?;
         post(end, Work::recv(into))?;
+    }
+    for end in [&mut left, &mut right] {
+        let out = filled(end, &pattern(2, 32))?;
         let mut batch = end.worker.batch(&end.qp);
         batch.push(Work::recv(Segment::Empty)).map_err(|refused| refused.error)?;
         batch.push(Work::send(out)).map_err(|refused| refused.error)?;

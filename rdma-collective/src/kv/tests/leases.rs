@@ -15,9 +15,11 @@ fn what_a_decode_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() {
         wrong("more than there are", OFFER, |body| OFFERED.write(body, &[0; 5], 0, 9)),
         wrong("out of order", OFFER, |body| OFFERED.write(body, &[0, 1], 1, 9)),
         wrong("malformed", RECALL, |body| body.u64(1)),
-        wrong("recall of nothing", RECALL, |body| Recall { lease: 1, reason: Reason::Revoked }.write(body)),
+        wrong("recall of a lease that was not offered", RECALL, |body| {
+            Recall { lease: 1, reason: Reason::Revoked }.write(body)
+        }),
         wrong("malformed", LEASE_CHECKSUMS, |body| body.u64(1)),
-        wrong("no lease", LEASE_CHECKSUMS, |body| write_checksums(body, 1, 4, 0, &[1])),
+        wrong("lease that was not offered", LEASE_CHECKSUMS, |body| write_checksums(body, 1, 4, 0, &[1])),
     ];
     for (expected, kind, body) in cases {
         let (prefill, decode) = pair();
@@ -37,7 +39,7 @@ fn what_a_prefill_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() 
         wrong("malformed", TAKE, |body| body.u64(1)),
         wrong("not given", TAKE, |body| Take { lease: 1, checksums: true }.write(body)),
         wrong("malformed", RELEASE, |body| body.u64(1)),
-        wrong("no lease", RELEASE, move |body| release.write(body)),
+        wrong("lease that is not open", RELEASE, move |body| release.write(body)),
     ];
     for (expected, kind, body) in cases {
         let (prefill, decode) = pair();

@@ -99,7 +99,9 @@ fn what_a_decode_cannot_be_told_ends_its_link_and_frees_its_blocks() {
         wrong("does not belong", Kind(99), |_| Ok(())),
         wrong("does not belong", GRANT, |_| Ok(())),
         wrong("malformed", BEGIN, |body| body.u64(1)),
-        wrong("no grant", BEGIN, move |body| Begin { grant: 2, ..begin }.write(body, &[0, 1], 0, 9)),
+        wrong("grant that is not open", BEGIN, move |body| {
+            Begin { grant: 2, ..begin }.write(body, &[0, 1], 0, 9)
+        }),
         wrong("another number of blocks", BEGIN, move |body| begin.write(body, &[0], 0, 9)),
         wrong("out of order", BEGIN, move |body| begin.write(body, &[0, 1], 1, 9)),
         wrong("cannot be", BEGIN, move |body| begin.write(body, &[3, 3], 0, 9)),
@@ -114,9 +116,11 @@ fn what_a_decode_cannot_be_told_ends_its_link_and_frees_its_blocks() {
         wrong("do not belong", CHECKSUMS, |body| write_checksums(body, 1, 4, 1, &[1])),
         wrong("malformed", CHECKSUMS, |body| write_checksums(body, 1, 4, 3, &[1, 2])),
         wrong("malformed", REFUSE, |_| Ok(())),
-        wrong("no grant", REFUSE, |body| Refuse { grant: 7, blocks: 1, refusal: Refusal::Plan }.write(body)),
+        wrong("grant that is not open", REFUSE, |body| {
+            Refuse { grant: 7, blocks: 1, refusal: Refusal::Plan }.write(body)
+        }),
         wrong("malformed", QUIESCED, |body| body.u64(1)),
-        wrong("no grant", QUIESCED, |body| {
+        wrong("grant that was not made", QUIESCED, |body| {
             Quiesced { grant: 2, reason: Reason::Revoked, writes: 0 }.write(body)
         }),
     ];
@@ -142,7 +146,7 @@ fn what_a_decode_cannot_be_told_ends_its_link_and_frees_its_blocks() {
 #[test]
 fn immediates_that_a_decode_cannot_get_end_its_link() {
     for (imm, expected) in [
-        (Imm::Block { transfer: 9, index: 0 }, "no transfer"),
+        (Imm::Block { transfer: 9, index: 0 }, "slot that is not open"),
         (Imm::Message { slot: 0, turn: 0 }, "does not belong"),
         (Imm::Freed { count: 1 }, "does not belong"),
     ] {
@@ -200,16 +204,16 @@ fn what_a_prefill_cannot_be_told_ends_its_link_and_frees_its_blocks() {
         wrong("another length", GRANT, move |body| {
             message::Grant { partial: true, ..grant }.write(body, &[0, 1], 0, 9)
         }),
-        wrong("parts that cannot be", GRANT, move |body| {
+        wrong("wrong bit", GRANT, move |body| {
             message::Grant { partial: true, ..grant }.write(body, &[0, 1, 1 << 4], 0, 9)
         }),
         wrong("out of order", GRANT, move |body| grant.write(body, &[0, 1], 1, 9)),
         wrong("malformed", DONE, |body| body.u64(1)),
-        wrong("confirmation of nothing", DONE, |body| {
+        wrong("confirmation of a grant that was not made", DONE, |body| {
             Done { grant: 1, lease: 1, missing: 0, corrupt: 0 }.write(body)
         }),
         wrong("malformed", REVOKE, |body| body.u64(1)),
-        wrong("revocation of nothing", REVOKE, |body| {
+        wrong("revocation of a grant that was not made", REVOKE, |body| {
             Revoke { grant: 1, reason: Reason::Revoked }.write(body)
         }),
     ];
