@@ -104,12 +104,12 @@ fn what_a_decode_cannot_be_told_ends_its_link_and_frees_its_blocks() {
         }),
         wrong("another number of blocks", BEGIN, move |body| begin.write(body, &[0], 0, 9)),
         wrong("out of order", BEGIN, move |body| begin.write(body, &[0, 1], 1, 9)),
-        wrong("cannot be", BEGIN, move |body| begin.write(body, &[3, 3], 0, 9)),
-        wrong("cannot be", BEGIN, move |body| begin.write(body, &[0, 4], 0, 9)),
+        wrong("no plan can be made", BEGIN, move |body| begin.write(body, &[3, 3], 0, 9)),
+        wrong("no plan can be made", BEGIN, move |body| begin.write(body, &[0, 4], 0, 9)),
         wrong("another number of writes", BEGIN, move |body| {
             Begin { writes: 3, ..begin }.write(body, &[0, 1], 0, 9)
         }),
-        wrong("cannot be", BEGIN, move |body| {
+        wrong("no plan can be made", BEGIN, move |body| {
             Begin { write_bytes_max: 0, ..begin }.write(body, &[0, 1], 0, 9)
         }),
         wrong("do not belong", CHECKSUMS, |body| write_checksums(body, 1, 5, 0, &[1])),

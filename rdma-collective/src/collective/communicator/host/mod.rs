@@ -277,7 +277,7 @@ const GENERATIONS: u64 = 2 * AHEAD;
 
 /// How far this rank is in the rounds of eager messages, and how far it has taken those of the others.
 ///
-/// One operation uses it at a time, and the communicator's gate or its lock orders one operation before the next.
+/// A single operation uses it at a time, and the communicator's gate or its lock orders one operation before the next.
 /// So relaxed loads and stores are enough here.
 #[derive(Debug)]
 struct ExchangeWindow {

@@ -132,7 +132,7 @@ fn a_process_that_is_stopped_behind_its_look_at_the_clock_is_at_fault_too() {
     let [left, right] = ranks();
     let start = Instant::now();
     left.drive(start);
-    right.drive(start + SECOND); // it beats
+    right.drive(start + SECOND); // a beat of the right rank
     left.other_dies();
     let looks = std::cell::Cell::new(0);
     let clock = || start + [0, 9][looks.replace(1).min(1)] * SECOND;
@@ -214,7 +214,7 @@ fn a_neighbour_that_has_gone_on_with_this_process_is_a_loss_when_it_dies_later()
     left.drive(start);
     left.drive(start + 9 * SECOND);
     assert!(left.known().is_none(), "nobody has gone");
-    right.drive(start + 10 * SECOND); // it beats
+    right.drive(start + 10 * SECOND); // a beat of the right rank
     left.drive(start + 10 * SECOND);
     left.other_dies();
     left.drive(start + 11 * SECOND);
