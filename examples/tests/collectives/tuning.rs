@@ -111,7 +111,7 @@ fn what_nccl_alone_has_is_warned_of_and_left_out() {
     };
     let ended = reduce("NVLSTree,CollnetDirect", "WARN").expect(0);
     let said = format!("{}{}", ended.stdout, ended.stderr);
-    let warned = "WARN NCCL_ALGO: NVLSTree, CollnetDirect is NCCL's alone and ignored";
+    let warned = "WARN NCCL_ALGO: ignored algorithms of NCCL alone: NVLSTree, CollnetDirect;";
     assert_eq!(said.matches(warned).count(), 2, "{said}");
     let ended = reduce("ring;allreduce:tree,nvls", "INFO").expect(0);
     let said = format!("{}{}", ended.stdout, ended.stderr);

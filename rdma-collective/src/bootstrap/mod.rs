@@ -1,6 +1,6 @@
 //! The bootstrap: a small key-value store over TCP, in which the processes of a job meet.
 //!
-//! One process serves the store ([`StoreServer`]). Every rank joins it ([`StoreClient`]) with the job's [`JobToken`],
+//! A single process serves the store ([`StoreServer`]). Every rank joins it ([`StoreClient`]) with the job's [`JobToken`],
 //! and exchanges addresses by keys, or by gathering one value of each rank. The store is for meeting only; payload goes
 //! over links. [`LocalRanks`] starts the ranks of one host without a launcher; for launchers see [`env`](crate::env).
 //!

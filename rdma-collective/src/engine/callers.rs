@@ -1,6 +1,6 @@
 //! The descriptor by which callers sleep ([`Engine::wake_fd`](super::Engine::wake_fd)).
 //!
-//! It is readable when the engine's own descriptor is, and when another thread has taken the event that the caller
+//! The descriptor is readable when the engine's own descriptor is, and when another thread has taken the event that the caller
 //! sleeps for. Without the second part a caller could sleep through an operation that another thread completed.
 //!
 //! Arm before sleep: a caller arms, drives, looks, and only then sleeps. Whatever happens between arming and sleeping

@@ -1,6 +1,6 @@
 //! The state of an engine behind its lock: the worker, the lanes by name, and the services that are driven.
 //!
-//! One thread at a time uses it (`locked` holds the lock, and tells the others what was found). This file opens,
+//! A single thread at a time uses the state (`locked` holds the lock, and tells the others what was found). This file opens,
 //! connects and ends lanes, and drives once. Who drives and who sleeps is decided in `wait` and `thread`; heartbeats
 //! and deaths are in `alive`.
 
@@ -195,8 +195,8 @@ impl EngineState {
         self.connect_lane_as(id, peer, now, ConnectOverrides::default())
     }
 
-    /// Connects a lane to the end that `peer` describes, with path and retries changed by `overrides`. A lane that cannot
-    /// be connected is ended.
+    /// Connects a lane to the end that `peer` describes, with path and retries changed by `overrides`. A lane that
+    /// cannot be connected is ended.
     pub(crate) fn connect_lane_as(
         &mut self,
         id: LaneId,

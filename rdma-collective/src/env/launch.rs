@@ -127,8 +127,8 @@ fn overruled(meeting: &Meeting, addresses: &[Option<Endpoint>]) -> Vec<Setting> 
 /// describe this process, and must agree.
 fn speaks_of_the_same(winner: Launcher, other: Launcher) -> bool {
     match winner {
-        Launcher::TorchVariables => other != Launcher::Volcano, // its plugin set them, with an order of its own
-        Launcher::Trainer => other == Launcher::IndexedJob,     // its pods are an Indexed Job's
+        Launcher::TorchVariables => other != Launcher::Volcano, // Volcano's plugin set them, with an order of its own
+        Launcher::Trainer => other == Launcher::IndexedJob,     // the Trainer's pods are an Indexed Job's
         _ => false,
     }
 }

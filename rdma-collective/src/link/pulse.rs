@@ -96,7 +96,7 @@ impl Pulse {
 
     /// The time at which the peer's silence becomes a failure; `None` while no operation waits for it.
     ///
-    /// That is `peer_timeout` after the last sign of life. If the operation's deadline comes before, it is `notice`
+    /// The time is `peer_timeout` after the last sign of life. If the operation's deadline comes before, it is `notice`
     /// before the deadline, but at least `hasty` after the last sign of life.
     pub(crate) fn lost_at(&self, patience: Patience) -> Option<Instant> {
         if self.watchers == 0 || !self.peer_beats {

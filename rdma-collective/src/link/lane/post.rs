@@ -20,7 +20,7 @@ const NOWHERE: RemoteMemory = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0)
 impl Lane {
     /// The number of messages that can be queued now: the send queue has room, and the peer has granted credits.
     ///
-    /// One entry of the queue is reserved for the message that returns credits. Without it, two sides with full queues
+    /// An entry of the queue is reserved for the message that returns credits. Without it, two sides with full queues
     /// could each wait for credits that the other cannot return.
     pub(crate) fn room(&self) -> usize {
         if self.failure.is_some() { 0 } else { self.places() }

@@ -20,7 +20,7 @@ pub struct BlockPair {
 
 /// The blocks of one request, in the order of the source pool's memory.
 ///
-/// It keeps the pairs alone, 8 bytes each: descriptors are made as they are taken. Both sides of a transfer
+/// A plan keeps the pairs alone, 8 bytes each: descriptors are made as they are taken. Both sides of a transfer
 /// make the same ones from the same layouts, pairs and bound, and so agree on how many there are.
 #[derive(Clone, Debug)]
 pub struct BlockPlan {
