@@ -5,6 +5,7 @@ mod beside;
 mod cargo;
 mod checkout;
 mod ci;
+mod compare;
 mod count;
 mod figures;
 mod lines;
@@ -53,6 +54,8 @@ enum Command {
     Count(count::Args),
     /// Counts the functions that one all-reduce of a slice enters, now and at a revision.
     Walk(walk::Args),
+    /// Compares the speed of the working tree with that of a revision.
+    Compare(compare::Args),
     /// Draws the figures of docs/collectives.md anew, by programs that run on this machine.
     Figures,
 }
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Tidy(args) => tidy::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Count(args) => count::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Walk(args) => walk::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::Compare(args) => compare::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Figures => figures::main().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

@@ -1,8 +1,9 @@
 //! The bootstrap: a small key-value store over TCP, in which the processes of a job meet.
 //!
-//! A single process serves the store ([`StoreServer`]). Every rank joins it ([`StoreClient`]) with the job's [`JobToken`],
-//! and exchanges addresses by keys, or by gathering one value of each rank. The store is for meeting only; payload goes
-//! over links. [`LocalRanks`] starts the ranks of one host without a launcher; for launchers see [`env`](crate::env).
+//! A single process serves the store ([`StoreServer`]). Every rank joins it ([`StoreClient`]) with the job's
+//! [`JobToken`], and exchanges addresses by keys, or by gathering one value of each rank. The store is for meeting
+//! only; payload goes over links. [`LocalRanks`] starts the ranks of one host without a launcher; for launchers see
+//! [`env`](crate::env).
 //!
 //! Inside, `store` makes the decisions and does no I/O, `frame` and `message` are the bytes, `serve` is the loop of the
 //! server, and `by_name` is the meeting of ranks on one host by the job's name.

@@ -1,12 +1,12 @@
-//! A rank among how many.
+//! A rank, together with the number of ranks.
 
-/// One rank of a communicator, and how many ranks there are.
+/// A rank of a communicator, and the number of ranks.
 ///
-/// The two numbers are alike to the compiler and differ by one at the last rank: with a name each they cannot change places unseen.
+/// Two bare numbers of the same type could be swapped unnoticed. Named fields cannot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collective) struct RankOf {
-    /// From 0 on.
+    /// The rank, from 0 to `size - 1`.
     pub(in crate::collective) rank: u32,
-    /// At least 1.
+    /// The number of ranks, at least 1.
     pub(in crate::collective) size: u32,
 }

@@ -1,4 +1,6 @@
-//! Elements in memory that the library owns and has registered: collectives send them from where they lie.
+//! Tensors: elements in memory that the library owns and has registered, so that collectives need not copy them.
+//!
+//! The [`Job`] owns the memory; this file gives it an element type, and its public interface.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,11 +11,11 @@ use super::execute::Job;
 use crate::collective::AllocError;
 use crate::collective::communicator::Communicator;
 
-/// Elements that collectives send without a copy. It derefs to `[T]`.
+/// Elements that collectives send without a copy. A tensor derefs to `[T]`.
 ///
-/// Made by [`Communicator::alloc`], for all communicators of that one's engine. An operation takes it and gives it back,
-/// so that nobody looks at elements that a device may be using. No peer has a right to it but ranks of the same host, while
-/// it is in an operation with them.
+/// [`Communicator::alloc`] makes a tensor, for all communicators of the same engine. An operation takes the tensor
+/// and gives it back, so that nobody looks at elements that a device may be using. Peers have no right to the memory,
+/// except ranks of the same host during an operation with them.
 pub struct Tensor<T> {
     job: Box<Job>,
     elements: PhantomData<T>,
@@ -22,15 +24,15 @@ pub struct Tensor<T> {
 impl Communicator {
     /// Registers memory for `count` elements, all zero.
     ///
-    /// Make it once and use it again: registering takes long, and pins the memory.
+    /// Make a tensor once and use it again: registering takes long, and pins the memory.
     ///
     /// # Errors
     ///
-    /// [`AllocError`]: more elements than a buffer can have, memory that is not to be had, or a limit on pinned memory,
-    /// which it names.
+    /// [`AllocError`] if `count` is more than a buffer can hold, if there is no memory, or if a limit on pinned
+    /// memory is reached; the error names that limit.
     pub fn alloc<T: Element>(&self, count: usize) -> Result<Tensor<T>, AllocError> {
         let bytes = T::DATA_TYPE.bytes(count)?;
-        // A registration is never empty.
+        // Devices refuse to register no bytes, so an empty tensor has one.
         let memory = self.engine().alloc_local(bytes.max(1))?;
         let job = Box::new(Job::new(self.engine().id(), memory, bytes));
         Ok(Tensor { job, elements: PhantomData })
@@ -38,43 +40,44 @@ impl Communicator {
 }
 
 impl<T: Element> Tensor<T> {
-    /// Makes it those elements of `range`, of all that it was allocated with; whether it has so many.
+    /// Selects the elements of `range`, counted from the first allocated one; `false` if the tensor has fewer.
     ///
-    /// It derefs to these alone, and operations are on them alone. The others stay as they are.
+    /// The tensor derefs to these elements, and operations use only these. All others stay as they are.
     pub fn select(&mut self, range: Range<usize>) -> bool {
         let size = T::DATA_TYPE.size();
+        // Checked: a range beyond `usize` in bytes is refused, and does not wrap around to a valid one.
         let at = |element: usize| element.checked_mul(size);
         at(range.start).zip(at(range.end)).is_some_and(|(start, end)| self.job.select(start..end))
     }
 
-    /// Bytes of its memory, whatever is selected.
+    /// The length of the memory in bytes, whatever is selected.
     pub(super) fn room(&self) -> usize {
         self.job.room()
     }
 
-    /// What an operation owns whose output this is.
+    /// Makes the job of an operation whose output is this tensor.
     pub(super) fn into_job(self, input: Option<Self>) -> Box<Job> {
         let mut job = self.job;
         job.input = input.map(|input| input.job);
         job
     }
 
-    /// The tensor of an operation in place, or the output of another.
+    /// The tensor of an operation in place, or the output of an operation out of place.
     pub(super) fn from_job(job: Box<Job>) -> Self {
         Self::pair_from_job(job).1
     }
 
-    /// The tensors of an operation: its input, when it has one of its own, and its output.
+    /// The tensors of an operation: its input, if the operation was out of place, and its output.
     fn pair_from_job(mut job: Box<Job>) -> (Option<Self>, Self) {
         let input = job.input.take().map(|job| Self { job, elements: PhantomData });
         (input, Self { job, elements: PhantomData })
     }
 
-    /// The same of an operation that has an input of its own.
+    /// The input and the output of an operation out of place.
     pub(super) fn both_from_job(job: Box<Job>) -> (Self, Self) {
         let (input, output) = Self::pair_from_job(job);
         debug_assert!(input.is_some(), "an operation out of place has an input");
-        // One without would be in place: nothing is left for an input of its own.
+        // Only an operation in place has no input, and it never gets here. An empty tensor is returned, not a panic.
         let input = input.unwrap_or_else(|| Self { job: output.job.empty(), elements: PhantomData });
         (input, output)
     }

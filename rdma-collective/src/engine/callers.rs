@@ -1,7 +1,8 @@
 //! The descriptor by which callers sleep ([`Engine::wake_fd`](super::Engine::wake_fd)).
 //!
-//! The descriptor is readable when the engine's own descriptor is, and when another thread has taken the event that the caller
-//! sleeps for. Without the second part a caller could sleep through an operation that another thread completed.
+//! The descriptor is readable when the engine's own descriptor is, and when another thread has taken the event that
+//! the caller sleeps for. Without the second part a caller could sleep through an operation that another thread
+//! completed.
 //!
 //! Arm before sleep: a caller arms, drives, looks, and only then sleeps. Whatever happens between arming and sleeping
 //! makes the descriptor readable, so no event can fall between the look and the sleep.

@@ -38,10 +38,10 @@ impl Engine {
 
     /// Sends READY on a lane that was just connected, and waits for the peer's READY.
     ///
-    /// The side that is `first` sends at once, the other side once it has heard that. While the peer's queue pair is not connected, the
-    /// first READY is lost and the device retransmits it at long intervals only. So this side sends another request now
-    /// and then (at 4 ms, 8 ms, 16 ms …): once one arrives, the peer's device sees the gap and asks for the READY at
-    /// once.
+    /// The side that is `first` sends at once, the other side once it has heard that. While the peer's queue pair is
+    /// not connected, the first READY is lost and the device retransmits it at long intervals only. So this side sends
+    /// another request now and then (at 4 ms, 8 ms, 16 ms …): once one arrives, the peer's device sees the gap and
+    /// asks for the READY at once.
     ///
     /// # Errors
     ///

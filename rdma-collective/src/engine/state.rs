@@ -1,8 +1,8 @@
 //! The state of an engine behind its lock: the worker, the lanes by name, and the services that are driven.
 //!
-//! A single thread at a time uses the state (`locked` holds the lock, and tells the others what was found). This file opens,
-//! connects and ends lanes, and drives once. Who drives and who sleeps is decided in `wait` and `thread`; heartbeats
-//! and deaths are in `alive`.
+//! A single thread at a time uses the state (`locked` holds the lock, and tells the others what was found). This file
+//! opens, connects and ends lanes, and drives once. Who drives and who sleeps is decided in `wait` and `thread`;
+//! heartbeats and deaths are in `alive`.
 
 use std::collections::HashMap;
 use std::fmt;

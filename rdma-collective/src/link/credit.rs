@@ -3,10 +3,10 @@
 //! Every message that takes a receive costs a credit: control messages, and writes with an immediate. A receiver that
 //! has consumed half of its grant returns the credits with a [`Credit`](super::imm::Imm::Credit) immediate.
 //!
-//! Credit immediates take receives too, but must not cost a credit: two sides that have no credits left could then never
-//! return any. So [`RESERVED`] receives are posted beyond the grant. Two are enough: each immediate returns at least
-//! half a grant, and at most one grant of messages is consumed but not returned, so at most two are under way. Without
-//! this, a message could find no receive, and the queue pair would fail or retry (RNR).
+//! Credit immediates take receives too, but must not cost a credit: two sides that have no credits left could then
+//! never return any. So [`RESERVED`] receives are posted beyond the grant. Two are enough: each immediate returns at
+//! least half a grant, and at most one grant of messages is consumed but not returned, so at most two are under way.
+//! Without this, a message could find no receive, and the queue pair would fail or retry (RNR).
 
 use super::imm::{COUNT_MASK, advanced};
 

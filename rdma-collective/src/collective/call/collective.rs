@@ -1,14 +1,15 @@
-//! The collectives: one enum of all of them, and one table of what each moves.
+//! The collectives: the enum of all of them, and the table of the data that each moves.
 //!
-//! A new collective begins with a row here. Its codes go over the wire, its names into errors, logs and tuning files; how its
-//! bytes travel is decided by the plans (`exchange`, `pieces`, `direct`, `schedule`), which read the same table.
+//! A new collective begins with a row here. Its code goes over the wire, its name into errors, logs and tuning files.
+//! The plans (`eager_plan`, `execute::pipeline`, `zero_copy_plan`, `schedule`) read the same table and decide how the
+//! bytes travel.
 
 use std::fmt;
 
 /// A collective operation.
 ///
-/// Those in [`ALL`](Self::ALL) have rows in [tuning tables](crate::collective::tuning). The others always go by links, from rank to
-/// rank or around the ring.
+/// The collectives in [`ALL`](Self::ALL) have rows in [tuning tables](crate::collective::tuning). The others always go
+/// by links, from rank to rank or around the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 #[repr(u8)]
@@ -51,16 +52,16 @@ pub enum Collective {
 
 use Collective::*;
 
-/// How much a buffer holds, of what the operation counts in.
+/// Content of a buffer, in counts of the operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collective) enum Holds {
-    /// One count of elements.
+    /// A count of elements.
     One,
-    /// One count of elements for each rank: its part.
+    /// A count of elements for each rank: its part.
     Parts,
 }
 
-/// Which ranks hand elements in, or get some.
+/// The ranks that hand elements in, or get some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ranks {
     Every,
@@ -74,7 +75,7 @@ struct Properties {
     name: &'static str,
     /// Whether elements of several ranks become one.
     reduces: bool,
-    /// The buffers, and which ranks' are looked at.
+    /// The buffers: the ranks whose buffer counts, and its content.
     input: (Ranks, Holds),
     output: (Ranks, Holds),
 }
@@ -84,6 +85,9 @@ const EVERY_PARTS: (Ranks, Holds) = (Ranks::Every, Holds::Parts);
 const ROOT_ONE: (Ranks, Holds) = (Ranks::Root, Holds::One);
 const ROOT_PARTS: (Ranks, Holds) = (Ranks::Root, Holds::Parts);
 
+// The order of rows is the order of codes: `properties` indexes by code. Codes go over the wire, so a new row goes to
+// the end. The collectives with parts of any length count as `ONE`, because their counts are each rank's own and not in
+// the call.
 #[rustfmt::skip]
 const TABLE: [Properties; 17] = [
     row(AllReduce,     "all-reduce",     true,  EVERY_ONE,   EVERY_ONE),
@@ -116,11 +120,11 @@ const fn row(
 }
 
 impl Collective {
-    /// All that tuning tables have rows of.
+    /// All collectives that have rows in tuning tables.
     pub const ALL: [Self; 9] =
         [AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Barrier, Gather, Scatter, AllToAll];
 
-    /// More than the code of any collective.
+    /// A number above the code of any collective, for arrays indexed by code.
     pub(in crate::collective) const CODES: usize = TABLE.len() + 1;
 
     const fn properties(self) -> &'static Properties {
@@ -128,13 +132,14 @@ impl Collective {
         &TABLE[self as usize - 1]
     }
 
-    /// The number that stands for it in headers.
+    /// The number that stands for the collective in headers.
     pub(in crate::collective) const fn code(self) -> u8 {
         self as u8
     }
 
-    /// The collective of a number that came from another rank.
+    /// Returns the collective of a number that came from another rank, which may be any number.
     pub(in crate::collective) fn of_code(code: u8) -> Option<Self> {
+        // Checked, because the code may come from another release or a damaged message.
         TABLE.get(usize::from(code).checked_sub(1)?).map(|row| row.collective)
     }
 
@@ -164,7 +169,7 @@ impl Collective {
         self.is_from_root() || self.is_to_root()
     }
 
-    /// What the input holds, and the output.
+    /// Content of the input, and of the output.
     #[inline]
     pub(in crate::collective) const fn buffers(self) -> (Holds, Holds) {
         let Properties { input: (_, input), output: (_, output), .. } = *self.properties();
@@ -177,21 +182,23 @@ impl Collective {
         !matches!(self.buffers(), (Holds::One, Holds::One))
     }
 
-    /// Whether its ranks have parts of any length, which each of them gives the counts of.
+    /// Whether parts may have any length, so that each rank passes its counts.
     pub(in crate::collective) const fn is_uneven(self) -> bool {
         matches!(self, AllToAllV | GatherV | ScatterV | AllGatherV)
     }
 
-    /// The collective whose rows say which algorithm it takes; `None` of what has no choice.
+    /// The collective whose tuning rows apply; `None` for a collective without a choice.
     pub(in crate::collective) const fn tuned(self) -> Option<Self> {
         match self {
+            // A split exchanges what its ranks announce by an all-gather, so it takes that one's rows.
             Split => Some(AllGather),
+            // The codes of `ALL` come first, so a code within its length is in it.
             _ if (self as usize) <= Self::ALL.len() => Some(self),
             _ => None,
         }
     }
 
-    /// Its place among [`ALL`](Self::ALL), where it is there.
+    /// Index in [`ALL`](Self::ALL), if the collective is there. The codes of `ALL` come first, so this holds for it.
     pub(in crate::collective) const fn index(self) -> usize {
         self as usize - 1
     }

@@ -1,4 +1,5 @@
-//! Which collective is called, on what: what all ranks must agree on, and where a rank's buffers lie in it.
+//! Calls of a collective: the values that all ranks must agree on, and where a rank's buffers lie. `collective` has the
+//! table of collectives, `name` the words for errors; the plans decide how bytes travel.
 
 mod collective;
 mod name;
@@ -20,35 +21,35 @@ pub use self::collective::Collective;
 pub(super) use self::collective::Holds;
 pub(super) use self::name::{is_of_two, name};
 
-/// What a caller asks for, besides elements: a collective, with its reduction and its root.
+/// A caller's request, without elements: a collective, with its reduction and its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Request {
     pub(super) collective: Collective,
-    /// `None` where nothing is reduced.
+    /// The reduction; `None` where nothing is reduced.
     pub(super) op: Option<ReduceOp>,
     /// The root, or the other rank of a send or receive; 0 where there is none.
     pub(super) root: u32,
 }
 
 impl Collective {
-    /// The collective, by that reduction.
+    /// Requests the collective with that reduction.
     pub(super) const fn by(self, op: ReduceOp) -> Request {
         Request { collective: self, op: Some(op), root: 0 }
     }
 
-    /// The collective, from or to that rank.
+    /// Requests the collective from or to that rank.
     pub(super) const fn at(self, root: u32) -> Request {
         Request { collective: self, op: None, root }
     }
 }
 
 impl Request {
-    /// The same, from or to that rank.
+    /// Returns this request with that root.
     pub(super) const fn at(self, root: u32) -> Self {
         Self { root, ..self }
     }
 
-    /// The call of it on so many elements.
+    /// Returns the call of this request on so many elements.
     #[inline]
     pub(super) const fn of(self, count: usize, data_type: DataType) -> Call {
         let Self { collective, op, root } = self;
@@ -62,14 +63,14 @@ impl From<Collective> for Request {
     }
 }
 
-/// A call of a collective: all but its place among the others, and the same on all ranks.
+/// A call of a collective: everything but its number, and equal on all ranks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Call {
     pub(super) collective: Collective,
     pub(super) op: Option<ReduceOp>,
-    /// As of a [`Request`].
+    /// The root, as in [`Request`].
     pub(super) root: u32,
-    /// Elements of each rank's buffer, or of its part where each has one of a longer buffer.
+    /// Elements of each rank's buffer, or of its part where each rank has a part of a longer buffer.
     pub(super) count: usize,
     pub(super) data_type: DataType,
 }
@@ -81,7 +82,8 @@ pub(super) enum Lengths {
     OutOfPlace { input: usize, output: usize },
 }
 
-/// Where a rank's input and output begin in an operation's elements, in bytes, when they are two. In place it is at 0.
+/// Offsets in bytes at which a rank's input and output begin among the operation's elements, when they are two. A
+/// buffer that is used in place begins at 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Origins {
     pub(super) input: usize,
@@ -89,16 +91,17 @@ pub(super) struct Origins {
 }
 
 impl Request {
-    /// Bytes that the count stands for, as a rank finds them in an input and an output of so many bytes.
+    /// Bytes of the call's count, from the lengths of a rank's input and output.
     fn count_bytes(
         self,
         [input, output]: [usize; 2],
         RankOf { rank, size: ranks }: RankOf,
     ) -> Result<usize, CollectiveError> {
-        // What other ranks pass for what the root alone has is not looked at.
+        // The root alone has this buffer, so whatever other ranks pass for it is ignored.
         if self.collective.is_from_root() && rank != self.root {
             return Ok(output);
         }
+        // Likewise for the output: a rank that gets nothing counts its input alone.
         if self.collective.is_to_root() && rank != self.root {
             return Ok(input);
         }
@@ -111,8 +114,9 @@ impl Request {
     }
 }
 
-/// The bytes of a part, of which `whole` has one a rank.
+/// Bytes of a part, if `whole` has as many parts as there are ranks.
 fn part(part: usize, whole: usize, ranks: u32) -> Result<usize, CollectiveError> {
+    // Checked: a product that wraps around could equal a wrong length by chance.
     if part.checked_mul(ranks as usize) == Some(whole) {
         Ok(part)
     } else {
@@ -124,7 +128,7 @@ fn part(part: usize, whole: usize, ranks: u32) -> Result<usize, CollectiveError>
 pub(super) const BARRIER_BYTES: usize = 1;
 
 impl Call {
-    /// What rank `rank` of `ranks` calls with buffers of such lengths.
+    /// Returns the call of a rank that passes buffers of such lengths.
     #[inline]
     pub(super) fn new(
         request: Request,
@@ -137,7 +141,7 @@ impl Call {
             false => Err(ReduceError::PartialElement { bytes, data_type }),
         };
         let count = match (request.collective, lengths) {
-            // What goes around for them is nobody's.
+            // The bytes that a barrier sends are the library's, so no caller has a count.
             (Collective::Barrier | Collective::Connect, _) => 0,
             (collective, Lengths::InPlace(whole)) if collective.has_parts() => {
                 let (count, parts) = (elements(whole)?, ranks as usize);
@@ -147,6 +151,7 @@ impl Call {
                 count / parts
             }
             (_, Lengths::InPlace(bytes)) => elements(bytes)?,
+            // Both buffers hold all parts, so neither length alone is the count: divide as in place.
             (Collective::AllToAll, Lengths::OutOfPlace { input, output }) if input == output => {
                 return Self::new(request, data_type, Lengths::InPlace(input), RankOf { rank, size: ranks });
             }
@@ -157,7 +162,7 @@ impl Call {
         Ok(request.of(count, data_type))
     }
 
-    /// Which collective, and its bytes: what the way depends on.
+    /// The collective and its bytes, from which the tuning table chooses the algorithm.
     pub(super) fn class(&self) -> (Collective, usize) {
         (self.collective, self.bytes())
     }
@@ -177,23 +182,26 @@ impl Call {
     /// Bytes of each rank's buffer, or of its part.
     #[inline]
     pub(super) fn bytes(&self) -> usize {
+        // Saturates, because this runs before the schedule refuses a count that overflows.
         self.count.saturating_mul(self.data_type.size())
     }
 
-    /// Where ranks of one host expect what they copy without reducing it: of what they read and write together.
+    /// The cache hint for copies between ranks of one host that reduce nothing: by the bytes that all of them read and
+    /// write together.
     pub(super) fn expect(&self, ranks: u32) -> CacheHint {
+        // The sum over all ranks counts, because ranks of one host share the last-level cache.
         let (one, ranks) = (self.bytes(), ranks as usize);
         let parts = match self.collective {
             Collective::Broadcast => ranks,
             Collective::AllGather => ranks * (ranks + 1),
             Collective::AllToAll => 2 * ranks * ranks,
-            // What is reduced is read again, and added to where it is.
+            // Data to reduce is read again, and added to in place, so it should stay in the cache.
             _ => return CacheHint::Cached,
         };
         CacheHint::of_total(one.saturating_mul(parts))
     }
 
-    /// The steps of rank `rank` of `ranks` around the ring; `None` of what needs other links.
+    /// The rank's steps around the ring; `None` for a collective that needs other links.
     pub(super) fn schedule(
         &self,
         RankOf { rank, size: ranks }: RankOf,
@@ -208,7 +216,8 @@ impl Call {
             Collective::ReduceScatter => Schedule::reduce_scatter(operation, reproducible),
             Collective::Broadcast => Schedule::broadcast(operation, root),
             Collective::Reduce => Schedule::reduce(operation, root, reproducible),
-            // Whoever has the reduction of an element has heard of all ranks; of no elements it would hear of one.
+            // A rank that has an element's reduction has heard of all ranks. With no elements it would hear of one
+            // neighbour only, so a barrier reduces one byte.
             Collective::Barrier => {
                 Schedule::all_reduce(Operation { count: BARRIER_BYTES, ..operation }, reproducible)
             }
@@ -217,7 +226,7 @@ impl Call {
         .map(Some)
     }
 
-    /// The steps of rank `rank` of `ranks` in rounds, as that algorithm has them, on such hosts, and how far the links must reach.
+    /// The rank's steps in rounds, by that algorithm and on such hosts, and how far the links must reach.
     pub(super) fn rounds(
         &self,
         RankOf { rank, size: ranks }: RankOf,
@@ -232,7 +241,7 @@ impl Call {
             Collective::AllToAll if by == Algorithm::Bruck => {
                 (P2pSchedule::all_to_all_short(operation)?, Reach::Doublings)
             }
-            // In one of nothing, ranks tell each other nothing but of their links.
+            // A `connect` moves no data: its ranks exchange only the news that their links work.
             Collective::AllToAll | Collective::Connect => (P2pSchedule::all_to_all(operation)?, Reach::All),
             Collective::Broadcast => (P2pSchedule::broadcast(operation, root)?, Reach::Doublings),
             Collective::Reduce => (P2pSchedule::reduce(operation, root)?, Reach::Doublings),
@@ -242,7 +251,7 @@ impl Call {
         Ok((steps, reach))
     }
 
-    /// The order in which its schedule reduces.
+    /// The order in which the call's schedule reduces, so that eager and zero-copy sums have the ring's bits.
     pub(super) fn order(
         &self,
         RankOf { rank, size: ranks }: RankOf,
@@ -254,13 +263,14 @@ impl Call {
             Collective::AllReduce if !reproducible => {
                 ReduceOrder::of_ring(&Operation { rank, ranks, count, data_type, staging })?
             }
+            // A part starts at the rank after its owner and goes around the ring, so the owner adds its own last.
             Collective::ReduceScatter if !reproducible => ReduceOrder::from((rank + 1) % ranks),
             Collective::Reduce if !reproducible => ReduceOrder::from((root + 1) % ranks),
             _ => ReduceOrder::from(0),
         })
     }
 
-    /// Where the buffers of `rank` lie when input and output are two.
+    /// Offsets of the buffers of `rank` when input and output are two.
     #[inline]
     pub(super) fn origins(&self, rank: u32) -> Origins {
         let own = rank as usize * self.count * self.data_type.size();
@@ -273,11 +283,11 @@ impl Call {
 
     #[inline]
     pub(super) fn arithmetic(&self, ranks: u32) -> Arithmetic {
-        // What does not reduce has no step that asks for it.
+        // A call that does not reduce has no step that uses the operation, so any will do.
         Arithmetic { data_type: self.data_type, op: self.op.unwrap_or(ReduceOp::Sum), ranks }
     }
 
-    /// What `rank` tells of it as its operation number `sequence`.
+    /// The header that `rank` sends for this call as operation number `sequence`. Peers compare it with their own call.
     #[inline]
     pub(super) fn header(&self, rank: u32, sequence: u64) -> Header {
         let Self { collective, op, root, count, data_type } = *self;
@@ -293,7 +303,7 @@ impl Call {
     }
 }
 
-/// What a schedule needs to know of the mailboxes.
+/// The mailbox sizes that a schedule needs.
 pub(super) fn staging(options: &CommunicatorOptions) -> Staging {
     Staging { slots: options.slots, slot_bytes: options.slot_bytes, chunk_bytes_min: options.chunk_bytes_min }
 }

@@ -1,19 +1,22 @@
-//! What calls are named in errors and at INFO.
+//! Names of calls in errors and at INFO.
 
 use super::Collective;
 use crate::collective::OperationName;
 use crate::collective::operation::Header;
 use crate::collective::{DataType, ReduceOp};
 
-/// Whether it is of two ranks alone: its number is no operation's of all of them.
+/// Whether the call is a send or receive. Two ranks alone take part, so its number is not one of the operations of all
+/// ranks.
 pub(in crate::collective) const fn is_of_two(header: &Header) -> bool {
     header.collective == Collective::Send.code() || header.collective == Collective::Receive.code()
 }
 
-/// What a rank has called, by what it told of it.
+/// Name of the call that a rank made, from its header. The header may be another release's or damaged, so every field
+/// is checked.
 pub(in crate::collective) fn name(header: &Header) -> OperationName {
     let Header { sequence, count, data_type, reduction, root, .. } = *header;
     let collective = Collective::of_code(header.collective);
+    // Name the fields only if they fit together; otherwise print the numbers, because a wrong name would mislead.
     let known = collective.zip(DataType::of_code(data_type)).filter(|(collective, _)| {
         let reduces = ReduceOp::of_code(reduction).is_some();
         collective.reduces() == reduces && (reduces || reduction == 0) && (collective.has_root() || root == 0)
@@ -67,11 +70,11 @@ mod tests {
             let request: Request = request;
             let header = request.of(3, DataType::F32).header(1, 7);
             assert_eq!(name(&header).to_string(), expected);
-            // What it cannot have is told as it came.
+            // A value that the call cannot have is printed as it came.
             let odd = name(&Header { data_type: 99, ..header });
             assert!(odd.to_string().contains("type 99"), "{odd}");
         }
-        // Of counts that are each rank's own.
+        // Counts that differ between ranks are not printed.
         let header = Request::from(Collective::AllToAllV).of(0, DataType::F32).header(1, 7);
         assert_eq!(name(&header).to_string(), "all-to-all-v 7 of float");
         let unknown =

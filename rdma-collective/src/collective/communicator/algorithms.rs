@@ -1,4 +1,5 @@
-//! Which ways operations may take.
+//! Algorithms: their names, the collectives that each one can carry out, and the lists of allowed ones (`NCCL_ALGO`).
+//! `tuning` says which of the allowed ones a call takes.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,33 +7,37 @@ use std::str::FromStr;
 use super::message_bytes_max;
 use crate::collective::call::Collective;
 
-/// A way to carry a collective out, by the name that `NCCL_ALGO` has for it.
+/// An algorithm for a collective, or the protocol where ranks map each other's memory, by the name that `NCCL_ALGO` has
+/// for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {
-    /// Around a ring of all ranks; broadcast along a line, and reduce by a chain.
+    /// Steps around a ring of all ranks; broadcast along a line, and reduce by a chain.
     Ring,
-    /// Trees for broadcast, reduce, gather and scatter, and halving and doubling for all-reduce, over links beyond the ring.
+    /// Trees for broadcast, reduce, gather and scatter, and halving and doubling for all-reduce, over links beyond the
+    /// ring.
     Tree,
-    /// One message from each rank of a host to each other one, of up to 32 KiB, or of up to 8 KiB between more than four.
+    /// Eager exchange: a message from each rank of a host to each other one, of up to 32 KiB, or of up to 8 KiB between
+    /// more than four.
     Flat,
-    /// Pieces in the windows of all ranks of a host, on slices.
+    /// Pipelined: pieces through the shared windows of all ranks of a host, on slices.
     Pieces,
-    /// Tensors and regions of all ranks of a host, read and stored where they lie.
+    /// Zero-copy: ranks of a host read and write each other's tensors and regions.
     Direct,
     /// All-to-all in pairs, over links to all ranks.
     Pairs,
-    /// All-to-all by others' ranks, in messages that are fewer and longer.
+    /// All-to-all that relays parts over other ranks (Bruck): fewer messages, and longer ones.
     Bruck,
     /// All-reduce inside each host first, then between hosts, over links to all ranks.
     Hierarchical,
 }
 
-/// Which [`Algorithm`]s each collective may take; all of them unless others are asked for.
+/// The [`Algorithm`]s that each collective may take; all of them unless a list says otherwise.
 ///
-/// Read from text it is a list as NCCL's: names in any case with commas between them, or with `^` before it all others; and behind
-/// a `;` each such lists for one collective, with its name and `:` before it. Where none of them can carry an operation out it goes
-/// by links all the same: around the ring, if it has one.
+/// The text form is a list as NCCL's: names in any case with commas between them, or with `^` before it all other
+/// algorithms. Lists for one collective follow, each behind a `;`, with the collective's name and `:` before it. Where
+/// none of the allowed algorithms can carry an operation out, the operation goes by links all the same: around the
+/// ring, if it has one.
 ///
 /// ```
 /// use rdma_collective::collective::tuning::Collective;
@@ -48,25 +53,25 @@ pub enum Algorithm {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Algorithms([Set; TUNED]);
 
-/// A bit each.
+/// A set of algorithms, a bit each.
 type Set = u8;
 const EVERY: Set = Set::MAX >> (Set::BITS as usize - Algorithm::ALL.len());
-/// How many collectives have a set.
+/// Number of collectives that have a set.
 pub(super) const TUNED: usize = Collective::ALL.len();
 
-/// A list of algorithms has a name that is none, or has no name.
+/// A list of algorithms has an unknown name, or an empty one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{name:?} is no algorithm or no collective; there are ring, tree, flat, pieces, direct, pairs, bruck and hierarchical, in a list \
      such as ring,direct or ^pieces, or in several such as ring;all-reduce:tree"
 )]
 pub struct UnknownAlgorithm {
-    /// What stands there instead.
+    /// The word that stands in the list.
     pub name: String,
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All algorithms.
     pub const ALL: &[Self] = &[
         Self::Ring,
         Self::Tree,
@@ -78,7 +83,8 @@ impl Algorithm {
         Self::Hierarchical,
     ];
 
-    /// The most bytes of each rank's buffer, or of its part, that go this way between so many ranks; `None` where there is no bound.
+    /// The most bytes of each rank's buffer, or of its part, that the algorithm takes between so many ranks; `None`
+    /// where there is no bound.
     ///
     /// ```
     /// use rdma_collective::collective::Algorithm;
@@ -94,17 +100,18 @@ impl Algorithm {
         }
     }
 
-    /// Whether it needs ranks that map each other's memory.
+    /// Whether the algorithm needs ranks that map each other's memory.
     #[must_use]
     pub(crate) const fn needs_mapped(self) -> bool {
         matches!(self, Self::Flat | Self::Pieces | Self::Direct)
     }
 
-    /// Whether it reduces in another order than the ring, so that results may have other bits.
+    /// Whether the algorithm reduces in another order than the ring, so that results may have other bits.
     pub(super) const fn has_its_order(self) -> bool {
         matches!(self, Self::Tree | Self::Hierarchical)
     }
 
+    // Bits follow the order of the enum. Ranks compare their sets when they meet, so a new algorithm goes to the end.
     const fn bit(self) -> u8 {
         1 << self as u8
     }
@@ -139,7 +146,7 @@ impl FromStr for Algorithm {
 }
 
 impl Collective {
-    /// The ways that there are for it.
+    /// The algorithms that there are for the collective.
     ///
     /// ```
     /// use rdma_collective::collective::Algorithm;
@@ -154,6 +161,7 @@ impl Collective {
     }
 
     pub(super) fn has(self, way: Algorithm) -> bool {
+        // A root that has a part for each rank: around a ring, nearly all parts would pass through nearly all ranks.
         let by_trees_alone = self.has_root() && self.has_parts();
         let is_tuned = self.index() < TUNED;
         match way {
@@ -169,9 +177,10 @@ impl Collective {
 }
 
 impl Algorithms {
-    /// Whether this collective may take that one.
+    /// Whether the collective may take the algorithm.
     #[must_use]
     pub fn allow(self, collective: Collective, algorithm: Algorithm) -> bool {
+        // A collective without a set, such as a send, has no choice and so allows no algorithm.
         self.0.get(collective.index()).is_some_and(|set| set & algorithm.bit() != 0)
     }
 
@@ -180,13 +189,13 @@ impl Algorithms {
         self.0
     }
 
-    /// Of what another rank has said; what this release does not know is told as it came.
+    /// The sets that another rank announced. Bits that this release does not know are kept, so that errors show them.
     pub(super) fn from_bits(bits: [Set; TUNED]) -> Self {
         Self(bits)
     }
 
-    /// Reads a list in which `elsewhere` are names of others, which are left out and given back: algorithms, or collectives with all that is
-    /// said of them. What is left empty by that is what there would be without it.
+    /// Reads a list in which `elsewhere` are names of others: algorithms, or collectives with their lists. They are
+    /// left out and given back. A list that is left empty by that counts as absent.
     pub(crate) fn read(text: &str, elsewhere: &[&str]) -> Result<(Self, Vec<String>), UnknownAlgorithm> {
         let is_elsewhere = |name: &str| elsewhere.iter().any(|other| other.eq_ignore_ascii_case(name));
         let (mut read, mut left_out) = (Self::default(), Vec::new());
@@ -200,9 +209,11 @@ impl Algorithms {
                 }
                 name => Some(collective(name.unwrap_or(entry))?),
             };
+            // As in NCCL, one `^` before the list negates all of it, not only the first name.
             let (others, list) = list.strip_prefix('^').map_or((false, list), |list| (true, list));
             let (foreign, ours): (Vec<&str>, Vec<&str>) =
                 list.split(',').partition(|name| is_elsewhere(name));
+            // An empty name between two commas fails here, because `parse` knows no algorithm of that name.
             let named = ours.iter().try_fold(0, |set, name| Ok(set | name.parse::<Algorithm>()?.bit()))?;
             left_out.extend(foreign.into_iter().map(str::to_owned));
             if ours.is_empty() {
@@ -211,6 +222,7 @@ impl Algorithms {
             let set = if others { EVERY & !named } else { named };
             match of {
                 Some(collective) => read.0[collective.index()] = set,
+                // Only the first entry has no name, so this overwrites no collective's own list.
                 None => read = Self([set; TUNED]),
             }
         }
@@ -220,6 +232,7 @@ impl Algorithms {
 
 /// The collective of that name, in any case, with or without dashes.
 fn collective(name: &str) -> Result<Collective, UnknownAlgorithm> {
+    // NCCL's names have no dashes (`AllReduce`), ours have (`all-reduce`); both are read.
     let plain = |name: &str| name.replace('-', "").to_ascii_lowercase();
     let found = Collective::ALL.into_iter().find(|of| plain(of.name()) == plain(name));
     found.ok_or_else(|| UnknownAlgorithm { name: name.to_owned() })
@@ -237,7 +250,7 @@ impl FromIterator<Algorithm> for Algorithms {
     }
 }
 
-/// As it is read; the first list is that of most collectives, and those of the others stand behind it.
+/// Writes the form that [`FromStr`] reads: first the list that most collectives share, then the lists of the others.
 impl fmt::Display for Algorithms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let list = |set: Set| {

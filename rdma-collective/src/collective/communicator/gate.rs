@@ -1,12 +1,14 @@
-//! The fast path's gate: what a caller's thread may know of a communicator without a lock, and the operation that it has begun so.
+//! The fast path's gate: the state of a communicator that the caller's thread may read without a lock, and the slot of
+//! a deferred operation. `state` opens and closes the gate; `execute` runs the operations.
 //!
-//! While the gate is open nothing is under way and nothing has failed, as far as is known; and only who has the communicator begins
-//! operations. So nobody else counts, and the next operation may be done in the thread of the caller.
+//! While the gate is open, no operation is under way and no failure is known. Only the holder of the communicator
+//! begins operations, so nobody else counts them, and the next one may run in the caller's thread.
 //!
-//! An operation that owns its memory may begin there and not be done: this rank has left its messages, and those of the others are not
-//! there. It is deferred then. Whoever waits for it looks first, and may find it done. It becomes the engine's when that is in vain, when
-//! another operation begins behind it, when its handle is given up, and in any case soon after the engine is driven next: so it goes on,
-//! and ends at its deadline, though nobody waits.
+//! An operation that owns its memory may begin there and find that the messages of its peers have not arrived. It
+//! becomes a deferred operation: begun by the caller, not yet the engine's. A caller that waits for it polls first, and
+//! may find it done. The engine takes it over when that poll is in vain, when another operation begins behind it, when
+//! its handle is dropped, and in any case soon after the engine is driven next. So it makes progress, and ends at its
+//! deadline, though nobody waits.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -21,20 +23,22 @@ use super::ring::{self, Scratch};
 use crate::collective::execute::{Job, Patience};
 use crate::engine::{Driver, Engine, HANDOVER_DELAY};
 
-/// Between two times that operations which are done at once drive an engine that nobody else may drive.
+/// Interval at which fast-path calls drive an engine that has no thread. 1 ms: rare beside an operation of a few
+/// microseconds.
 const DRIVE_EVERY: Duration = Duration::from_millis(1);
 
-/// See the module.
+/// Flags and counters of a communicator that the fast path reads without a lock.
 #[derive(Debug)]
 pub(crate) struct FastPathGate {
     open: AtomicBool,
-    /// Operations begun.
+    /// Number of operations begun, and so the number of the next one. Read and written with `Relaxed`: either the
+    /// reader is the writer, or the writer has closed and opened the gate (`Release`) in between.
     sequence: AtomicU64,
-    /// Handles given out.
+    /// Number of handles given out.
     handles: AtomicU64,
-    /// What is under way is the engine's, and left to its caller for now.
+    /// Whether the running operation is the engine's, and left to its caller for now.
     caller_owned: AtomicBool,
-    /// It is neither under way for the engine, nor does it close the gate.
+    /// The deferred operation. It is not in the engine's queue and does not close the gate.
     pub(super) deferred: DeferredSlot,
 }
 
@@ -46,6 +50,8 @@ impl FastPathGate {
     }
 
     pub(crate) fn is_open(&self) -> bool {
+        // Pairs with `set_open`: a reader that sees the gate open also sees the count of the operation that ended
+        // before.
         self.open.load(Ordering::Acquire)
     }
 
@@ -63,7 +69,9 @@ impl FastPathGate {
 
     #[inline]
     pub(super) fn sequence_if_open(&self) -> Option<u64> {
-        // In this order: what was under way without the engine may be its own by then.
+        // Look at the slot first. `State::adopt` closes the gate and then empties the slot, so a reader that sees the
+        // slot empty sees the gate closed too. In the other order it could read "open" before that and "empty" after
+        // it, and begin a second operation.
         (!self.deferred.is_occupied() && self.is_open()).then(|| self.sequence())
     }
 
@@ -71,38 +79,42 @@ impl FastPathGate {
         self.sequence.load(Ordering::Relaxed)
     }
 
-    /// The number of another handle, for who has the communicator.
+    /// Returns the number of another handle. Call it only as the holder of the communicator, because load and store are
+    /// two steps.
     pub(super) fn next_id(&self) -> u64 {
         let id = self.handles.load(Ordering::Relaxed);
         self.handles.store(id + 1, Ordering::Relaxed);
         id
     }
 
-    /// An operation begins, or has been done at once.
+    /// Counts an operation that begins, or that the fast path has done. Load and store are two steps: the caller holds
+    /// the communicator with the gate open, or the state's lock.
     pub(super) fn count(&self) {
         self.sequence.store(self.sequence() + 1, Ordering::Relaxed);
     }
 }
 
-/// What an operation works with that needs nothing of the engine.
+/// Everything an operation needs to run in the caller's thread, without the engine.
 pub(crate) struct FastPath<'a> {
     pub(crate) host: &'a HostGroup,
     pub(crate) scratch: &'a mut Scratch,
-    /// Its number.
+    /// Number of the operation.
     pub(crate) sequence: u64,
     pub(crate) gate: &'a FastPathGate,
     pub(crate) drives: EngineDrive<'a>,
 }
 
-/// What else there is on the engine goes on while operations are done at once, unless a [thread](Driver::Thread) sees to that.
+/// The duty to drive the engine between fast-path operations, so that other communicators on it make progress. Nothing
+/// to do where a [thread](Driver::Thread) drives.
 pub(crate) struct EngineDrive<'a> {
     pub(super) engine: &'a Engine,
-    /// When it was driven last.
+    /// Time at which the engine was driven last.
     pub(super) driven: &'a mut Instant,
 }
 
 impl EngineDrive<'_> {
-    /// EngineDrive it if that is due.
+    /// Drives the engine if that is due. `now` is called only where callers drive, because a thread needs no clock
+    /// here.
     #[inline]
     pub(crate) fn now_and_then(&mut self, now: impl FnOnce() -> Instant) {
         if self.engine.options().driver != Driver::Caller {
@@ -111,13 +123,14 @@ impl EngineDrive<'_> {
         let now = now();
         if now.saturating_duration_since(*self.driven) >= DRIVE_EVERY {
             *self.driven = now;
+            // Do not wait for the lock: whoever holds it drives.
             self.engine.try_drive();
         }
     }
 }
 
 impl FastPath<'_> {
-    /// It is done, and has taken all that it needs.
+    /// Ends an operation that is done and has taken everything from its peers' messages.
     #[inline]
     pub(crate) fn done(self) {
         self.host.end_round();
@@ -125,21 +138,23 @@ impl FastPath<'_> {
     }
 }
 
-/// The place of one such operation. Whoever holds its lock takes no other.
+/// The slot of one deferred operation. The engine takes this lock last, under its own and the state's: whoever holds it
+/// must take no other, or the two deadlock.
 #[derive(Debug)]
 pub(super) struct DeferredSlot {
-    /// Cleared last: who sees that knows what has become of it.
+    /// Whether the slot is in use. Cleared last, so that a thread that sees it clear also sees where the operation
+    /// went.
     occupied: AtomicBool,
     place: Mutex<Deferred>,
 }
 
-/// See [`DeferredSlot`].
+/// Content of a [`DeferredSlot`]: the operation, and the scratch memory with which its caller polls it.
 pub(super) struct Deferred {
     begun: Option<DeferredOp>,
     scratch: Box<Scratch>,
 }
 
-/// The operation.
+/// An operation that the fast path has begun and not finished.
 pub(super) struct DeferredOp {
     pub(super) id: u64,
     pub(super) job: Box<Job>,
@@ -157,37 +172,43 @@ impl DeferredSlot {
         self.occupied.load(Ordering::Acquire)
     }
 
-    /// Holds an operation that has begun, until it is looked at again.
+    /// Holds an operation that has begun, until somebody polls it or takes it.
     pub(super) fn hold(&self, begun: DeferredOp) {
         self.lock().begun = Some(begun);
+        // After the operation is in: a thread that sees the mark must find it.
         self.occupied.store(true, Ordering::Release);
     }
 
-    /// Patience for the messages of operation `id`, `until` then if they do not come at once; its job when it is done.
+    /// Polls operation `id` for its peers' messages, once or up to `until`, and returns its job when it is done.
     pub(super) fn end(&self, id: u64, host: &HostGroup, until: Option<Deadline>) -> Option<Box<Job>> {
         let mut place = self.lock();
         let Deferred { begun, scratch } = &mut *place;
         let is_done = |begun: &mut DeferredOp| {
+            // Bounded by the operation's own deadline too, because the engine must report that one.
             let looks = until.map_or(Patience::Once, |until| Patience::Until(until.min(begun.deadline)));
             begun.id == id && begun.job.try_finish(host, scratch, looks)
         };
         let done = begun.take_if(is_done)?;
+        // Still under the lock, so that a thread waiting in `Shared::hand_to_engine` finds the slot empty and not half
+        // done.
         self.vacate();
         Some(done.job)
     }
 
-    /// The operation, for the engine, which [says so](Self::vacate) once it has it.
+    /// Takes the operation for the engine, which [empties the slot](Self::vacate) once the operation is in its queue.
     pub(super) fn take(&self) -> Option<DeferredOp> {
         self.lock().begun.take()
     }
 
-    /// The same if it was left to its caller for long enough, and nobody looks at it now.
+    /// Takes the operation for the engine if its caller has had it for the hand-over delay, and nobody polls it now.
+    /// Only tries the lock, because the engine must not wait for a caller that polls.
     pub(super) fn take_due(&self, now: Instant) -> Option<DeferredOp> {
         let mut place = self.place.try_lock().ok().filter(|_| self.is_occupied())?;
         place.begun.take_if(|begun| begun.due() <= now)
     }
 
-    /// When it is [due](Self::take_due).
+    /// Time at which the operation is [due](Self::take_due). `None` also while somebody polls it: that thread takes it
+    /// further or hands it over.
     pub(super) fn due(&self) -> Option<Instant> {
         if !self.is_occupied() {
             return None;
@@ -195,13 +216,13 @@ impl DeferredSlot {
         self.place.try_lock().ok()?.begun.as_ref().map(DeferredOp::due)
     }
 
-    /// The operation is known elsewhere, or is done.
+    /// Marks the slot empty. Call it once the operation is done, or in the engine's queue with the gate closed.
     pub(super) fn vacate(&self) {
         self.occupied.store(false, Ordering::Release);
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, Deferred> {
-        // Nothing is half done in it.
+        // A panic leaves no half-done state here: the operation goes in and out in one statement.
         self.place.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -220,30 +241,35 @@ impl fmt::Debug for Deferred {
     }
 }
 
-/// How far behind it is taken to be: more than a tick of any kernel. It is further behind where no processor of a virtual machine ran
-/// for longer: an operation whose deadline has passed meanwhile then begins, and ends by that as one that was begun before.
+/// Bound on how late the coarse clock is: 50 ms, more than a tick of any kernel. A virtual machine whose processors all
+/// stood still can exceed it. An operation whose deadline has passed meanwhile then begins, and ends at once, as one
+/// that was begun before.
 const BEHIND: Duration = Duration::from_millis(50);
 
-/// See the module. It is `CLOCK_MONOTONIC_COARSE` (`clock_gettime(2)`), which is as late as the kernel's last tick.
+/// A cheap clock that tells whether a deadline is far ahead, for a call of a microsecond: `CLOCK_MONOTONIC_COARSE`
+/// (`clock_gettime(2)`), which shows the time of the kernel's last tick.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct CoarseClock {
-    /// What it said at first.
+    /// The coarse time at creation.
     coarse: Duration,
-    /// What was at least as far ahead then as is asked for; without it nothing is.
+    /// A time that was further ahead than `within` at creation, whatever the coarse clock said; `None` if no such time
+    /// exists, so that the exact clock is always asked.
     ahead: Option<Instant>,
 }
 
 impl CoarseClock {
-    /// For who asks for `within` at most.
+    /// A clock for questions about at most `within`.
     pub(super) fn new(within: Duration) -> Self {
         let ahead = Instant::now().checked_add(BEHIND).and_then(|ahead| ahead.checked_add(within));
         Self { coarse: coarse(), ahead }
     }
 
-    /// Whether `deadline` is more than `within` ahead; the exact clock is asked where that is not clear.
+    /// Whether `deadline` is more than `within` ahead. Asks the exact clock only where the coarse one cannot tell.
     #[inline]
     pub(super) fn leaves(&self, deadline: Deadline, within: impl FnOnce() -> Duration) -> bool {
         let passed = coarse().saturating_sub(self.coarse);
+        // Both readings are of one clock that never runs ahead of the exact one, so `passed` errs by `BEHIND` at most,
+        // which `ahead` includes.
         let is_far = |ahead| deadline.instant().saturating_duration_since(ahead) > passed;
         let leaves_exactly =
             || Instant::now().checked_add(within()).is_some_and(|then| !deadline.expired_at(then));
@@ -254,7 +280,8 @@ impl CoarseClock {
 #[inline]
 fn coarse() -> Duration {
     let now = clock_gettime(ClockId::MonotonicCoarse);
-    // It has run since the machine began, and its parts are in their ranges.
+    // The clock counts from the machine's start and its nanoseconds are below 10^9, so neither conversion loses
+    // anything.
     Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
 }
 

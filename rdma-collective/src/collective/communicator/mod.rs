@@ -1,6 +1,7 @@
-//! Ranks that run the same operations: who they are, and the operations of this one in their order.
+//! The communicator: a group of ranks as one of them sees it, and the calls through which its operations begin.
 //!
-//! How the links come to be is `connect`'s; what operations do is `collective`'s, on top of this.
+//! `connect` sets up the links, `state` keeps the queue of operations, and `gate` decides whether a call may take the
+//! fast path. The collectives themselves are in `collective`, on top of this module.
 
 mod abort;
 mod algorithms;
@@ -64,38 +65,42 @@ pub(crate) use wait_graph::{Direction, WaitingFor};
 
 /// A group of ranks, seen from one of them.
 ///
-/// All ranks make it at the same time, by the store where they meet, and call the same operations in the same order.
-/// Neighbours in the ring of ranks are connected; other ranks are when an operation first needs it, and stay so. Ranks of one
-/// host, up to 16, reach each other's memory besides: for operations of a few KiB and for those on slices, which are then done in the thread of
-/// the caller while the others are there, and for larger ones on tensors and regions. Operations run one after the other; those of several communicators
-/// on one engine interleave. An operation that fails ends the communicator on all ranks: each later one returns
-/// [`CollectiveError::Ended`].
+/// All ranks create their communicator at the same time, through the store in which they meet. Afterwards they must
+/// call the same operations in the same order.
 ///
-/// Dropping it waits for what this rank has sent to arrive, at most
-/// [`linger`](CommunicatorOptions::linger); [`close`](Self::close) does so with an error. A process that exits without
-/// either may take its last messages with it.
+/// Neighbours in the ring of ranks are connected at once; other pairs of ranks are connected when an operation first
+/// needs it, and stay connected. Ranks of one host, up to 16, also map each other's memory. Operations of a few KiB,
+/// and operations on slices, then run in the caller's thread while the peers are there; larger operations on tensors
+/// and regions are zero-copy.
+///
+/// Operations of one communicator run one after the other; those of several communicators on one engine interleave. An
+/// operation that fails ends the communicator on all ranks: each later one returns [`CollectiveError::Ended`].
+///
+/// Dropping the communicator waits until the messages of this rank have arrived, at most
+/// [`linger`](CommunicatorOptions::linger); [`close`](Self::close) waits too, and reports an error. A process that
+/// exits without either may lose its last messages.
 pub struct Communicator {
     shared: Arc<Shared>,
     rank: u32,
     options: CommunicatorOptions,
     ranks: Vec<RankInfo>,
     hosts: Arc<Hosts>,
-    /// Rank of, and way to the memory of, the rank before and the rank after.
+    /// Previous and next rank of the ring, and how each one's memory is reached.
     neighbours: Option<[(u32, PeerAccess); 2]>,
     origin: Origin,
-    /// How often it was split.
+    /// Number of splits so far.
     splits: u32,
     closed: bool,
-    /// Of what is done at once, without the engine.
+    /// Scratch memory of the fast path, which runs without the engine's lock and so without `State`'s scratch.
     scratch: Option<Box<Scratch>>,
-    /// Which way each collective goes.
+    /// The algorithms of each collective, best first.
     orders: Orders,
-    /// Of each collective the powers of two of bytes of which it was said which way they take, a bit each.
+    /// Sizes whose algorithm was logged already: for each collective code, one bit for each power of two of bytes.
     chosen: [u64; Collective::CODES],
-    /// When such an operation drove the engine.
+    /// Time at which a fast-path operation last drove the engine.
     driven: Instant,
     clock: CoarseClock,
-    /// The plan of the last call in windows, since the next call is often the same.
+    /// The plan of the last eager or pipelined call, since the next call is often the same.
     pub(in crate::collective) cached_plan: Option<CachedPlan>,
 }
 
@@ -145,42 +150,42 @@ impl Communicator {
         self.rank
     }
 
-    /// How many ranks there are.
+    /// Number of ranks.
     #[must_use]
     pub fn size(&self) -> u32 {
         // A store serves fewer than 2^32 ranks.
         self.ranks.len() as u32
     }
 
-    /// The rank, and how many there are.
+    /// This process's rank and the number of ranks, together.
     pub(in crate::collective) fn rank_of(&self) -> RankOf {
         RankOf { rank: self.rank, size: self.ranks.len() as u32 }
     }
 
-    /// What all ranks have said of themselves, by rank.
+    /// Host, process and device as each rank announced them, indexed by rank.
     #[must_use]
     pub fn ranks(&self) -> &[RankInfo] {
         &self.ranks
     }
 
-    /// How it was made.
+    /// The options with which the communicator was created.
     #[must_use]
     pub fn options(&self) -> &CommunicatorOptions {
         &self.options
     }
 
-    /// The engine that it is on.
+    /// The engine on which the communicator runs.
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
     }
 
-    /// The neighbours that this rank is connected to, and how their memory is reached; none when it is alone.
+    /// The two ring neighbours of this rank, and how their memory is reached; none when the rank is alone.
     pub fn neighbours(&self) -> impl Iterator<Item = (u32, PeerAccess)> + '_ {
         self.neighbours.iter().flatten().copied()
     }
 
-    /// Queues an operation behind those that are pending, for `deadline`.
+    /// Queues an operation that owns its memory behind the pending ones. On refusal the job comes back with the reason.
     pub(in crate::collective) fn start<T>(
         &mut self,
         job: Box<Job>,
@@ -188,12 +193,15 @@ impl Communicator {
         give_back: fn(Box<Job>) -> T,
     ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
         let shared = &self.shared;
+        // Order matters: a deferred operation is older than this one, and all ranks run operations in the same order.
         shared.hand_to_engine();
         let id = shared.engine.lock_with(|core| {
             let mut state = shared.lock();
             let id = state.push(job, deadline)?;
             let now = Instant::now();
+            // Begin here, in the caller's thread: the engine's thread may be asleep, and waking it costs a system call.
             state.advance(core, now);
+            // Only then is there a thread to keep asleep; without one, callers drive the operation in any case.
             if shared.engine.options().driver == Driver::Thread {
                 state.leave_to_caller(core, now + HANDOVER_DELAY);
             }
@@ -202,8 +210,9 @@ impl Communicator {
         Ok(Pending::new(Arc::clone(shared), id, give_back))
     }
 
-    /// Runs an operation on memory that is borrowed, behind those that are pending: `begin` is called once with its
-    /// number, `step` until it is ready or `deadline` passes, and then `late`. The communicator ends with an error.
+    /// Runs an operation on borrowed memory, behind the pending ones, and returns when it has ended: the borrow must
+    /// not outlive the call. `begin` is called once with the operation's number, then `step` until it is ready. `late`
+    /// is called when `deadline` passes first. The communicator ends with an error, unless that is a refusal.
     pub(crate) fn run<R>(
         &mut self,
         deadline: Deadline,
@@ -221,13 +230,19 @@ impl Communicator {
                 if let Some(ended) = state.ended() {
                     return Poll::Ready(Err(ended));
                 }
+                // A rank whose headers are sent has begun already as far as its peers can tell: it must not give up
+                // unbegun.
                 if deadline.expired_at(now) && among != Participants::AllHeadersSent {
                     return Poll::Ready(Err(state.end_queued(core)));
                 }
+                // Older operations first. This wait is bounded: each of them ends at its own deadline, and this call at
+                // its.
                 if !state.is_idle() {
                     return Poll::Pending;
                 }
                 let sequence = state.next_sequence(among);
+                // `borrowed` goes up and the gate closes before `begin` sends anything, so that no fast-path call and
+                // no queued operation takes the same turn.
                 state.borrowed = true;
                 state.settle();
                 running = Some(begin(&mut state.parts(), core, sequence));
@@ -240,13 +255,15 @@ impl Communicator {
                 None => Poll::Pending,
             };
             if running.is_some() {
-                // Nobody else can look for it.
+                // The operation is not in the queue, so no service reports this time: only the caller in this wait can
+                // look again.
                 core.look_again_at(state.look_at.take());
             }
             looked
         });
         shared.engine.lock_with(|core| {
             let mut state = shared.lock();
+            // Clear the mark only if this call has set it: another operation may be under way if this one never began.
             state.borrowed &= running.is_none();
             let outcome = match (outcome, &mut running) {
                 (Some(outcome), _) => outcome,
@@ -264,15 +281,15 @@ impl Communicator {
         })
     }
 
-    /// What the next operation needs that is done at once, in the thread of the caller; `None` when it has to wait for
-    /// others, the ranks are not on one host, or its deadline has passed.
+    /// The fast path for the next operation, which then runs in the caller's thread without the engine. `None` if older
+    /// operations are pending, the ranks are not on one host, or the deadline has passed.
     #[inline]
     pub(crate) fn fast_path(&mut self, deadline: Deadline) -> Option<FastPath<'_>> {
         self.fast_path_within(deadline, |_| Duration::ZERO)
     }
 
-    /// The same for one that owns its memory, which may be [set apart](Self::defer) then: there is time for the engine to take
-    /// it over before its deadline.
+    /// The fast path for an operation that owns its memory and so may be [deferred](Self::defer). `None` also if
+    /// `deadline` is too near for the engine to take the operation over in time.
     #[inline]
     pub(crate) fn fast_path_or_deferred(&mut self, deadline: Deadline) -> Option<FastPath<'_>> {
         self.fast_path_within(deadline, taken_over_within)
@@ -285,24 +302,26 @@ impl Communicator {
         within: impl FnOnce(&Engine) -> Duration,
     ) -> Option<FastPath<'_>> {
         self.shared.hand_to_engine();
-        // Not before: others may have been waited for.
+        // Ask the clock only now: handing over may have waited for a thread that was looking at the deferred operation.
         if !self.clock.leaves(deadline, || within(&self.shared.engine)) {
             return None;
         }
         let Shared { engine, gate, host, .. } = &*self.shared;
         let (host, scratch) = (host.as_deref()?, self.scratch.as_deref_mut()?);
+        // Last, and without a lock: once the gate is seen open it stays open for this call, unless a failure closes it.
         let sequence = gate.sequence_if_open()?;
         let drives = EngineDrive { engine, driven: &mut self.driven };
         Some(FastPath { host, scratch, sequence, gate, drives })
     }
 
-    /// While operations are done at once.
+    /// The duty to drive the engine now and then, for callers that only run fast-path operations.
     #[inline]
     pub(crate) fn drives(&mut self) -> EngineDrive<'_> {
         EngineDrive { engine: &self.shared.engine, driven: &mut self.driven }
     }
 
-    /// Keeps an operation that has begun [without the engine](Self::fast_path_or_deferred), and whose messages are left.
+    /// Keeps an operation that has begun on the [fast path](Self::fast_path_or_deferred) and whose messages this rank
+    /// has sent. Its handle finishes it, or the engine takes it over.
     pub(in crate::collective) fn defer<T>(
         &mut self,
         job: Box<Job>,
@@ -310,24 +329,26 @@ impl Communicator {
         give_back: fn(Box<Job>) -> T,
     ) -> Pending<T> {
         let gate = &self.shared.gate;
+        // The peers have this rank's messages under the present number, so the number is spent whatever becomes of the
+        // operation.
         gate.count();
         let id = gate.next_id();
         gate.deferred.hold(DeferredOp { id, job, deadline, started });
         Pending::new(Arc::clone(&self.shared), id, give_back)
     }
 
-    /// That one more operation can be queued.
+    /// Checks that one more operation can be queued.
     pub(crate) fn check_queue(&self) -> Result<(), CollectiveError> {
         self.shared.lock().check_queue()
     }
 
-    /// Whether ranks leave each other messages without a link between.
+    /// Whether the ranks exchange messages through shared memory, without links.
     pub(crate) fn has_host_group(&self) -> bool {
         self.shared.host.is_some()
     }
 
-    /// Which rank of the communicator that this one was [split](Self::split) from `rank` is; `None` of one that was not, and of no
-    /// rank.
+    /// The rank that `rank` had in the communicator from which this one was [split](Self::split). `None` if it was not
+    /// split from one, or if there is no such rank.
     #[must_use]
     pub fn rank_in_parent(&self, rank: u32) -> Option<u32> {
         self.origin.parent.as_ref()?.rank_of(rank)
@@ -337,27 +358,28 @@ impl Communicator {
         &self.origin
     }
 
-    /// The number of another split, the same on all ranks.
+    /// Number of the next split. It is equal on all ranks because all of them split in the same order.
     pub(crate) fn next_split(&mut self) -> u32 {
         self.splits = self.splits.wrapping_add(1);
         self.splits.wrapping_sub(1)
     }
 
-    /// How the ranks reach each other, as a [table](tuning) of ways has it.
+    /// How the ranks reach each other, in the terms of a [tuning table](tuning).
     #[must_use]
     pub fn peers(&self) -> Peers {
         if self.has_host_group() { Peers::Mapped } else { Peers::Links }
     }
 
-    /// Whether the ranks are such that operations can go that way, be it asked for or not: `flat`, `pieces` and `direct` where they map
-    /// each other's memory, `hierarchical` where they are on several hosts and some of them together, unless they are
-    /// [`reproducible`](CommunicatorOptions::reproducible), and the others anywhere.
+    /// Whether the algorithm is possible between these ranks, be it allowed by the options or not. `flat`, `pieces` and
+    /// `direct` need ranks that map each other's memory. `hierarchical` needs several hosts of which one has several
+    /// ranks, and is impossible for [`reproducible`](CommunicatorOptions::reproducible) communicators. The others are
+    /// possible anywhere.
     #[must_use]
     pub fn can(&self, way: Algorithm) -> bool {
         self.orders.have(way)
     }
 
-    /// The ranks of each host.
+    /// The ranks, grouped by host.
     pub(crate) fn hosts(&self) -> &Arc<Groups> {
         self.hosts.groups()
     }
@@ -366,7 +388,8 @@ impl Communicator {
         &self.orders
     }
 
-    /// Says at INFO, once for each power of two of bytes, which way a collective takes.
+    /// Logs at INFO which algorithm a collective takes, once for each power of two of bytes: a line for each call would
+    /// cost more than a small operation.
     pub(crate) fn chose(
         &mut self,
         (collective, bytes): (Collective, usize),
@@ -387,7 +410,8 @@ impl Communicator {
     }
 }
 
-/// How soon an operation that is set apart is the engine's, if nobody waits for it: a thread that sleeps wakes in half of that at least.
+/// The time within which the engine takes over a deferred operation that nobody waits for. Twice the longer of the
+/// heartbeat and the hand-over delay, because a thread that sleeps wakes at least once in half of that.
 fn taken_over_within(engine: &Engine) -> Duration {
     engine.options().heartbeat.max(HANDOVER_DELAY).saturating_mul(2)
 }

@@ -1,4 +1,5 @@
-//! An operation under way, as its caller holds it.
+//! The caller's handle of an operation under way: polling it, waiting for it, and awaiting it. `state` owns the
+//! operation itself.
 
 use std::fmt;
 use std::future::{Future, IntoFuture};
@@ -15,29 +16,32 @@ use super::state::Ended;
 use crate::collective::CollectiveError;
 use crate::collective::execute::Job;
 
-/// Completions taken by one [`poll`](Pending::poll).
+/// Completions taken by one [`poll`](Pending::poll): a bound, so that a poll returns soon though completions keep
+/// coming.
 const BUDGET: usize = 64;
 
-/// An operation of a communicator that is under way or done, and what it gives back.
+/// The handle of an operation that is under way or done, and of the value that it gives back.
 ///
-/// It goes on whatever becomes of this: dropping it lets the operation finish unseen, since other ranks wait for it, and
-/// frees what it owns then. It ends at its own deadline at the latest. Wait for it by [`poll`](Self::poll) from a loop,
-/// by [`wait`](Self::wait), or by `.await` under any runtime: nothing here needs one, provided that something drives the
-/// engine, as its [own thread](crate::engine::Driver::Thread) does.
+/// The operation goes on whatever becomes of the handle. Dropping the handle lets the operation finish unseen, since
+/// other ranks wait for it, and frees its memory then. The operation ends at its own deadline at the latest.
+///
+/// Wait for it by [`poll`](Self::poll) from a loop, by [`wait`](Self::wait), or by `.await` under any runtime. The
+/// handle needs no runtime, but something must drive the engine, as its [own thread](crate::engine::Driver::Thread)
+/// does.
 #[must_use = "what the operation gives back is lost when this is dropped"]
 pub struct Pending<T> {
     state: HandleState,
-    /// Makes what the caller gets of the operation that owned it.
+    /// Turns the finished job into the caller's value.
     give_back: fn(Box<Job>) -> T,
 }
 
-/// Where an operation is.
+/// Where the operation of a handle is.
 enum HandleState {
-    /// Under way, by that number.
+    /// Under way, with its number.
     UnderWay(Arc<Shared>, u64),
-    /// It was done when it had begun.
+    /// Done on the fast path, before there was a handle.
     Done(Box<Job>),
-    /// Its caller has it back.
+    /// Given back to the caller.
     Gone,
 }
 
@@ -66,34 +70,36 @@ impl<T> Pending<T> {
         Self { state: HandleState::Done(job), give_back }
     }
 
-    /// Patience, and drives the engine once unless the operation is done already; it never waits. After `Ready` it is `Ready` no more,
-    /// and a [`wait`](Self::wait) gives it back at once, as one that is pending.
+    /// Polls once and drives the engine once, unless the operation is done already; never waits. `Ready` comes once:
+    /// after it, `poll` returns `Pending`, and [`wait`](Self::wait) returns the handle at once, as for one that is
+    /// pending.
     ///
     /// # Errors
     ///
-    /// What the operation failed with.
+    /// The error with which the operation failed.
     pub fn poll(&mut self) -> Poll<Result<T, CollectiveError>> {
         self.look(|shared, id| {
             shared.try_finish_deferred(id, None).map(Ok).or_else(|| {
-                // A device that cannot be trusted any more ends the operation with that error.
+                // A device that has failed ends the operation with that error, so `take` reports it.
                 let _ = shared.engine.drive(Instant::now(), BUDGET);
                 shared.lock().take(id)
             })
         })
     }
 
-    /// Waits until it has ended, driving the engine meanwhile, or until `deadline`.
+    /// Waits until the operation has ended, or until `deadline`, and drives the engine meanwhile.
     ///
     /// # Errors
     ///
-    /// [`WaitError::StillPending`] gives this back at `deadline`; [`WaitError::Failed`] is what the operation failed with.
+    /// [`WaitError::StillPending`] gives the handle back at `deadline`; [`WaitError::Failed`] has the error with which
+    /// the operation failed.
     pub fn wait(mut self, deadline: Deadline) -> Result<T, WaitError<T>> {
         let ended = self.look(|shared, id| {
             let deferred = shared.try_finish_deferred(id, Some(deadline)).map(Ok);
             deferred.or_else(|| {
                 shared.engine.wait_for(deadline, |_, _| {
                     let mut state = shared.lock();
-                    // Whoever waits for it goes on with it at once.
+                    // The caller is back, so it drives the operation itself and the thread's grace ends.
                     state.reclaim();
                     state.take(id).map_or(Poll::Pending, Poll::Ready)
                 })
@@ -110,13 +116,14 @@ impl<T> Pending<T> {
             let mut state = shared.lock();
             let ended = state.take(id);
             let replaced = if ended.is_none() { state.set_waker(id, waker) } else { None };
+            // Unlock before the old waker drops, because that may run any code, this communicator's included.
             drop(state);
             drop(replaced);
             ended
         })
     }
 
-    /// How it ended, if `look` finds that of what is under way; once.
+    /// Returns the outcome, once: the finished job, or what `look` finds of one that is under way.
     fn look(&mut self, look: impl FnOnce(&Shared, u64) -> Option<Ended>) -> Poll<Result<T, CollectiveError>> {
         if let HandleState::UnderWay(shared, id) = &self.state {
             let Some(ended) = look(shared, *id) else { return Poll::Pending };
@@ -124,6 +131,7 @@ impl<T> Pending<T> {
             return Poll::Ready(ended.map(self.give_back));
         }
         match mem::replace(&mut self.state, HandleState::Gone) {
+            // No lock and no engine: the fast path has finished this operation before the handle existed.
             HandleState::Done(job) => Poll::Ready(Ok((self.give_back)(job))),
             _ => Poll::Pending,
         }
@@ -132,18 +140,19 @@ impl<T> Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        // In a forked child a lock may be held for ever by a thread that it is without.
+        // A forked child has only the thread that forked: a lock that another thread held stays locked for ever.
         if let HandleState::UnderWay(shared, id) = &self.state
             && !shared.engine.is_forked()
         {
             shared.hand_to_engine();
+            // Bound to a name so that the lock is released first: a waker may run any code when it drops.
             let forgotten = shared.lock().forget(*id);
             drop(forgotten);
         }
     }
 }
 
-/// The future of a [`Pending`] operation. It is woken by whoever drives the engine.
+/// The future of a [`Pending`] operation. Whoever drives the engine wakes it.
 #[must_use = "futures do nothing unless polled"]
 pub struct PendingFuture<T>(Pending<T>);
 
@@ -161,7 +170,8 @@ impl<T> IntoFuture for Pending<T> {
 
     fn into_future(self) -> PendingFuture<T> {
         if let HandleState::UnderWay(shared, _) = &self.state {
-            // It is woken by the engine alone.
+            // Only the engine wakes tasks, so the engine must own the operation before the first poll registers a
+            // waker.
             shared.hand_to_engine();
         }
         PendingFuture(self)

@@ -1,4 +1,5 @@
-//! What a communicator and the handles of its pending operations share.
+//! State shared by a communicator and the handles of its pending operations, and the hand-over of a deferred operation
+//! to the engine. `state` and `gate` own the parts; the order in which their locks are taken is here.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -11,7 +12,8 @@ use super::state::State;
 use crate::collective::execute::Job;
 use crate::engine::{Engine, Service};
 
-/// What a communicator and its pending operations have in common.
+/// State that a communicator and its pending operations share. Lock order: the engine, then `state`, then the gate's
+/// slot.
 pub(crate) struct Shared {
     pub(super) engine: Engine,
     pub(super) state: Arc<Mutex<State>>,
@@ -25,20 +27,26 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What is left to its caller, if anything is, becomes the engine's.
+    /// Makes the engine the owner of an operation that was left to its caller, and of a deferred one. Afterwards a new
+    /// operation may be queued behind it.
     pub(super) fn hand_to_engine(&self) {
         if self.gate.is_caller_owned() {
+            // Through `lock_with`, though nothing of the engine is used: on unlocking, it nudges the engine's thread,
+            // which may have counted on the caller.
             self.engine.lock_with(|_| self.lock().reclaim());
         }
         let deferred = &self.gate.deferred;
         if !deferred.is_occupied() {
             return;
         }
-        // Who looks for it now may find it done, and is not waited for with the engine locked.
+        // A thread that polls the operation may finish it. Wait for that thread here, before the engine is locked:
+        // otherwise every communicator on the engine would wait for it.
         drop(deferred.lock());
+        // Look again: the thread that polled may have finished it meanwhile.
         if deferred.is_occupied() {
             self.engine.lock_with(|core| {
                 let mut state = self.lock();
+                // `None` here means that the engine took it between the check and this lock.
                 if let Some(begun) = deferred.take() {
                     state.adopt(core, begun, Instant::now());
                 }
@@ -47,15 +55,15 @@ impl Shared {
         }
     }
 
-    /// Patience for the messages of operation `id` if it is under way without the engine, and gives its job when it is done; else
-    /// it is the engine's from then on.
+    /// Polls operation `id`, if it is deferred, up to `until` or once, and returns its job when it is done. Otherwise
+    /// the engine owns the operation from then on.
     pub(super) fn try_finish_deferred(&self, id: u64, until: Option<Deadline>) -> Option<Box<Job>> {
         let (host, FastPathGate { deferred, .. }) = (self.host.as_deref()?, &*self.gate);
-        // A forked child would take what its parent is left.
+        // A forked child shares the parent's window: it would take the messages that the peers sent to the parent.
         if !deferred.is_occupied() || host.check().is_err() {
             return None;
         }
-        // What has failed meanwhile is the engine's to tell.
+        // A closed gate means that something failed meanwhile: the engine knows the reason and reports it.
         let done = if self.gate.is_open() { deferred.end(id, host, until) } else { None };
         if done.is_none() {
             self.hand_to_engine();

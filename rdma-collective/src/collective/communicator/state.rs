@@ -1,7 +1,8 @@
-//! The operations of a communicator in their order: the first one runs, the others wait for it.
+//! The queue of a communicator's operations: the first one runs, the others wait behind it.
 //!
-//! It is a service of the engine: whoever drives, operations go on. Callers see them through `pending`. An operation on
-//! borrowed memory is not in the queue: its caller runs it, while the queue is empty.
+//! `State` is a service of the engine, so operations make progress whoever drives. Callers hold them by the handles of
+//! `pending`. An operation on borrowed memory is not in the queue: its caller runs it, while the queue is empty. `gate`
+//! has what a caller may read without locking this state.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -19,30 +20,34 @@ use crate::collective::operation::Abort;
 use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{EngineState, Service};
 
-/// Operations that may wait for each other.
+/// Operations that may be queued at once. The bound lets the queues be allocated in advance.
 pub(crate) const OPERATIONS_MAX: usize = 64;
 
-/// See the module.
+/// The operations of one communicator, and what they run on. Locked behind the engine, never before it.
 pub(crate) struct State {
     pub(super) rank: u32,
     pub(super) ring: Option<RingLinks>,
     pub(super) host: Option<Arc<HostGroup>>,
-    /// See [`CommContext::look_at`].
+    /// Time at which the running operation wants to be polled again, though nothing arrives; see
+    /// [`CommContext::look_at`].
     pub(super) look_at: Option<Instant>,
     scratch: Box<Scratch>,
     gate: Arc<FastPathGate>,
-    /// Not ended, in order; the first one may have begun.
+    /// Operations that have not ended, oldest first. Only the first may have begun.
     queue: VecDeque<Entry>,
+    /// Whether the first operation of the queue has begun.
     begun: bool,
-    /// Until when that one, which is alone, is left to its caller; the turn knows whether it is.
+    /// Time until which the only operation is its caller's. `FastPathGate::is_caller_owned` mirrors whether there is
+    /// one.
     caller_owned_until: Option<Instant>,
-    /// An operation on borrowed memory is under way.
+    /// Whether an operation on borrowed memory is under way.
     pub(super) borrowed: bool,
-    /// Ended, for whoever waits for them.
+    /// Operations that have ended and whose handles have not asked yet.
     done: VecDeque<(Entry, Result<(), CollectiveError>)>,
-    /// Ended with an error: the device may still use what they own.
+    /// Jobs that failed. They stay here until the lanes are fenced, because the device may still access their memory.
     #[expect(clippy::vec_box, reason = "a job stays in the box in which its handle will find it")]
     failed: Vec<Box<Job>>,
+    /// The first error, which ended the communicator.
     ended: Option<Arc<CollectiveError>>,
     pub(super) announcer: Announcer,
 }
@@ -52,11 +57,11 @@ struct Entry {
     job: Box<Job>,
     deadline: Deadline,
     waker: Option<Waker>,
-    /// Nobody waits for it.
+    /// Whether the handle was dropped, so that nobody will take the result.
     forgotten: bool,
 }
 
-/// An operation that has ended: what it owns, unless the device may still use it.
+/// Result of an operation: the job with its memory, or an error if the device may still use that memory.
 pub(super) type Ended = Result<Box<Job>, CollectiveError>;
 
 impl State {
@@ -66,6 +71,7 @@ impl State {
         gate: Arc<FastPathGate>,
         announcer: Announcer,
     ) -> Self {
+        // A new communicator has no operation and no failure, so its first call may take the fast path.
         gate.set_open(true);
         Self {
             rank,
@@ -85,7 +91,7 @@ impl State {
         }
     }
 
-    /// Why there are no operations any more.
+    /// The error for calls after the communicator has ended.
     pub(super) fn ended(&self) -> Option<CollectiveError> {
         self.ended.as_ref().map(|first| CollectiveError::Ended { first: Arc::clone(first) })
     }
@@ -94,28 +100,30 @@ impl State {
         self.announcer.way(collective, bytes, way);
     }
 
-    /// An operation failed: there are no more.
+    /// Ends the communicator because an operation failed. The first error stays the reason.
     pub(crate) fn end(&mut self, error: &CollectiveError) {
         self.announcer.ended(error);
         self.ended.get_or_insert_with(|| Arc::new(error.clone()));
         self.settle();
     }
 
-    /// Whether no operation is under way or waits.
+    /// Whether the queue is empty. A borrowed operation is not in it; see `borrowed`.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
 
-    /// The number of an operation that begins now.
+    /// Returns the number of an operation that begins now, and counts it.
     pub(super) fn next_sequence(&mut self, among: Participants) -> u64 {
         let sequence = self.gate.sequence();
+        // A send or receive takes no number: only two ranks take part, and the others would count differently.
         if among != Participants::Pair {
             self.gate.count();
         }
         sequence
     }
 
-    /// Whether the next operation may be done at once is known again.
+    /// Opens or closes the gate of the fast path. Must follow each change of the queue, of `borrowed` and of failures,
+    /// because callers read the gate without this lock.
     pub(super) fn settle(&self) {
         let failed = self.ended.is_some() || self.ring.as_ref().is_some_and(|ring| ring.abort.is_some());
         self.gate.set_open(self.is_idle() && !self.borrowed && !failed);
@@ -126,7 +134,7 @@ impl State {
         CommContext { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch }
     }
 
-    /// That one more can be queued.
+    /// Checks that one more operation can be queued.
     pub(super) fn check_queue(&self) -> Result<(), CollectiveError> {
         match self.ended() {
             Some(ended) => Err(ended),
@@ -135,7 +143,8 @@ impl State {
         }
     }
 
-    /// Puts an operation behind the others; its number. A full queue gives it back.
+    /// Queues an operation and returns its handle's number. A full queue, or a communicator that has ended, gives it
+    /// back.
     pub(super) fn push(
         &mut self,
         job: Box<Job>,
@@ -150,25 +159,27 @@ impl State {
         Ok(id)
     }
 
-    /// Leaves the operation under way to the caller that has begun it, `until` then, unless it needs the engine or others wait
-    /// behind it.
+    /// Leaves the running operation to the caller that has begun it, up to `until`, unless it needs the engine or
+    /// others wait behind it.
     pub(super) fn leave_to_caller(&mut self, core: &mut EngineState, until: Instant) {
         let alone = self.begun && self.queue.len() == 1;
         if alone && self.queue.front().is_some_and(|entry| entry.job.suits_caller()) {
+            // Counted, because the engine's thread comes back after the hand-over delay where callers leave operations.
             core.leave();
             self.caller_owned_until = Some(until);
             self.gate.set_caller_owned(true);
         }
     }
 
-    /// It is left to nobody any more.
+    /// Ends the caller's ownership of the running operation; whoever drives goes on with it.
     pub(super) fn reclaim(&mut self) {
         if self.caller_owned_until.take().is_some() {
             self.gate.set_caller_owned(false);
         }
     }
 
-    /// Goes on with an operation that has begun without the engine, and with nothing else under way.
+    /// Queues an operation that has begun on the fast path, as one that is running already. Nothing else may be under
+    /// way.
     pub(super) fn adopt(&mut self, core: &mut EngineState, begun: DeferredOp, now: Instant) {
         debug_assert!(self.is_idle() && !self.borrowed, "whoever begins another hands it over before");
         let DeferredOp { id, job, deadline, .. } = begun;
@@ -176,14 +187,17 @@ impl State {
             ring.watch(core, now);
             ring.give_up_at(core, deadline);
         }
+        // No `begin` and no count: this rank's messages are sent, and `Communicator::defer` has counted the operation.
         self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
         self.begun = true;
         self.settle();
+        // After `settle` has closed the gate: a caller that sees the slot empty must find the gate closed
+        // (`FastPathGate::sequence_if_open`).
         self.gate.deferred.vacate();
     }
 
-    /// While no operation is under way, what neighbours say is taken all the same, and a failure is passed on: others may
-    /// wait for it. The next operation ends by it.
+    /// Takes what neighbours report and passes failures on. Done between operations too, because other ranks may wait
+    /// for the news; the next operation of this rank then ends by it. Returns whether a failure is new.
     fn attend(&mut self, core: &mut EngineState) -> bool {
         let idle = self.is_idle() && !self.borrowed;
         let Some(ring) = &mut self.ring else { return false };
@@ -208,14 +222,14 @@ impl State {
         learned
     }
 
-    /// Ends all operations on all ranks, as this one's caller asks.
+    /// Ends all operations on all ranks, because this rank's caller asks for it.
     pub(super) fn abort(&mut self, core: &mut EngineState) {
         let (culprit, reporter, reason) = (self.rank, self.rank, AbortReason::Requested);
         match &mut self.ring {
             Some(ring) => ring.tell(core, Abort { sequence: 0, culprit, reporter, reason }),
             None => self.end(&CollectiveError::Aborted { culprit, reporter, reason, interrupted: None }),
         }
-        // An operation says it by its own end.
+        // A running operation logs the failure when it ends by it; otherwise this is the only place that does.
         if self.is_idle()
             && !self.borrowed
             && let Some(failure) = self.failure(core)
@@ -225,7 +239,7 @@ impl State {
         self.settle();
     }
 
-    /// Why operations fail from now on; `None` while they need not.
+    /// The error with which operations fail from now on; `None` while they need not fail.
     pub(super) fn failure(&mut self, core: &mut EngineState) -> Option<CollectiveError> {
         if let Some(first) = &self.ended {
             return Some(CollectiveError::clone(first));
@@ -237,6 +251,8 @@ impl State {
             }
             _ => {}
         }
+        // This order is the attribution: news from another rank names the culprit, our own absence explains lost links,
+        // and lost links are evidence of a peer's failure only if neither holds.
         if let Some(away) = ring.left_behind(core) {
             return Some(CollectiveError::Fenced { away: Some(away), interrupted: None });
         }
@@ -246,7 +262,8 @@ impl State {
         }
     }
 
-    /// Takes an operation that has ended.
+    /// Takes the result of an operation that has ended. The job of a failed one stays here, because the device may
+    /// still access its memory.
     pub(super) fn take(&mut self, id: u64) -> Option<Ended> {
         let place = self.done.iter().position(|(entry, _)| entry.id == id)?;
         let (entry, outcome) = self.done.remove(place)?;
@@ -259,8 +276,8 @@ impl State {
         })
     }
 
-    /// Wakes a task when an operation has ended; one task each. Drop what comes back when nothing is locked: that may run
-    /// what it likes.
+    /// Sets the task that is woken when the operation has ended; one for each operation. Drop the returned waker after
+    /// unlocking, because it may run any code.
     #[must_use]
     pub(super) fn set_waker(&mut self, id: u64, waker: &Waker) -> Option<Waker> {
         let entry = self.queue.iter_mut().find(|entry| entry.id == id)?;
@@ -270,8 +287,8 @@ impl State {
         }
     }
 
-    /// Nobody waits for an operation any more; it goes on, since other ranks wait for it. Drop what comes back when
-    /// nothing is locked: a waker may run what it likes, and memory takes its time.
+    /// Marks an operation whose handle was dropped. It goes on, since other ranks wait for it. Drop the returned values
+    /// after unlocking: a waker may run any code, and freeing memory takes time.
     #[must_use]
     pub(super) fn forget(&mut self, id: u64) -> (Option<Waker>, Option<Ended>) {
         match self.queue.iter_mut().find(|entry| entry.id == id) {
@@ -283,7 +300,8 @@ impl State {
         }
     }
 
-    /// The lanes have been fenced: nothing uses what the operations own any more.
+    /// Frees what failed operations own. Call it once the lanes are fenced, because the device uses the memory up to
+    /// then.
     pub(super) fn release(&mut self, core: &mut EngineState) {
         let told = self.done.iter_mut().map(|(entry, _)| &mut entry.job);
         let held =
@@ -294,7 +312,7 @@ impl State {
         }
     }
 
-    /// Runs the first operation; what became of it, once it has ended.
+    /// Runs the first operation, and returns its outcome once it has ended.
     fn run(&mut self, core: &mut EngineState, now: Instant) -> Option<Result<(), CollectiveError>> {
         let Self { rank, ring, host, look_at, scratch, queue, .. } = self;
         let entry = queue.front_mut()?;
@@ -305,9 +323,12 @@ impl State {
         }
         if !self.begun {
             if entry.deadline.expired_at(now) {
+                // `expire` ends this operation: a rank that never began it has no messages out, so the reason is
+                // another one.
                 return None;
             }
             self.begun = true;
+            // The number first, then the count: the header carries the number of operations before this one.
             entry.job.begin(&mut parts, core, self.gate.sequence(), now);
             if let Some(ring) = &mut parts.ring {
                 ring.give_up_at(core, entry.deadline);
@@ -316,6 +337,8 @@ impl State {
                 self.gate.count();
             }
         }
+        // Advance before looking at the deadline, so that an operation whose last message is there ends well, however
+        // late this rank polls.
         match entry.job.advance(&mut parts, core) {
             Poll::Ready(outcome) => Some(outcome),
             Poll::Pending if entry.deadline.expired_at(now) => {
@@ -325,7 +348,7 @@ impl State {
         }
     }
 
-    /// An operation whose deadline has passed before it began; the others end with it.
+    /// Takes an operation out whose deadline has passed before it began. The other operations end with it.
     fn expire(
         &mut self,
         core: &mut EngineState,
@@ -338,10 +361,12 @@ impl State {
         Some((entry, Err(self.end_queued(core))))
     }
 
-    /// Ends the communicator for an operation that this rank does not begin any more: others may be in it already, and
-    /// would take the next one for it.
+    /// Ends the communicator for an operation that this rank will not begin: other ranks may be in it already, and
+    /// would take this rank's next operation for it.
     pub(super) fn end_queued(&mut self, core: &mut EngineState) -> CollectiveError {
         let known = self.failure(core);
+        // The abort names the operation that runs. `run` has counted that one, so its number is one less; a send or
+        // receive has none.
         let counted =
             self.begun && self.queue.front().is_some_and(|entry| entry.job.among() != Participants::Pair);
         if let Some(ring) = self.ring.as_mut().filter(|_| known.is_none()) {
@@ -354,7 +379,7 @@ impl State {
         error
     }
 
-    /// An operation has ended: tells whoever waits for it.
+    /// Ends an operation: wakes its task and keeps the result for its handle, if anybody still holds one.
     fn finish(&mut self, core: &mut EngineState, mut entry: Entry, outcome: Result<(), CollectiveError>) {
         let failed = outcome.as_ref().err().filter(|error| !error.is_refusal()).cloned();
         if let Some(error) = &failed {
@@ -375,6 +400,7 @@ impl State {
 impl Service for State {
     fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut any = false;
+        // First, because the deferred operation is older than all that could be queued behind it.
         if let Some(begun) = self.gate.deferred.take_due(now) {
             self.adopt(core, begun, now);
         }
@@ -387,6 +413,7 @@ impl Service for State {
                 None => self.expire(core, now),
             };
             let Some((entry, outcome)) = ended else { break };
+            // Both belong to the operation that has ended; the next one sets its own.
             self.look_at = None;
             self.reclaim();
             self.finish(core, entry, outcome);
@@ -401,6 +428,7 @@ impl Service for State {
         let waits = self.ring.as_ref().and_then(RingLinks::next_deadline);
         let deferred = self.gate.deferred.due();
         let queued = self.queue.iter().map(|entry| entry.deadline.instant());
+        // The caller polls by itself for as long as it owns the operation, so the engine's thread need not wake before.
         let look_at = self.look_at.map(|at| self.caller_owned_until.map_or(at, |left| left.max(at)));
         queued.chain(waits).chain(look_at).chain(deferred).min()
     }

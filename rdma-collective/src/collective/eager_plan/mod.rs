@@ -1,8 +1,8 @@
-//! What ranks that reach each other directly tell each other in one exchange, and what each makes of it: pure data, as the
-//! schedules are.
+//! The eager plan: the messages of an exchange between ranks that map each other's memory, and the result that each
+//! rank makes of them. Pure data, as the schedules are; `execute` carries it out.
 //!
-//! Every rank has a message for every other one, be it empty. What is reduced is reduced in the order of the ring, so that the
-//! bits do not depend on which way an operation takes.
+//! Every rank has a message for every other one, be it empty. Reductions follow the order of the ring, so that the bits
+//! do not depend on the algorithm that an operation takes.
 
 use super::call::{Call, Collective, Holds, staging};
 use super::schedule::{ReduceOrder, Span};
@@ -12,7 +12,7 @@ use crate::collective::rank_of::RankOf;
 
 const NONE: Span = Span { offset: 0, len: 0 };
 
-/// The part of one rank.
+/// The part of one rank in an eager exchange.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct EagerPlan {
     pub(super) call: Call,
@@ -21,14 +21,15 @@ pub(super) struct EagerPlan {
     order: ReduceOrder,
 }
 
-/// A range of the output that is made of the message of a rank, or of the input if it is this one.
+/// A range of the output that is a copy of one rank's message, or of the input if that rank is this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Copied {
     pub(super) span: Span,
     pub(super) from: u32,
 }
 
-/// A range that is made of all messages from byte `at` on, reduced from rank `first` on around the ring, and of this rank's input.
+/// A range that is reduced from all messages, from byte `at` on, and from this rank's input, beginning with rank
+/// `first` and going around the ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reduced {
     pub(super) span: Span,
@@ -37,7 +38,8 @@ pub(super) struct Reduced {
 }
 
 impl EagerPlan {
-    /// `None` for what goes another way. All ranks that call the same come to the same.
+    /// The plan of a call, or `None` if the call does not take the eager exchange. All ranks that call the same get the
+    /// same answer, because it depends on the call and on common options alone.
     #[inline]
     pub(super) fn new(
         call: Call,
@@ -45,12 +47,14 @@ impl EagerPlan {
         options: &CommunicatorOptions,
     ) -> Option<Self> {
         let bytes = call.bytes();
-        // Whatever the ring refuses, or cuts into rounds, is the ring's.
+        // Calls that the ring refuses, or cuts into rounds, stay with the ring: its errors, and its order of sums, then
+        // hold.
         let whole = options.slots > 0 && options.slot_bytes >= bytes.max(call.data_type.size());
         let links = call.collective == Collective::Connect || call.collective.is_uneven();
         if bytes > message_bytes_max(ranks) || !whole || call.root >= ranks || links {
             return None;
         }
+        // Where every order gives the same bits, a single range over the whole buffer is faster than the ring's chunks.
         let order = if may_change_places(call, ranks) {
             ReduceOrder::from(0)
         } else {
@@ -59,9 +63,10 @@ impl EagerPlan {
         Some(Self { call, rank, ranks, order })
     }
 
-    /// What of the input goes to rank `to`.
+    /// The range of the input that goes to rank `to`.
     #[inline]
     pub(super) fn sent(&self, to: u32) -> Span {
+        // An empty message is still a message: it carries the header that the peer compares with its own call.
         if !self.call.gives(self.rank) || !self.call.gets(to) {
             return NONE;
         }
@@ -72,7 +77,7 @@ impl EagerPlan {
         }
     }
 
-    /// Whether it cannot end without the message of rank `from`: who only gives goes on.
+    /// Whether the exchange needs the message of rank `from` to end. A rank that only gives needs none and goes on.
     #[inline]
     pub(super) fn needs(&self, from: u32) -> bool {
         self.call.gives(from) && self.call.gets(self.rank)
@@ -84,10 +89,11 @@ impl EagerPlan {
         if self.needs(from) { self.call.bytes() } else { 0 }
     }
 
-    /// All that is copied from one message each, in any order.
+    /// The ranges that are copied, each from one message, in any order.
     #[inline]
     pub(super) fn copied(&self) -> impl Iterator<Item = Copied> {
         let Call { collective, root, .. } = self.call;
+        // A reducing rank copies nothing: `reduced` covers its whole output.
         let from = if collective.reduces() || !self.call.gets(self.rank) || self.call.bytes() == 0 {
             0..0
         } else if collective.is_from_root() {
@@ -105,7 +111,8 @@ impl EagerPlan {
         })
     }
 
-    /// All that is reduced, in its order.
+    /// The ranges that are reduced, in ascending order; each lies within one chunk of the ring, which begins at one
+    /// rank.
     #[inline]
     pub(super) fn reduced(&self) -> impl Iterator<Item = Reduced> {
         let span = match self.call.collective.buffers() {
@@ -117,9 +124,11 @@ impl EagerPlan {
         std::iter::from_fn(move || {
             let begin = rest.start;
             (!rest.is_empty()).then(|| {
+                // The ring's chunks begin at different ranks, so cut where the first rank changes.
                 let (first, end) = self.order.at(begin);
                 rest.start = end.min(rest.end);
                 let made = Span { offset: begin, len: rest.start - begin };
+                // A message holds only this rank's part, so its offset counts from the part's start.
                 Reduced { span: made, at: begin - span.offset, first }
             })
         })
@@ -130,14 +139,15 @@ impl EagerPlan {
         Span { offset: 0, len: self.call.bytes() }
     }
 
-    /// The part of `rank` of a buffer that has one for each.
+    /// The part of `rank` in a buffer that has a part for each rank.
     #[inline]
     fn part(&self, rank: u32) -> Span {
         Span { offset: rank as usize * self.call.bytes(), len: self.call.bytes() }
     }
 }
 
-/// Whether it is all the same from which rank on an all-reduce begins: two operands may change places, and whole numbers.
+/// Whether an all-reduce has the same bits whichever rank it begins with: integers, max and min, and any two operands.
+/// Then one range covers the whole buffer.
 #[inline]
 fn may_change_places(Call { collective, op, data_type, .. }: Call, ranks: u32) -> bool {
     if collective != Collective::AllReduce {

@@ -1,4 +1,5 @@
-//! What ranks tell each other against what each makes of it, and the order of reductions against the ring's.
+//! Tests of the eager plan: sent ranges against the ranges that each rank uses, and the order of reductions against the
+//! ring's.
 
 use proptest::prelude::*;
 
@@ -21,7 +22,7 @@ fn calls(count: usize, ranks: u32) -> Vec<Call> {
     collectives.flat_map(call).collect()
 }
 
-/// What of its output a rank must write.
+/// The range of its output that a rank must write.
 fn output(call: &Call, rank: u32, ranks: u32) -> Span {
     let len = call.bytes();
     match call.collective {
@@ -73,6 +74,7 @@ proptest! {
             let staging = Staging { chunk_bytes_min, ..Staging::default() };
             let operation = Operation { rank, ranks, count, data_type: DataType::F32, staging };
             for step in Ring::all_reduce(operation).unwrap() {
+                // The rank that sends an element from its input is the first one of that element's sum.
                 if let Step::Put { source: Source::Input, span, .. } = step {
                     first[span.offset / 4..span.range().end / 4].fill(rank);
                 }

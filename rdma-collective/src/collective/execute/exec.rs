@@ -1,4 +1,7 @@
-//! An operation under way, whichever way it takes.
+//! The executor of an operation under way, whichever algorithm and protocol its plan chose.
+//!
+//! This file dispatches to the executor of the protocol, and reports how an operation ended. Each executor has a file
+//! of its own: `ring_exec`, `eager`, `p2p`, `zero_copy` and `send_recv`.
 
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -20,10 +23,11 @@ use crate::collective::schedule::{Primitive, Schedule, Step};
 use crate::collective::send_recv_set::SendRecvSet;
 use crate::engine::EngineState;
 
-/// How often ranks of one host that go by links look for others that do not.
+/// How often an operation over links looks for ranks of its host that chose shared memory instead. Only a
+/// mismatch of calls leads there, so a late look delays no operation that can succeed.
 const LOOK_ASIDE_EVERY: Duration = Duration::from_millis(20);
 
-/// See the module.
+/// The executor of one operation.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one of an operation, in its place")]
 pub(super) enum Exec {
@@ -35,7 +39,7 @@ pub(super) enum Exec {
 }
 
 impl Exec {
-    /// Begins what is planned as operation `sequence`; `None` when the rank is alone.
+    /// Makes the executor of `plan`, as operation `sequence`; `None` in a communicator of one rank.
     pub(super) fn begin(
         plan: &Plan,
         parts: &CommContext<'_>,
@@ -60,7 +64,9 @@ impl Exec {
         })
     }
 
-    /// What goes on when not all ranks own their memory.
+    /// The executor that continues a zero-copy operation when some rank's memory is borrowed.
+    ///
+    /// All ranks have read the same adverts in the header exchange, so all of them fall back.
     fn elsewhere<B: Buffers>(
         direct: &ZeroCopy,
         plan: &Plan,
@@ -71,6 +77,7 @@ impl Exec {
         let started = direct.started();
         match elsewhere {
             Fallback::Ring(steps) => {
+                // The ring does not use the round of the header exchange, so nobody else would end it.
                 host.end_round();
                 Self::Ring(Self::around(with.ring, plan, steps, direct.named(), started))
             }
@@ -91,6 +98,7 @@ impl Exec {
         }
     }
 
+    /// Makes the executor of a schedule around the ring.
     fn around(
         ring: &RingLinks,
         plan: &Plan,
@@ -102,19 +110,20 @@ impl Exec {
     }
 }
 
-/// A message of a rank that does not go by links wakes nobody.
+/// The time of the next look at the windows of the host, if the operation is not done. A message in a window wakes
+/// nobody, so the engine would otherwise sleep until its deadline.
 fn look_aside<T>(host: Option<&HostGroup>, outcome: &Poll<T>, core: &EngineState) -> Option<Instant> {
     host.filter(|_| outcome.is_pending()).map(|_| core.now() + LOOK_ASIDE_EVERY)
 }
 
-/// From now on the neighbours' silence is looked into.
+/// Starts to check that the peers are alive.
 pub(super) fn watch(parts: &CommContext<'_>, core: &mut EngineState, now: Instant) {
     if let Some(ring) = &parts.ring {
         ring.watch(core, now);
     }
 }
 
-/// All that a rank does that is alone.
+/// Carries out the plan of a communicator of one rank: only copies from input to output are left.
 fn alone<B: Buffers>(plan: &Plan, buffers: &mut B, scratch: &mut Scratch) {
     match &plan.execution {
         ExecutionPlan::Ring(steps) => {
@@ -132,11 +141,12 @@ fn alone<B: Buffers>(plan: &Plan, buffers: &mut B, scratch: &mut Scratch) {
             }
         }
         ExecutionPlan::SendRecv(points) => copy_own(&points.own, &mut Lent(buffers)),
+        // Both need a second rank on the host, so neither is planned for one rank.
         ExecutionPlan::Shm(_) | ExecutionPlan::ZeroCopy(..) => {}
     }
 }
 
-/// One look at an operation: its steps as far as they go, and its end.
+/// Advances an operation as far as it can go now, and reports its end.
 pub(super) fn advance<B: Buffers>(
     running: Option<&mut Exec>,
     plan: &Plan,
@@ -144,6 +154,7 @@ pub(super) fn advance<B: Buffers>(
     core: &mut EngineState,
     buffers: &mut B,
 ) -> Poll<Result<(), CollectiveError>> {
+    // Without an executor or a ring the communicator has one rank, and the operation ends at once.
     let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
         alone(plan, buffers, parts.scratch);
         return Poll::Ready(Ok(()));
@@ -173,21 +184,24 @@ pub(super) fn advance<B: Buffers>(
             if let (Poll::Ready(Ok(Outcome::Fallback)), ExecutionPlan::ZeroCopy(_, elsewhere)) =
                 (&outcome, &plan.execution)
             {
+                // Replaced in place: the operation keeps its sequence number, start and deadline.
                 *running = Exec::elsewhere(direct, plan, elsewhere, &mut with, host);
+                // The new executor has done nothing yet, and nothing would wake the engine to drive it.
                 *parts.look_at = Some(with.core.now());
                 Poll::Pending
             } else {
                 outcome.map_ok(|_| ())
             }
         }
-        // Nothing is planned for a group that is not there.
+        // No such plan is made without a host group.
         (Exec::Shm(_) | Exec::ZeroCopy(_), None) => Poll::Pending,
     };
     let ExecContext { ring, core, .. } = with;
+    // A mismatch may be with an earlier operation of a rank on this host; the error must name what was called then.
     conclude(running, ring, core, outcome.map_err(|stop| stop.of_its_time(parts.host)))
 }
 
-/// The same for sends and receives of memory that is borrowed.
+/// Advances sends and receives of borrowed memory as far as they can go now.
 pub(super) fn advance_points<M: send_recv::SendRecvBuffers>(
     running: Option<&mut Exec>,
     points: &SendRecvSet,
@@ -206,7 +220,7 @@ pub(super) fn advance_points<M: send_recv::SendRecvBuffers>(
     conclude(running, ring, core, outcome)
 }
 
-/// Tells the others and the caller of what has stopped it, if anything has.
+/// Ends the wait for the peers if the operation has ended; a failure is passed on to them and returned to the caller.
 fn conclude(
     running: &Exec,
     ring: &mut RingLinks,
@@ -214,19 +228,20 @@ fn conclude(
     outcome: Poll<Result<(), Stop>>,
 ) -> Poll<Result<(), CollectiveError>> {
     outcome.map(|outcome| {
+        // The peers' silence must not count between operations: a peer may compute for long before its next call.
         ring.unwatch(core);
         outcome.map_err(|stop| running.progress().give_up(ring, core, stop))
     })
 }
 
-/// The deadline has passed.
+/// Ends an operation whose deadline has passed: tells the other ranks, and returns the error with the late rank.
 pub(super) fn late(
     running: Option<&mut Exec>,
     parts: &mut CommContext<'_>,
     core: &mut EngineState,
 ) -> CollectiveError {
     let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
-        // A rank that is alone waits for nobody.
+        // A rank that is alone waits for nobody, so only the queue can have made it late.
         return CollectiveError::Queued;
     };
     let awaited = match running {
@@ -237,6 +252,7 @@ pub(super) fn late(
         Exec::SendRecv(flows) => flows.waits_for(ring, core),
     };
     let error = running.progress().give_up_late(ring, core, awaited);
+    // Only now: `give_up_late` finds the late rank in the wait graph, which `unwatch` clears.
     ring.unwatch(core);
     error
 }

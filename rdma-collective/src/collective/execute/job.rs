@@ -1,4 +1,7 @@
-//! An operation that owns its memory, so that it goes on whatever becomes of its caller.
+//! The job: an operation that owns its memory, so that it can go on whatever becomes of its caller.
+//!
+//! The job moves its memory between the caller (who may look at it), and the engine (whose device may use it). `exec`
+//! carries the operation out; the communicator queues jobs and hands them back.
 
 use std::ops::Range;
 use std::task::Poll;
@@ -16,56 +19,61 @@ use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
 use crate::collective::communicator::{CommContext, HostGroup, Scratch};
 use crate::engine::{Engine, EngineId, EngineState};
 
-/// Participants whom an operation is.
+/// The participants of an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Participants {
-    /// It has a number, the same on all ranks.
+    /// All ranks. The operation has a sequence number, which is the same on all of them.
     All,
-    /// The same, and was begun in the caller's thread: it cannot be too late to begin.
+    /// All ranks, and the caller's thread has sent this rank's headers already. Peers count on the operation, so its
+    /// deadline may no longer refuse to begin it.
     AllHeadersSent,
-    /// It has none, and lies before the next of all ranks.
+    /// The two ends of each transfer. The operation has no sequence number, and runs before the next collective.
     Pair,
 }
 
-/// For how long messages are looked for.
+/// The time that a caller spends polling for messages before the engine takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
+    /// A single poll.
     Once,
-    /// As long as those take that come at once, at most until then.
+    /// The time that messages of running peers take, and not beyond the deadline.
     Until(Deadline),
 }
 
-/// The memory of a tensor, and of the operation that it is in. It is one allocation, which goes from one to the other.
+/// The memory of a tensor, together with the operation that it is in.
+///
+/// A tensor and its operation pass the same box back and forth, so that starting an operation allocates nothing.
 #[derive(Debug)]
 pub(in crate::collective) struct Job {
     engine: EngineId,
     memory: JobMemory,
-    /// Of an operation out of place, which has a job of its own: this one's is the output.
+    /// The input of an operation out of place. It has a job of its own, and this job holds the output.
     pub(in crate::collective) input: Option<Box<Job>>,
-    /// What is looked at and operated on.
+    /// The selected bytes: the tensor shows them, and the operation is on them.
     range: Range<usize>,
     work: Option<Work>,
 }
 
-/// What it does.
+/// The operation of a job.
 #[derive(Debug)]
 struct Work {
     plan: Plan,
-    /// Absent before it begins, and when the rank is alone.
+    /// The executor; absent before the operation begins, and in a communicator of one rank.
     running: Option<Exec>,
 }
 
+/// The memory of a job, by who may use it now.
 #[derive(Debug)]
 enum JobMemory {
-    /// It can be looked at.
+    /// A buffer that this thread may read and write.
     Here(LocalBuf),
-    /// The device may use it.
+    /// Buffers that the device may use. No reference to their bytes may exist.
     Lent(RegisteredBuffers),
-    /// A region, of which others have handles.
+    /// A region to which others have handles. Its bytes are only copied, never borrowed.
     Shared(Region),
-    /// Bytes of no tensor, which no device uses.
+    /// The bytes of a barrier, which belong to no tensor and are never registered.
     Own([u8; BARRIER_BYTES]),
-    /// In the operation that this is the input of, or lost to a device that did not let go of it.
+    /// No memory: the operation that this job is the input of has it, or a device did not let go of it.
     Gone,
 }
 
@@ -74,18 +82,19 @@ impl Job {
         Self { engine, memory: JobMemory::Here(memory), input: None, range: 0..bytes, work: None }
     }
 
-    /// Of bytes that the region has.
+    /// Makes a job on `range` of a region. The caller has checked that the region is that long.
     pub(in crate::collective) fn of_region(engine: EngineId, region: Region, range: Range<usize>) -> Self {
         Self { engine, memory: JobMemory::Shared(region), input: None, range, work: None }
     }
 
-    /// Of what goes around in a barrier.
+    /// Makes the job of a barrier, which has no tensor.
     pub(in crate::collective) fn of_nothing(engine: EngineId) -> Self {
+        // In the job itself, so that a barrier registers no memory.
         let memory = JobMemory::Own([0; BARRIER_BYTES]);
         Self { engine, memory, input: None, range: 0..BARRIER_BYTES, work: None }
     }
 
-    /// A job of the same engine that has no memory.
+    /// Makes a job of the same engine without memory.
     pub(in crate::collective) fn empty(&self) -> Box<Self> {
         Box::new(Self {
             engine: self.engine.clone(),
@@ -96,8 +105,9 @@ impl Job {
         })
     }
 
-    /// Changes what is looked at and operated on; `false` when there is less.
+    /// Selects the bytes that the tensor shows and operations use; `false` if the memory is shorter.
     pub(in crate::collective) fn select(&mut self, range: Range<usize>) -> bool {
+        // Memory that is lent cannot be selected from: an operation is on the present range.
         let fits = range.start <= range.end
             && matches!(&self.memory, JobMemory::Here(memory) if range.end <= memory.len());
         if fits {
@@ -106,7 +116,7 @@ impl Job {
         fits
     }
 
-    /// Bytes of the memory that can be looked at.
+    /// The length of the memory in bytes, whatever is selected; 0 while the job does not hold it.
     pub(in crate::collective) fn room(&self) -> usize {
         match &self.memory {
             JobMemory::Here(memory) => memory.len(),
@@ -114,7 +124,7 @@ impl Job {
         }
     }
 
-    /// The bytes, while no device uses them.
+    /// The selected bytes; empty while a device may use them.
     pub(in crate::collective) fn bytes(&self) -> &[u8] {
         match &self.memory {
             JobMemory::Here(memory) => memory.get(self.range.clone()).unwrap_or_default(),
@@ -122,7 +132,7 @@ impl Job {
         }
     }
 
-    /// The same, to be changed.
+    /// The selected bytes, mutable; empty while a device may use them.
     pub(in crate::collective) fn bytes_mut(&mut self) -> &mut [u8] {
         match &mut self.memory {
             JobMemory::Here(memory) => memory.get_mut(self.range.clone()).unwrap_or_default(),
@@ -130,12 +140,12 @@ impl Job {
         }
     }
 
-    /// Whether its memory is registered with that engine.
+    /// Whether the memory is registered with `engine`. No other engine's device can use it.
     pub(super) fn is_of(&self, engine: &Engine) -> bool {
         engine.is(&self.engine)
     }
 
-    /// Bytes of what is operated on, which is the output where there are two.
+    /// The number of selected bytes; those of the output if the operation is out of place.
     pub(super) fn len(&self) -> usize {
         self.range.len()
     }
@@ -148,8 +158,10 @@ impl Job {
         }
     }
 
-    /// Whether the operation needs none of its memory lent to the device, and has it.
+    /// Whether the memory stays with the job during the operation, because no device or peer uses it.
     fn stays(&self) -> bool {
+        // Exchanges through shared memory copy with the processor. A barrier's bytes are not registered, so every
+        // executor has to copy them.
         let here = |job: &Self| matches!(job.memory, JobMemory::Here(_));
         let flat =
             self.work.as_ref().is_some_and(|work| matches!(work.plan.execution, ExecutionPlan::Shm(_)));
@@ -157,31 +169,33 @@ impl Job {
         own || flat && here(self) && self.input.as_deref().is_none_or(here)
     }
 
-    /// What it does from now on.
+    /// Gives the job its operation.
     #[inline]
     pub(super) fn take_on(&mut self, plan: Plan, running: Option<Exec>) {
         self.work = Some(Work { plan, running });
     }
 
-    /// The memory, for what needs none of it lent to the device.
+    /// The memory as borrowed buffers, for an operation that lends none of it to the device.
     #[inline]
     pub(super) fn at_hand(&mut self, origins: Origins) -> Option<Borrowed<'_>> {
         let Self { memory, input, range, .. } = self;
         at_hand(memory, input.as_deref(), range.clone(), origins)
     }
 
-    /// The operation, and the memory if that [stays](Self::stays).
+    /// The operation with its memory, if the memory [stays](Self::stays).
     fn work_at_hand(&mut self) -> Option<(&mut Work, Borrowed<'_>)> {
         let Self { memory, input, range, work: Some(work), .. } = self else { return None };
         let buffers = at_hand(memory, input.as_deref(), range.clone(), work.plan.origins)?;
         Some((work, buffers))
     }
 
-    /// Hands the memory to the engine's worker; it has the elements of the operation from `origin` on.
+    /// Lends the memory to the engine's device. The memory holds the bytes of the operation from `origin` on.
     fn lend(&mut self, core: &mut EngineState, origin: usize) -> Option<RegisteredBuffer> {
+        // `into_region` consumes the buffer. From here on nobody can borrow the bytes, until `take_back` returns them.
         let (region, shared) = match std::mem::replace(&mut self.memory, JobMemory::Gone) {
             JobMemory::Here(memory) => match memory.into_region() {
                 Ok(region) => (region, false),
+                // Refused: the memory stays with the job, and `advance` reports the failure.
                 Err(memory) => {
                     self.memory = JobMemory::Here(memory);
                     return None;
@@ -197,14 +211,16 @@ impl Job {
         Some(RegisteredBuffer { region, attached, offset: self.range.start, origin, shared, exported: None })
     }
 
-    /// Takes the memory back from the engine's worker, unless requests still use it.
+    /// Takes the memory back from the engine's device; `false` if the memory is lost because requests still use it.
     fn take_back(&mut self, place: RegisteredBuffer, core: &mut EngineState) -> bool {
         let RegisteredBuffer { region, attached, shared, exported, .. } = place;
-        // One that could not be revoked keeps the memory.
+        // An export that could not be revoked holds on to the region, so `into_local` below fails. The memory must not
+        // come back then, because a peer may still write to it.
         drop(exported);
         if !core.detach(attached) {
             return false;
         }
+        // A region with handles never becomes local again, because `into_local` needs the only one.
         if shared {
             self.memory = JobMemory::Shared(region);
             return true;
@@ -219,7 +235,7 @@ impl Job {
     }
 }
 
-/// The memory of a job of an `input` and of `range` of its own, if it is here.
+/// The memory of a job and of its `input` as borrowed buffers; `None` if either is lent.
 #[inline]
 fn at_hand<'a>(
     memory: &'a mut JobMemory,
@@ -243,13 +259,13 @@ fn at_hand<'a>(
 }
 
 impl Job {
-    /// Participants whom it is.
+    /// The participants of the operation.
     pub(in crate::collective) fn among(&self) -> Participants {
         let points = |work: &Work| matches!(work.plan.execution, ExecutionPlan::SendRecv(_));
         if self.work.as_ref().is_some_and(points) { Participants::Pair } else { Participants::All }
     }
 
-    /// Starts it as number `sequence` of its communicator.
+    /// Begins the operation, as number `sequence` of its communicator.
     pub(in crate::collective) fn begin(
         &mut self,
         parts: &mut CommContext<'_>,
@@ -262,18 +278,23 @@ impl Job {
                 Some(work) if self.input.is_some() => work.plan.origins,
                 _ => Origins::default(),
             };
+            // The input is lent first, because `RegisteredBuffers` takes both. Memory that cannot be lent makes
+            // `advance` fail with `ForeignMemory`.
             let input = self.input.as_mut().and_then(|input| input.lend(core, origins.input));
             if let Some(output) = self.lend(core, origins.output) {
                 self.memory = JobMemory::Lent(RegisteredBuffers::new(input, output));
             }
         }
+        // The peers' silence counts from now on, before the first message: a peer may be gone already.
         if let Some(work) = &mut self.work {
             exec::watch(parts, core, now);
             work.running = Exec::begin(&work.plan, parts, sequence, now);
         }
     }
 
-    /// Patience for the others' messages; whether it is done.
+    /// Polls for the peers' messages in the caller's thread, and returns whether the operation is done.
+    ///
+    /// Only an exchange through shared memory can end here: it needs no completion of the device.
     pub(in crate::collective) fn try_finish(
         &mut self,
         host: &HostGroup,
@@ -288,22 +309,26 @@ impl Job {
             Patience::Once => flat.has_all(&mut at),
             Patience::Until(until) => flat.hurry(&mut at, until, || true),
         };
-        // If not, the engine goes on, or says why.
+        // A failure is not reported from here. The engine polls the same executor again, finds it, and tells the
+        // peers.
         if !come || flat.finish(host, &mut buffers, scratch).is_err() {
             return false;
         }
         self.work = None;
+        // Peers may reuse the slots of this round from now on, so the output must have been made before.
         host.end_round();
         true
     }
 
-    /// Whether it goes on by nothing but being driven, since no completion tells of what it waits for: then whoever waits for it
-    /// does that best.
+    /// Whether the waiting caller should drive the operation itself.
+    ///
+    /// No completion wakes the engine for a zero-copy operation, because peers are heard only by polling shared
+    /// memory.
     pub(in crate::collective) fn suits_caller(&self) -> bool {
         self.work.as_ref().is_some_and(|work| matches!(work.running, Some(Exec::ZeroCopy(_))))
     }
 
-    /// Goes on as far as it can; after `Ready` it is not called again.
+    /// Advances the operation as far as it can go now. After `Ready` it must not be called again.
     pub(in crate::collective) fn advance(
         &mut self,
         parts: &mut CommContext<'_>,
@@ -320,6 +345,8 @@ impl Job {
         } else {
             return Poll::Ready(Err(CollectiveError::ForeignMemory));
         };
+        // The memory comes back if the operation succeeded or never began. After any other failure requests may still
+        // be under way; the engine releases the memory once it has fenced the lanes.
         let unused = |error: &CollectiveError| error.is_refusal();
         if let Poll::Ready(ended) = &outcome
             && ended.as_ref().err().is_none_or(unused)
@@ -329,7 +356,7 @@ impl Job {
         outcome
     }
 
-    /// The deadline has passed: tells the other ranks and says what was waited for.
+    /// Ends the operation because its deadline has passed: tells the other ranks, and returns which rank was late.
     pub(in crate::collective) fn give_up_late(
         &mut self,
         parts: &mut CommContext<'_>,
@@ -338,20 +365,22 @@ impl Job {
         exec::late(self.work.as_mut().and_then(|work| work.running.as_mut()), parts, core)
     }
 
-    /// It has failed: no other rank has a right to what it owns any more.
+    /// Takes the peers' rights to the memory away, because the operation has ended.
     pub(in crate::collective) fn revoke(&mut self) {
         if let JobMemory::Lent(buffers) = &mut self.memory {
             buffers.revoke(Deadline::after(REVOKE_WITHIN));
         }
     }
 
-    /// Takes back what the engine holds of it; `false` while the device still uses some.
+    /// Takes the memory back from the engine; `false` if the device still uses some of it.
     pub(in crate::collective) fn release(&mut self, core: &mut EngineState) -> bool {
+        // Revoked first: a peer that still had a right could write into memory that the caller looks at.
         self.revoke();
         self.work = None;
         match std::mem::replace(&mut self.memory, JobMemory::Gone) {
             JobMemory::Lent(buffers) => {
                 let (input, output) = buffers.into_places();
+                // Both halves are tried, even if one is lost: the other can still go back to the caller.
                 let input_back = match (&mut self.input, input) {
                     (Some(job), Some(place)) => job.take_back(place, core),
                     _ => true,

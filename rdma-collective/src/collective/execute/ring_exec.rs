@@ -1,4 +1,7 @@
-//! One operation of one rank under way: takes the steps of its schedule as messages and slots allow.
+//! The executor of the link protocol: carries out a ring or chain schedule over the two links to the neighbours.
+//!
+//! The schedule decides which step comes next; this file decides when a step can be taken, and when it never will be.
+//! The mailboxes own the slots, and `stop` turns a failure into an error and tells the other ranks.
 
 use std::task::Poll;
 use std::time::Instant;
@@ -18,27 +21,29 @@ use crate::engine::EngineState;
 use crate::link::LaneFailure;
 use crate::link::mailbox::HEADER_BYTES;
 
-/// See the module. Buffers and links are the caller's, and the same at each call.
+/// The state of one operation that goes around the ring.
+///
+/// The caller owns the buffers and the links, and must pass the same ones to every call of [`advance`](Self::advance).
 #[derive(Debug)]
 pub(in crate::collective) struct RingExec {
     pub(super) steps: Schedule,
-    /// The step that is next; `None` at the end.
+    /// The next step; `None` at the end.
     pub(super) step: Option<Step>,
     arithmetic: Arithmetic,
     pub(super) header: Header,
-    /// Whether the header still has to be sent in a message of its own, since this rank sends no others.
+    /// Whether the header has still to be sent in a control message. Only a rank that puts no messages needs one.
     announce: bool,
-    /// Whether the rank before this one is known to be in the same operation.
+    /// Whether the previous rank is known to be in the same operation: its header has been compared.
     agreed: bool,
-    /// Messages of earlier operations in each mailbox.
+    /// The numbers that earlier operations have used in each mailbox. Schedules number their messages from 0.
     sent_before: u64,
     received_before: u64,
     pub(super) started: Instant,
-    /// When a step was taken last.
+    /// When the last step was taken. The time since then is reported, and decides when a wait is announced.
     pub(super) progressed: Instant,
 }
 
-/// What a run works with at each call.
+/// The links, engine and buffers that an executor works with. All are borrowed for one call of `advance`.
 pub(super) struct ExecContext<'a, B> {
     pub(super) ring: &'a mut RingLinks,
     pub(super) host: Option<&'a HostGroup>,
@@ -48,13 +53,15 @@ pub(super) struct ExecContext<'a, B> {
 }
 
 impl RingExec {
-    /// What `rank` has planned, as its operation `sequence`.
+    /// Makes the executor of `call` at `rank`, as operation `sequence` of the communicator.
     pub(super) fn new(
         ring: &RingLinks,
         (call, mut steps, arithmetic): (&Call, Schedule, Arithmetic),
         (rank, sequence): (u32, u64),
         started: Instant,
     ) -> Self {
+        // Asked before the first step is taken. The header of a rank that puts messages goes in front of the first
+        // one.
         let announce = steps.has_put_all();
         let step = steps.next();
         Self {
@@ -71,25 +78,27 @@ impl RingExec {
         }
     }
 
-    /// It begins behind what has gone around the ring since it was made.
+    /// Counts messages from here on: another executor has used the ring since this one was made.
     pub(super) fn follow(&mut self, ring: &RingLinks, now: Instant) {
         self.sent_before = ring.next.mailbox.sent();
         self.received_before = ring.previous.mailbox.given_back();
         self.progressed = now;
     }
 
-    /// What has gone around before was of the same operation, and has said so: nobody has to say it again.
+    /// Continues the operation of an earlier executor. That one has exchanged the headers, so none is sent or
+    /// expected.
     pub(super) fn go_on(&mut self, ring: &RingLinks, now: Instant) {
         self.follow(ring, now);
         (self.announce, self.agreed) = (false, true);
     }
 
-    /// Takes all steps that can be taken now.
+    /// Takes every step that can be taken now, and reports what the operation waits for if it is not done.
     pub(super) fn advance<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>) -> Poll<Result<(), Stop>> {
         match self.try_advance(with) {
             Ok(true) => Poll::Ready(check_strays(with.host, &self.header)),
             Ok(false) => {
-                // A rank of this host that does not go around the ring.
+                // A rank of this host may have chosen shared memory instead. Its message arrives in a window that no
+                // step of this executor reads, so without this check both ranks would wait for each other.
                 check_strays(with.host, &self.header)?;
                 with.ring.wait(with.core, self.header.sequence, self.waits_for(), self.progressed);
                 Poll::Pending
@@ -100,11 +109,14 @@ impl RingExec {
 
     fn try_advance<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>) -> Result<bool, Stop> {
         let taken = with.ring.take_arrivals(with.core);
-        // What another rank has found out comes before what this one finds: it may have ended because of that.
+        // The abort of another rank comes before any failure that this rank finds. A neighbour may have ended
+        // *because* of that abort, and must not be blamed for it. For the same reason `taken` is checked only
+        // afterwards.
         if let Some(abort) = with.ring.abort.filter(|abort| is_ended_by(&self.header, abort)) {
             return Err(Stop::Abort(abort));
         }
         taken.map_err(Stop::Lost)?;
+        // Headers of later operations stay queued: the previous rank may be ahead when it only sends.
         while let Some(theirs) = with.ring.ahead.front().copied()
             && theirs.sequence <= self.header.sequence
         {
@@ -119,12 +131,16 @@ impl RingExec {
         }
         while let Some(step) = self.step {
             if !self.take(with, step)? {
+                // Checked only when a step cannot be taken. A peer that has sent all its messages and closed is fine
+                // as long as those messages suffice.
                 self.check_lanes(with.ring, with.core, step)?;
                 return Ok(false);
             }
             self.step = self.steps.next();
             self.progressed = with.core.now();
         }
+        // A rank that receives nothing still needs the header of the previous rank. Otherwise it would return success
+        // from an operation in which the others have called something else.
         if self.announce || !self.is_agreed(with.ring, with.core)? {
             let wait = Step::WaitCount { from: with.ring.previous.rank, message: 0 };
             self.check_lanes(with.ring, with.core, wait)?;
@@ -134,19 +150,21 @@ impl RingExec {
         if with.buffers.is_sent(with.core.lane(next.lane)) {
             return Ok(true);
         }
-        // The device still reads what was put. A rank that left in good order has it all; any other is lost.
+        // The device still reads buffers that were put, so they cannot go back to the caller yet. A peer that closed
+        // in good order has received everything, so its acknowledgements are still on the way. Any other end is a
+        // loss.
         match next.ended(with.core) {
             None | Some(Lost { cause: LaneFailure::Closed | LaneFailure::Fenced, .. }) => Ok(false),
             Some(lost) => Err(Stop::Lost(lost)),
         }
     }
 
-    /// The neighbour that it waits for, while it waits.
+    /// The neighbour that the operation waits for.
     pub(super) fn waits_for(&self) -> WaitingFor {
         WaitingFor::Neighbour(match self.step {
             Some(step) if waits_for_next(step) => Direction::Next,
             Some(_) => Direction::Previous,
-            // The header has to go, or the device still reads what was put.
+            // The header has no room yet, or the device still reads buffers that were put.
             None if self.announce || self.agreed => Direction::Next,
             None => Direction::Previous,
         })
@@ -162,6 +180,8 @@ impl RingExec {
         Progress { header, sequence: header.sequence, bytes_outstanding: bytes.sum(), started, progressed }
     }
 
+    /// Compares a header of the previous rank with this rank's, or keeps it for the later operation that it belongs
+    /// to.
     fn agree(&mut self, ring: &mut RingLinks, theirs: &Header) -> Result<(), Stop> {
         if theirs.sequence > self.header.sequence {
             ring.keep(*theirs);
@@ -173,7 +193,8 @@ impl RingExec {
         Ok(())
     }
 
-    /// Whether the rank before this one is in the same operation: its first message says so, if no other has.
+    /// Whether the previous rank is in the same operation. The header in front of its first message is compared,
+    /// unless a control message has brought one before.
     fn is_agreed(&mut self, ring: &mut RingLinks, core: &mut EngineState) -> Result<bool, Stop> {
         let previous = &ring.previous;
         if !self.agreed && previous.mailbox.arrived(self.received_before).is_some() {
@@ -185,18 +206,22 @@ impl RingExec {
         Ok(self.agreed)
     }
 
-    /// Takes one step; `false` when it has to wait.
+    /// Takes one step; `false` if the step has to wait. A step that waits has changed nothing, and is taken again
+    /// later.
     fn take<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>, step: Step) -> Result<bool, Stop> {
         match step {
             Step::Put { message, source, span, .. } => Ok(self.put(with, message, source, span)),
             Step::WaitCount { message, .. } => {
                 let number = self.received_before + message;
+                // The headers are compared before the first byte is used. A message of another operation may have the
+                // same length, and would be reduced into the output unnoticed.
                 Ok(self.is_agreed(with.ring, with.core)?
                     && with.ring.previous.mailbox.arrived(number).is_some())
             }
             Step::ReduceFrom { message, span, last, target, .. } => {
                 let number = self.check_length(with, message, span)?;
                 let arithmetic = self.arithmetic;
+                // The chunk is only passed on: it has no room in the output, and is reduced into the outgoing message.
                 if target == Target::Staged {
                     return stage(with, number, span, |buffers, message, out, scratch| {
                         buffers.reduce_to(message, span, arithmetic, last, out, scratch)
@@ -238,16 +263,22 @@ impl RingExec {
         if !next.mailbox.is_ready(lane) {
             return false;
         }
+        // The receiver knows a message by its number alone, so the schedule and the mailbox must count alike.
         debug_assert_eq!(next.mailbox.sent(), self.sent_before + message);
         let header = (message == 0).then(|| self.header.in_slot());
         if source == Source::Staged {
             return next.mailbox.put_staged(lane, header.as_ref());
         }
+        // `last` asks the device for a completion, which tells of all earlier writes, too. `has_put_all` may miss the
+        // last `Put` when empty chunks follow; `is_sent` then asks with a write of its own.
         let piece = Piece { source, span, last: self.steps.has_put_all() };
         with.buffers.put(&mut next.mailbox, lane, header.as_ref(), piece)
     }
 
-    /// A message is as long as both ranks must think it is; its number in the mailbox.
+    /// Checks the length of a message, and returns its number in the mailbox.
+    ///
+    /// Both ranks compute the length from the same schedule. A different one is a violation of the protocol, and
+    /// reading on would use bytes that the peer did not write for this message.
     fn check_length<B>(&self, with: &mut ExecContext<'_, B>, message: u64, span: Span) -> Result<u64, Stop> {
         let number = self.received_before + message;
         let expected = span.len + if message == 0 { HEADER_BYTES } else { 0 };
@@ -257,13 +288,16 @@ impl RingExec {
         Err(wrong(with.ring, with.core, "a message of another length"))
     }
 
+    /// Gives consumed slots back to the previous rank; `false` if there is no room to say so now.
     fn signal(&mut self, ring: &mut RingLinks, core: &mut EngineState, consumed: u64) -> bool {
         let previous = &mut ring.previous;
         let Some(lane) = core.lane(previous.lane) else { return false };
-        // A rank that has left sends nothing more and is not told.
+        // A rank that has closed sends nothing more. It needs no slots, and waiting for room on its lane would never
+        // end.
         if lane.room() == 0 && !lane.is_closed() {
             return false;
         }
+        // The room was checked first: slots that are given back here but never reported would be lost to the sender.
         let freed = previous.mailbox.give_back(self.received_before + consumed);
         if !lane.is_closed() {
             lane.note(freed);
@@ -271,7 +305,7 @@ impl RingExec {
         true
     }
 
-    /// A step cannot be taken: whether it ever will.
+    /// Fails if `step`, which cannot be taken now, never will be.
     fn check_lanes(&self, ring: &RingLinks, core: &mut EngineState, step: Step) -> Result<(), Stop> {
         let waits_for_next = waits_for_next(step) || self.announce;
         let lost = at_fault(ring.ended(core), [waits_for_next, !waits_for_next]);
@@ -279,16 +313,16 @@ impl RingExec {
     }
 }
 
-/// Whether ranks of this host are in the same operations, as far as is known here.
+/// Looks for headers of ranks on this host that are not in the operation of `ours`.
 ///
 /// # Errors
 ///
-/// One that is not, or was not.
+/// A rank that has called another operation than `ours`, or than this rank called at that sequence number.
 pub(super) fn check_strays(host: Option<&HostGroup>, ours: &Header) -> Result<(), Stop> {
     Ok(host.map_or(Ok(()), |host| host.check_strays(ours))?)
 }
 
-/// Tells the rank after this one, in a message of its own; `false` when there is no room for it now.
+/// Sends the header to the next rank in a control message; `false` if there is no room for it now.
 pub(super) fn send_header(header: &Header, ring: &RingLinks, core: &mut EngineState) -> Result<bool, Stop> {
     let Some(lane) = core.lane(ring.next.lane) else { return Ok(false) };
     match lane.control(OPERATION, |body| header.write(body)) {
@@ -300,7 +334,9 @@ pub(super) fn send_header(header: &Header, ring: &RingLinks, core: &mut EngineSt
     }
 }
 
-/// Whether what it may have to wait for is the rank after this one, or a buffer that is on its way there.
+/// Whether `step` can be held up by the next rank.
+///
+/// A staged step takes a send buffer. The buffer comes back when the next rank's device has acknowledged its last use.
 fn waits_for_next(step: Step) -> bool {
     match step {
         Step::Put { .. } => true,
@@ -309,7 +345,7 @@ fn waits_for_next(step: Step) -> bool {
     }
 }
 
-/// Makes the next message of one that has arrived; `false` while there is no buffer for it.
+/// Makes the next outgoing message from message `number`, which has arrived; `false` while no send buffer is free.
 fn stage<B: Buffers>(
     with: &mut ExecContext<'_, B>,
     number: u64,

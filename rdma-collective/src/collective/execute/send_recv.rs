@@ -1,7 +1,12 @@
-//! Sends and receives of one rank under way together: each goes on as messages and slots of its link allow, whatever the others do.
+//! The executor of point-to-point sends and receives: one call, or a group of them, of one rank.
 //!
-//! They have no number among the operations of all ranks, and lie before the next of those. On its link each has a number of its
-//! own, by which both ends know that they mean the same.
+//! Each transfer advances as the messages and slots of its link allow, independent of the others. A group would
+//! otherwise deadlock when two ranks list their transfers in different orders. `send_recv_set` checks the group
+//! before; this file moves the bytes.
+//!
+//! Transfers have no sequence number among the collectives, because only two ranks take part. They run before the
+//! next collective. Each has a number on its link and in its direction, by which both ends check that they mean the
+//! same one.
 
 use std::task::Poll;
 use std::time::Instant;
@@ -21,9 +26,10 @@ use crate::collective::send_recv_set::{SelfTransfer, SendRecvSet, Transfer};
 use crate::engine::EngineState;
 use crate::link::LaneFailure;
 
-/// Where what is sent and received lies; `index` is that of the send or receive.
+/// The buffers of the transfers; `index` is the position of a transfer in its group.
 pub(super) trait SendRecvBuffers {
-    /// Where the bytes of a send lie when they are registered: they stay there until the operation has ended.
+    /// The registered range that holds `span` of a send, which stays until the operation has ended; `None` if the
+    /// bytes are borrowed.
     fn range(&self, index: usize, span: Span) -> Option<AttachedRange>;
 
     /// `out = sent[span]`.
@@ -32,11 +38,11 @@ pub(super) trait SendRecvBuffers {
     /// `received[span] = message`.
     fn copy_from(&mut self, index: usize, message: Message<'_>, span: Span);
 
-    /// `received = sent`, both of them `len` bytes long.
+    /// `received = sent`. Both are `len` bytes long.
     fn copy(&mut self, from: usize, to: usize, len: usize);
 }
 
-/// What an operation owns: it sends its input, and receives its output.
+/// The buffers that an operation owns: it sends its input, and receives into its output.
 pub(super) struct Lent<'a, B>(pub(super) &'a mut B);
 
 impl<B: Buffers> SendRecvBuffers for Lent<'_, B> {
@@ -57,7 +63,7 @@ impl<B: Buffers> SendRecvBuffers for Lent<'_, B> {
     }
 }
 
-/// A slice of the caller's for each.
+/// Borrowed buffers: one slice of the caller per transfer, in the order of the group.
 #[derive(Debug, Default)]
 pub(in crate::collective) struct Slices<'a>(Vec<Slice<'a>>);
 
@@ -93,6 +99,7 @@ impl<'a> Slices<'a> {
 
 impl SendRecvBuffers for Slices<'_> {
     fn range(&self, _: usize, _: Span) -> Option<AttachedRange> {
+        // The device must not read borrowed memory: it might still do so after the call has failed and returned.
         None
     }
 
@@ -106,39 +113,41 @@ impl SendRecvBuffers for Slices<'_> {
 
     fn copy(&mut self, from: usize, to: usize, _: usize) {
         let sent = self.sent(from);
+        // The set has checked that both have the same length.
         self.received(to).copy_from_slice(sent);
     }
 }
 
-/// See the module.
+/// The state of a group of sends and receives.
 #[derive(Debug)]
 pub(in crate::collective) struct SendRecvExec {
     flows: Vec<TransferExec>,
     own: Vec<SelfTransfer>,
     rank: u32,
-    /// Operations of all ranks before it.
+    /// The number of collectives before the group, which is the sequence number of the next one.
     sequence: u64,
     begun: bool,
-    /// The one that is waited for, or at which it stopped.
+    /// The transfer to name in reports: the first that is not done, or the one that failed.
     at: usize,
     started: Instant,
     progressed: Instant,
 }
 
+/// The state of one send or receive.
 #[derive(Debug)]
 struct TransferExec {
     point: Transfer,
-    /// Sends, or receives, over the link before it.
+    /// The number of transfers before this one on the link, in the same direction.
     number: u64,
-    /// The number of its first message in the mailbox, once it is its turn.
+    /// The number of the first message in the mailbox. It is known when the transfers before have taken theirs.
     first: Option<u64>,
-    /// Chunks of it, those that were put or used, and those whose slots were given back.
+    /// The number of chunks: in all, sent or received so far, and given back to the sender.
     chunks: u64,
     moved: u64,
     given_back: u64,
 }
 
-/// What the rank does by itself.
+/// Carries out the sends of the rank to itself, which need no link.
 pub(super) fn copy_own<M: SendRecvBuffers>(own: &[SelfTransfer], memory: &mut M) {
     for SelfTransfer { from, to, bytes } in own.iter().copied() {
         memory.copy(from, to, bytes);
@@ -152,6 +161,7 @@ impl TransferExec {
     }
 
     fn is_done(&self) -> bool {
+        // A receive is not done before its slots are given back. The sender would wait for them in a later operation.
         self.moved == self.chunks && (self.point.sends || self.given_back == self.chunks)
     }
 
@@ -159,7 +169,8 @@ impl TransferExec {
         self.point.cut.span(self.point.call.bytes(), self.moved)
     }
 
-    /// Whether what it receives next has arrived, and waits for room alone.
+    /// Whether the next message has arrived already. Only room in the receive buffer is missing then, so the transfer
+    /// does not depend on the peer.
     fn has_more(&self, ring: &RingLinks) -> bool {
         let (Some(first), Some(link)) = (self.first, ring.link_table.link(self.point.peer)) else {
             return false;
@@ -167,13 +178,14 @@ impl TransferExec {
         self.moved < self.chunks && link.mailbox.inbox.arrived(first + self.moved).is_some()
     }
 
+    /// The bytes that have not been received yet; 0 for a send.
     fn left(&self) -> u64 {
         let len = self.point.call.bytes();
         let rest = self.moved..if self.point.sends { self.moved } else { self.chunks };
         rest.map(|index| self.point.cut.span(len, index).len as u64).sum()
     }
 
-    /// Puts what the link takes now.
+    /// Sends as many chunks as the link takes now, and returns whether there was one.
     fn send<M: SendRecvBuffers>(
         &mut self,
         (rank, index): (u32, usize),
@@ -183,12 +195,16 @@ impl TransferExec {
     ) -> bool {
         let before = self.moved;
         while self.moved < self.chunks {
+            // A lane that is gone is no error here: `check_lanes` finds it, and knows the reason.
             let Some(lane) = core.lane(link.lane) else { break };
             if !link.mailbox.outbox.is_ready(lane) {
                 break;
             }
             let span = self.span();
             let header = (self.moved == 0).then(|| self.point.call.header(rank, self.number).in_slot());
+            // In place, the receive overwrites a chunk as soon as it was put. The device might read it later than
+            // that, so such a chunk is copied. The first chunk is copied, too, because the header goes in front of
+            // it.
             let stays = self.point.in_place.is_none();
             let range = if header.is_none() && stays && span.len >= ZERO_COPY_BYTES_MIN {
                 memory.range(index, span)
@@ -209,7 +225,7 @@ impl TransferExec {
         self.moved > before
     }
 
-    /// Uses what has arrived of the chunks below `end`; whether there was something.
+    /// Receives the chunks below `end` that have arrived, and returns whether there was one.
     fn receive<M: SendRecvBuffers>(
         &mut self,
         (rank, index): (u32, usize),
@@ -218,11 +234,13 @@ impl TransferExec {
         core: &mut EngineState,
         memory: &mut M,
     ) -> Result<bool, Stop> {
+        // Transfers on a link take turns, so by now all messages of the ones before are given back.
         let first = *self.first.get_or_insert_with(|| link.mailbox.inbox.given_back());
         let (before, end) = (self.moved, end.min(self.chunks));
         loop {
             let number = first + self.moved;
             if self.moved < end && link.mailbox.inbox.arrived(number).is_some() {
+                // The headers are compared before any byte reaches the caller's buffer.
                 if self.moved == 0 {
                     self.check_header(rank, number, link, core)?;
                 }
@@ -231,6 +249,8 @@ impl TransferExec {
                 memory.copy_from(index, Message { inbox: &link.mailbox.inbox, number }, span);
                 self.moved += 1;
             }
+            // Slots go back in groups, because each report is a message of its own; and all of them at the end. This
+            // runs even if nothing was received, because the last report may have found no room.
             let owed = self.moved - self.given_back;
             let due = owed >= self.point.cut.signal_every || self.moved == self.chunks;
             if owed > 0 && due && signal(link, core, first + self.moved) {
@@ -243,7 +263,7 @@ impl TransferExec {
         }
     }
 
-    /// Whether the other rank sends what this one receives.
+    /// Fails if the peer's send is not the one that this receive expects.
     fn check_header(
         &self,
         rank: u32,
@@ -261,14 +281,14 @@ impl TransferExec {
 }
 
 impl SendRecvExec {
-    /// What `rank` does before operation `sequence` of all ranks.
+    /// Makes the executor of a group that `rank` runs before collective `sequence`.
     pub(super) fn new(points: &SendRecvSet, (rank, sequence): (u32, u64), started: Instant) -> Self {
         let flows = points.all.iter().map(|point| TransferExec::new(*point)).collect();
         let own = points.own.clone();
         Self { flows, own, rank, sequence, begun: false, at: 0, started, progressed: started }
     }
 
-    /// Goes on as far as it can.
+    /// Advances every transfer as far as it can go now.
     pub(super) fn advance<M: SendRecvBuffers>(
         &mut self,
         ring: &mut RingLinks,
@@ -276,6 +296,7 @@ impl SendRecvExec {
         memory: &mut M,
     ) -> Poll<Result<(), Stop>> {
         if !self.begun {
+            // Checked before the transfers are numbered: a group that sends nothing must not count on any link.
             if let Some(rank) = self.unconnected(ring) {
                 return Poll::Ready(Err(Stop::Unconnected(rank)));
             }
@@ -292,12 +313,16 @@ impl SendRecvExec {
         }
     }
 
-    /// Does what the rank does by itself, and numbers the others.
+    /// Copies the sends of the rank to itself, and numbers the other transfers.
+    ///
+    /// Numbers are given here and not when a transfer gets its turn, so that they follow the order of the calls. Both
+    /// ends must count alike.
     fn begin<M: SendRecvBuffers>(&mut self, ring: &mut RingLinks, memory: &mut M) {
         self.begun = true;
         copy_own(&self.own, memory);
         ring.link_table.begin(0);
         for flow in &mut self.flows {
+            // There is no link to the rank itself. Its transfers are done with the copies above.
             if flow.point.peer == self.rank {
                 (flow.moved, flow.given_back) = (flow.chunks, flow.chunks);
             }
@@ -318,12 +343,15 @@ impl SendRecvExec {
         memory: &mut M,
     ) -> Result<bool, Stop> {
         let taken = ring.take_arrivals(core);
-        // What another rank has found out comes before what this one finds: it may have ended because of that.
+        // The abort of another rank comes before any failure that this rank finds, because a peer may have ended as a
+        // consequence of the abort.
         if let Some(abort) = ring.abort.filter(|abort| is_ended_by(&self.placed(), abort)) {
             return Err(Stop::Abort(abort));
         }
         taken.map_err(Stop::Lost)?;
         for index in 0..self.flows.len() {
+            // Only the first message of a transfer carries a header. The others are known by their order alone, so a
+            // transfer must not overtake the one before it on the same link.
             let (waits, end) = (self.waits_behind(index), self.end(index));
             let flow = &mut self.flows[index];
             if waits || flow.is_done() {
@@ -340,6 +368,7 @@ impl SendRecvExec {
                 Ok(true) => self.progressed = core.now(),
                 Ok(false) => {}
                 Err(stop) => {
+                    // The report must name the transfer that failed, not the first one that waits.
                     self.at = index;
                     return Err(stop);
                 }
@@ -347,6 +376,7 @@ impl SendRecvExec {
         }
         let undone = self.flows.iter().position(|flow| !flow.is_done());
         self.at = undone.unwrap_or(self.at);
+        // All chunks are put, but the device may still read some of them from the operation's memory.
         if undone.is_none() && unsent(ring, core).is_none() {
             return Ok(true);
         }
@@ -354,26 +384,30 @@ impl SendRecvExec {
         Ok(false)
     }
 
-    /// Another rank to which there can be no link, as an operation before it has found since it was queued. Then nothing is sent, and
-    /// nobody else sends anything either.
+    /// A peer to which no link can be made.
+    ///
+    /// The links may have turned out to be impossible after this group was queued. All ranks come to the same verdict,
+    /// so no peer waits for a message of this group, and none may be sent.
     fn unconnected(&self, ring: &RingLinks) -> Option<u32> {
         let mut others = self.flows.iter().map(|flow| flow.point.peer).filter(|peer| *peer != self.rank);
         others.next().filter(|_| ring.link_table.reach() < Reach::All)
     }
 
-    /// Whether one before it goes first.
+    /// Whether the transfer before this one on its link, in the same direction, is not done yet.
     fn waits_behind(&self, index: usize) -> bool {
         self.flows[index].point.behind.is_some_and(|before| !self.flows[before].is_done())
     }
 
-    /// Up to which chunk there is room for what is received: in place, what lies there has to be put before.
+    /// The chunk before which a receive must stop. In place, a chunk may be overwritten only after the send has put
+    /// it.
     fn end(&self, index: usize) -> u64 {
         let TransferExec { point, chunks, .. } = &self.flows[index];
         point.in_place.map_or(*chunks, |sent| self.flows[sent].moved)
     }
 
-    /// Not all is done: whether it ever will be. A rank that has left in good order matters if something is to come from it, or to
-    /// go to it.
+    /// Fails if the rest of the group can never be done.
+    ///
+    /// A peer that closed in good order matters only if a transfer with it is not done. All other ends are failures.
     fn check_lanes(&mut self, ring: &RingLinks, core: &mut EngineState) -> Result<(), Stop> {
         let near = ring.ended(core).into_iter().flatten().filter(Lost::is_loss);
         let undone = |rank| {
@@ -383,7 +417,7 @@ impl SendRecvExec {
         };
         let linked = ring.link_table.ended(core);
         let matters = |lost: &Lost| !matches!(lost.cause, LaneFailure::Closed) || undone(lost.rank).is_some();
-        // It may have left because of another, which is named then.
+        // A failure is preferred over an end in good order: that peer may have closed because of the failure.
         let Some(lost) = near.chain(linked).filter(matters).min_by_key(|lost| !lost.is_loss()) else {
             return Ok(());
         };
@@ -391,18 +425,19 @@ impl SendRecvExec {
         Err(Stop::Lost(lost))
     }
 
-    /// The rank that it waits for, while it waits.
+    /// The rank that the group waits for.
     pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut EngineState) -> WaitingFor {
         let undone = self.flows.get(self.at).filter(|flow| !flow.is_done());
         let rank = undone.map(|flow| flow.point.peer).or_else(|| unsent(ring, core));
         WaitingFor::Linked(rank.unwrap_or(self.rank))
     }
 
-    /// Its header as that of an operation of all ranks.
+    /// The header with the group's place among the collectives, to compare it with an abort.
     fn placed(&self) -> Header {
         Header { sequence: self.sequence, ..self.header() }
     }
 
+    /// The header of the transfer that reports name.
     fn header(&self) -> Header {
         let nothing = Collective::Send.at(self.rank).of(0, DataType::U8);
         let (call, number) =

@@ -1,12 +1,14 @@
-//! What ranks that reach each other's memory make of each other's inputs, and where each puts it: pure data, as the schedules
-//! are.
+//! The zero-copy plan: the ranges that each rank reads from its peers' inputs, and the outputs to which it stores the
+//! result. Pure data, as the schedules are; `execute` carries it out.
 //!
-//! An element of the result is made by one rank, which reads all that it needs from where it lies and then stores it to all that
-//! are to have it. So nothing is overwritten before it was read, in place too: who stores an element has read it, and nobody else
-//! reads it. What is reduced is reduced in the order of the ring, so that the bits do not depend on which way an operation takes.
+//! Each element of the result is made by one rank. That rank reads everything it needs from the inputs, and then stores
+//! the element to all outputs that get it. So nothing is overwritten before it was read, in place too: the rank that
+//! stores an element has read it, and nobody else reads it. Reductions follow the order of the ring, so that the bits
+//! do not depend on the algorithm that an operation takes.
 //!
-//! In an all-to-all two ranks exchange parts, and what the one's is read from is what the other's is stored to when they are in
-//! place. Where both are, each exchanges half of the parts; where one is, the other one reads that one's part before it stores its own there.
+//! In an all-to-all two ranks exchange parts, and a rank in place stores to the range from which the other one reads.
+//! If both are in place, each rank exchanges half of the parts. If one is, the other one reads that rank's part before
+//! it stores its own there.
 
 use std::ops::Range;
 
@@ -14,30 +16,32 @@ use super::call::{Call, Collective, Holds};
 use super::schedule::{ReduceOrder, Span};
 use crate::collective::rank_of::RankOf;
 
-/// Bytes of a cache line, which no two ranks share.
+/// Bytes of a cache line. No two ranks store to one line, because it would move between their caches.
 const LINE: usize = 64;
 
-/// The steps of one rank.
+/// The moves of one rank.
 #[derive(Clone, Debug)]
 pub(super) struct ZeroCopyPlan {
     pub(super) call: Call,
     pub(super) rank: u32,
     pub(super) ranks: u32,
     order: ReduceOrder,
-    /// Of the most that is made at a time.
+    /// Bytes of the longest move.
     piece: usize,
-    /// The ranks whose input and output are one, a bit each: this one, and others that have told so. All-to-all alone goes by it.
+    /// The ranks that work in place, a bit each: this one, and others that have announced it. Only all-to-all depends
+    /// on it.
     pub(super) in_place: u32,
+    /// Index of the current task.
     task: u32,
-    /// Bytes of that task that were made into steps.
+    /// Bytes of the current task that earlier moves cover.
     done: usize,
 }
 
-/// A range of outputs, what it is made of, and whose outputs these are.
+/// A range of outputs, its source, and the ranks whose outputs get it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Move {
     pub(super) span: Span,
-    /// Where it begins in the inputs.
+    /// Offset of the range in the inputs.
     pub(super) at: usize,
     pub(super) from: From,
     pub(super) to: To,
@@ -47,7 +51,7 @@ pub(super) struct Move {
 pub(super) enum From {
     /// The input of one rank.
     One(u32),
-    /// The inputs of all, reduced from that rank on around the ring.
+    /// The inputs of all ranks, reduced from rank `first` on around the ring.
     All { first: u32 },
 }
 
@@ -55,7 +59,7 @@ pub(super) enum From {
 pub(super) enum To {
     One(u32),
     All,
-    /// The output of this rank, and what lies there to where it was read from.
+    /// The output of this rank; and the bytes that lay there go to the place that was read.
     Exchanged,
 }
 
@@ -67,7 +71,7 @@ impl Move {
 }
 
 impl ZeroCopyPlan {
-    /// Of a call that a schedule can be made of.
+    /// The plan of a call that a schedule can be made of, so its byte counts do not overflow.
     pub(super) fn new(
         call: Call,
         RankOf { rank, size: ranks }: RankOf,
@@ -87,9 +91,11 @@ impl ZeroCopyPlan {
     pub(super) fn writes(&self, rank: u32) -> bool {
         match self.call.collective {
             Collective::AllReduce | Collective::Reduce => self.call.gets(rank),
+            // Out of place, each rank reads its parts by itself. Into a buffer in place, a peer must store what it has
+            // taken the place of.
             Collective::AllToAll => self.is_in_place(rank),
             Collective::Broadcast => self.call.root != rank,
-            // Each rank reads what it gets, or it goes by links, or on borrowed slices alone.
+            // In the other collectives each rank reads what it gets, or they go by links, or only on borrowed slices.
             _ => false,
         }
     }
@@ -106,15 +112,17 @@ impl ZeroCopyPlan {
     /// Bytes that this rank has still to make.
     pub(super) fn left(&self) -> usize {
         let tasks = (self.task..).map_while(|task| self.task(task));
+        // The current task counts in full, so take off the bytes that moves have covered.
         tasks.map(|task| task.span.len).sum::<usize>() - self.done
     }
 
-    /// What this rank does, as long as it likes, in order.
+    /// The task of this rank at `index`, of any length. Tasks run in this order.
     fn task(&self, index: u32) -> Option<Move> {
         let Self { rank, ranks, .. } = *self;
         let reduced = |span: Span, to| Move { span, at: span.offset, from: From::All { first: 0 }, to };
         let copied =
             |span: Span, from, to| Move { span, at: span.offset, from: From::One(from), to: To::One(to) };
+        // Each rank begins with its own part and goes around, so that ranks do not all read one peer's memory at once.
         let other = (rank + index) % ranks;
         let root = self.call.root;
         Some(match (self.call.collective, index) {
@@ -126,7 +134,7 @@ impl ZeroCopyPlan {
                 let span = if other == root { self.all() } else { self.share(root) };
                 copied(span, root, other)
             }
-            // The root has a share of the work.
+            // Skip the root's share: the root stores that one itself, so that it works as much as the others.
             (Collective::Broadcast, 0 | 1) if root != rank => {
                 let Range { start, end } = self.share(root).range();
                 let range = if index == 0 { 0..start } else { end..self.call.bytes() };
@@ -134,31 +142,35 @@ impl ZeroCopyPlan {
             }
             (Collective::AllToAll, _) if index < 2 * ranks => {
                 let other = (rank + index / 2) % ranks;
+                // Two tasks for each peer, in this order: the second stores to the bytes that the first reads.
                 if index.is_multiple_of(2) { self.first_with(other) } else { self.then_with(other) }
             }
             _ => return None,
         })
     }
 
-    /// What this rank does first of the parts that it exchanges with another one, or with itself.
+    /// The first move of this rank for the parts that it exchanges with another one, or with itself.
     fn first_with(&self, other: u32) -> Move {
         let Self { rank, .. } = *self;
         let exchange = rank != other && self.is_in_place(rank);
         let Range { start, end } = match (exchange, self.is_in_place(other)) {
             (false, _) => 0..self.call.bytes(),
-            // That one reads it, and stores what is for this one.
+            // The other rank reads the part, and stores the one for this rank: see `then_with`.
             (true, false) => 0..0,
             (true, true) => {
+                // Halves by rank, so that the two ranks agree without a message; whole lines, so that they share none.
                 let half = self.call.bytes() / 2 / LINE * LINE;
                 if rank < other { 0..half } else { half..self.call.bytes() }
             }
         };
+        // A rank in place must hand over what it overwrites, because nobody reads it later.
         let to = if exchange { To::Exchanged } else { To::One(rank) };
         let span = Span { offset: self.part(other).offset + start, len: end - start };
         Move { span, at: self.part(rank).offset + start, from: From::One(other), to }
     }
 
-    /// What it does then: stores to the other one, if that is in place and this one is not.
+    /// The second move: a store to the other rank, if that one is in place and this one is not. It must follow
+    /// `first_with`, which reads the bytes that it overwrites.
     fn then_with(&self, other: u32) -> Move {
         let Self { rank, .. } = *self;
         let stores = rank != other && !self.is_in_place(rank) && self.is_in_place(other);
@@ -175,12 +187,12 @@ impl ZeroCopyPlan {
         Span { offset: 0, len: self.call.bytes() }
     }
 
-    /// The part of `rank` of a buffer that has one for each.
+    /// The part of `rank` in a buffer that has a part for each rank.
     fn part(&self, rank: u32) -> Span {
         Span { offset: rank as usize * self.call.bytes(), len: self.call.bytes() }
     }
 
-    /// What `rank` makes of a buffer that all have: as equal shares as whole lines allow.
+    /// The share that `rank` makes of a buffer that all ranks have: as equal as whole lines allow.
     fn share(&self, rank: u32) -> Span {
         let bytes = self.call.bytes();
         let (lines, ranks, rank) = (bytes.div_ceil(LINE), self.ranks as usize, rank as usize);
@@ -196,6 +208,7 @@ impl Iterator for ZeroCopyPlan {
     fn next(&mut self) -> Option<Move> {
         loop {
             let Move { span, at, from, to } = self.task(self.task)?;
+            // Empty tasks end here, too: a share of fewer lines than ranks may be empty.
             if self.done == span.len {
                 (self.task, self.done) = (self.task + 1, 0);
                 continue;
@@ -204,10 +217,12 @@ impl Iterator for ZeroCopyPlan {
             let mut len = self.piece.min(span.len - self.done);
             let from = match from {
                 From::All { .. } => {
+                    // A move must not cross a chunk of the ring, because the next chunk begins at another rank.
                     let (first, end) = self.order.at(offset);
                     len = len.min(end - offset);
                     From::All { first }
                 }
+                // A copy has no order, so only the piece bounds it.
                 one => one,
             };
             self.done += len;

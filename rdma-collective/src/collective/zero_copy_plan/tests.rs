@@ -29,24 +29,24 @@ fn direct(call: Call, rank: u32, ranks: u32, reproducible: bool) -> ZeroCopyPlan
     ZeroCopyPlan::new(call, RankOf { rank, size: ranks }, order, PIECE)
 }
 
-/// A cell of memory: the operands that it is made of, in order; the operand of a rank is its number, and where that may be of
-/// any place, the place as well.
+/// A cell of memory: the operands that it is made of, in order. The operand of a rank is its number; where bytes may
+/// come from any offset, the offset is added.
 type Cell = Vec<u32>;
 
 fn operand(call: &Call, rank: u32, at: usize) -> u32 {
     if call.collective == Collective::AllToAll { rank << 20 | at as u32 } else { rank }
 }
 
-/// A rank's memory by bytes of the operation; one of the two in place.
+/// A rank's memory by bytes of the operation; in place, the input is the output.
 struct Memory {
     input: Option<Vec<Cell>>,
     output: Vec<Cell>,
-    /// Which bytes of the output were stored.
+    /// The bytes of the output that were stored.
     stored: Vec<bool>,
 }
 
 impl Memory {
-    /// Of a rank whose input is `len` bytes from `origin` on, and whose operation has `all`.
+    /// The memory of a rank whose input is `len` bytes from `origin` on, in an operation of `all` bytes.
     fn new(call: &Call, rank: u32, in_place: bool, (origin, len): (usize, usize), all: usize) -> Self {
         let mut input = vec![Vec::new(); all];
         (origin..origin + len).for_each(|at| input[at] = vec![operand(call, rank, at)]);
@@ -64,13 +64,13 @@ impl Memory {
     }
 }
 
-/// Stores what one rank has in place to where another one has what that one took.
+/// Stores the bytes of a rank in place to where another rank had the bytes that it took.
 fn give(memories: &mut [Memory], (rank, at): (u32, usize), (to, place): (u32, usize)) {
     let given = memories[rank as usize].read(at).clone();
     memories[to as usize].store(place, given);
 }
 
-/// What of the output of a rank is made of what.
+/// The operands expected at a byte of a rank's output; `None` where nothing is stored.
 fn expected(call: &Call, rank: u32, ranks: u32, at: usize, order: ReduceOrder) -> Option<Cell> {
     let from = |first| (0..ranks).map(|step| (first + step) % ranks).collect();
     let own = (rank as usize * call.bytes()..).contains(&at) && at < (rank as usize + 1) * call.bytes();
@@ -131,7 +131,7 @@ fn check(call: Call, ranks: u32, reproducible: bool, in_place: u32, mut choose: 
             };
             for to in to {
                 assert!(to == rank || own.writes(to));
-                // What lies there already is not copied.
+                // Bytes that lie there already are not copied.
                 let stays = from == From::One(rank) && to == rank && is_in_place(rank);
                 if !stays {
                     memories[to as usize].store(at, cell.clone());
@@ -169,6 +169,7 @@ fn every_element_is_made_once_of_what_the_inputs_were() {
                     if sample.leaves_out() {
                         continue;
                     }
+                    // The two extremes: the first rank makes all its moves before the second begins, and the reverse.
                     check(call, ranks, reproducible, in_place, |_| 0);
                     check(call, ranks, reproducible, in_place, |left| left - 1);
                 }
@@ -205,6 +206,7 @@ proptest! {
         let mut first = vec![u32::MAX; count];
         for rank in 0..ranks {
             for step in Ring::all_reduce(operation(rank)).unwrap() {
+                // The rank that sends an element from its input is the first one of that element's sum.
                 if let Step::Put { source: Source::Input, span, .. } = step {
                     first[span.offset / 4..span.range().end / 4].fill(rank);
                 }

@@ -33,7 +33,7 @@ struct Offer {
 
 impl Setup<'_> {
     /// Makes the group if every rank can map the windows of all others; otherwise no rank has a group.
-    pub(in super::super) fn host(
+    pub(in crate::collective) fn host(
         &mut self,
         ring: &RingLinks,
     ) -> Result<Option<HostGroup>, CommunicatorError> {

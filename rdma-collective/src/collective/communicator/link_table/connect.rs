@@ -197,7 +197,7 @@ impl LinkTable {
     }
 
     /// Puts the connected links into use; returns their ranks and lanes.
-    pub(in super::super) fn take_links(&mut self) -> Vec<(u32, LaneId)> {
+    pub(in crate::collective) fn take_links(&mut self) -> Vec<(u32, LaneId)> {
         let Some(Connecting { reach, connected, .. }) = self.connecting.take() else { return Vec::new() };
         self.reach = reach;
         let taken = connected.iter().map(|link| (link.rank, link.lane)).collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! The table that holds where no other does; `docs/defaults.md` says why each row is as it is.
+//! The built-in tuning table, for whatever no other table covers; `docs/defaults.md` argues each row.
 
 use std::ops::RangeInclusive;
 use std::sync::{Arc, LazyLock};
@@ -8,14 +8,15 @@ use super::{Algorithm, Collective, Peers, Row};
 use crate::collective::communicator::message_bytes_max;
 use Algorithm::{Bruck, Direct, Flat, Pairs, Pieces, Ring, Tree};
 
-/// Ranks of a host, at most.
+/// The most ranks that map each other's memory on a host.
 const NEAR: u32 = crate::collective::communicator::RANKS_MAX;
-/// From more ranks than so many on, and up to so many bytes for each, parts of an all-to-all go by others on their way.
+/// Ranks above which short parts of an all-to-all take Bruck.
 const FEW: u32 = 4;
+/// Bytes of a part up to which an all-to-all takes Bruck, which sends each part several times.
 const SHORT: u64 = 256;
 
-/// What a message between so many ranks of a host is faster for: all that it can have, unless one rank is to reduce all of it, of more
-/// than two.
+/// Bytes up to which the eager exchange is fastest between so many ranks of a host. An eager message may hold more
+/// where each rank would reduce all of it for more than two ranks: 16 KiB then.
 fn message(collective: Collective, ranks: u32) -> u64 {
     let most = message_bytes_max(ranks) as u64;
     let reduces_all = matches!(collective, Collective::AllReduce | Collective::Reduce);
@@ -23,6 +24,7 @@ fn message(collective: Collective, ranks: u32) -> u64 {
 }
 
 pub(super) fn rows() -> Arc<[Row]> {
+    // Built once and shared, because each communicator and each digest asks for it.
     static ROWS: LazyLock<Arc<[Row]>> = LazyLock::new(|| {
         let mut table = Table(Vec::new());
         Collective::ALL.into_iter().for_each(|collective| table.add(collective));
@@ -41,6 +43,8 @@ impl Table {
                 [2..=2, 3..=FEW, FEW + 1..=NEAR].into_iter().for_each(|ranks| self.near(collective, ranks));
             }
             Barrier => self.rows(collective, 2..=NEAR, Peers::Mapped, &[(u64::MAX, &[Flat, Direct, Ring])]),
+            // No zero-copy and no pipelined protocol carries these, so a tree over links takes what is too long for a
+            // message.
             Gather | Scatter => {
                 for ranks in [2..=FEW, FEW + 1..=NEAR] {
                     let message = message(collective, *ranks.end());
@@ -53,6 +57,7 @@ impl Table {
                 }
             }
             AllToAll => {
+                // Bruck pays only between many ranks: with few, pairs send hardly more messages, and each byte once.
                 let messages: &[Algorithm] = &[Flat, Direct, Pieces, Pairs];
                 let long: (u64, &[Algorithm]) = (u64::MAX, &[Direct, Pieces, Pairs]);
                 self.rows(collective, 2..=FEW, Peers::Mapped, &[(message(collective, FEW), messages), long]);
@@ -64,6 +69,7 @@ impl Table {
                 [2..=FEW, FEW + 1..=NEAR].into_iter().for_each(|ranks| self.near(collective, ranks));
             }
         }
+        // Rows for links cover every number of ranks and every size: `Orders::find` relies on a row for each call.
         match collective {
             Gather | Scatter => self.rows(collective, 1..=ANY, Peers::Links, &[(u64::MAX, &[Tree])]),
             AllToAll => {
@@ -79,7 +85,7 @@ impl Table {
         }
     }
 
-    /// What is read where it lies, or else passed in pieces.
+    /// Adds the rows of a collective that is zero-copy beyond eager messages, or pipelined on borrowed slices.
     fn near(&mut self, collective: Collective, ranks: RangeInclusive<u32>) {
         let rows: [(u64, &[Algorithm]); 2] = [
             (message(collective, *ranks.end()), &[Flat, Direct, Pieces, Ring]),

@@ -1,8 +1,8 @@
-//! Errors of a table of ways.
+//! Errors of tuning tables and of `NCCL_ALGO`. `parse` and `row` raise them.
 
 use crate::collective::UnknownAlgorithm;
 
-/// A table of ways cannot be read, or cannot be one.
+/// A tuning table cannot be read, or is not valid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuningError {
@@ -21,10 +21,10 @@ pub enum TuningError {
     Unreadable {
         /// The file.
         file: String,
-        /// What the system said.
+        /// The system's reason.
         reason: String,
     },
-    /// It is longer than a table can be.
+    /// The file is longer than a table can be.
     #[error("{file} has more than {bytes_max} bytes, and is no tuning file; write one with `tune`")]
     TooLong {
         /// The file.
@@ -32,34 +32,34 @@ pub enum TuningError {
         /// The bound.
         bytes_max: usize,
     },
-    /// It is of another version of the format.
+    /// The file is of another version of the format.
     #[error(
         "{file} is a tuning file of version {version}, and this release reads version 1; write it anew with `tune`"
     )]
     OtherVersion {
         /// The file.
         file: String,
-        /// The version that it says.
+        /// The version in the file.
         version: String,
     },
     /// A line makes no sense.
     #[error("{file}, line {line}: {what}; mend the line, or write the file anew with `tune`")]
     Line {
-        /// The file, or what else the table is from.
+        /// The file, or the other source of the table.
         file: String,
         /// The line, or the row of a table that is no text, from 1 on.
         line: usize,
-        /// What is wrong there.
+        /// The mistake in that line.
         what: String,
     },
-    /// Its end is missing.
+    /// The end of the file is missing.
     #[error(
         "{file} has no `end` behind its {lines} lines, so it was cut off; copy it again, or write it anew with `tune`"
     )]
     CutOff {
         /// The file.
         file: String,
-        /// How many lines there are.
+        /// Number of lines that are there.
         lines: usize,
     },
 }

@@ -1,4 +1,5 @@
-//! Which way each collective goes: a table by collective, ranks, peers and bytes, which a program measures and people read.
+//! The tuning table: by collective, ranks, peers and bytes it names the algorithm. A program measures it and people
+//! read it.
 #![doc = ""]
 #![doc = include_str!("../../../../../docs/tuning.md")]
 
@@ -24,14 +25,15 @@ pub use row::{Peers, Row};
 use super::Algorithm;
 pub use error::TuningError;
 
-/// The version of the format.
+/// Version of the format.
 const VERSION: &str = "1";
 const MAGIC: [&str; 2] = ["rdma-collective", "tuning"];
-/// The longest file, and the most rows.
+/// Bytes of the longest file. The bound keeps a wrong file from filling memory.
 const FILE_BYTES_MAX: usize = 256 * 1024;
+/// Rows of the longest table.
 const ROWS_MAX: usize = 4096;
 
-/// Where a table is from.
+/// Source of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Source {
     BuiltIn,
@@ -39,7 +41,7 @@ enum Source {
     File(Arc<str>),
 }
 
-/// Which way each collective goes; see [the module](self).
+/// The algorithm of each collective, as a table; see [the module](self).
 ///
 /// ```
 /// use rdma_collective::collective::tuning::Tuning;
@@ -64,6 +66,7 @@ impl Tuning {
     ///
     /// [`TuningError::Line`] says which row, counted from 1, and what is wrong with it.
     pub fn new(rows: Vec<Row>) -> Result<Self, TuningError> {
+        // Each row against the rows before it, as in a file, so that a program's table can always be written and read.
         for at in 0..rows.len() {
             let (before, [row, ..]) = rows.split_at(at) else { break };
             row::check(row, before).map_err(|what| TuningError::Line {
@@ -88,13 +91,13 @@ impl Tuning {
         Ok(Self { rows: rows.into(), source: Source::File(name.into()) })
     }
 
-    /// Its rows, without those of the built-in table that hold where it has none.
+    /// The rows of this table, without the built-in rows that apply where it has none.
     #[must_use]
     pub fn rows(&self) -> &[Row] {
         &self.rows
     }
 
-    /// Where it is from: a file's name, or that it is built in.
+    /// Source of the table: a file's name, or that it is built in.
     #[must_use]
     pub fn source(&self) -> &str {
         match &self.source {
@@ -104,20 +107,22 @@ impl Tuning {
         }
     }
 
-    /// What tells tables apart, those of other releases, too.
+    /// Digest by which ranks check that their tables are equal, the built-in rows of other releases included.
     pub(super) fn digest(&self) -> u64 {
         let text = format!("{self}{}", Self::default());
+        // The length beside the checksum, because 32 bits alone collide more easily. The rows count, not the file's
+        // name.
         (text.len() as u64) << 32 | u64::from(crc32c::crc32c(text.as_bytes()))
     }
 }
 
 fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
-    // A pipe that nobody writes to would be waited for.
+    // Open regular files only: opening a pipe that nobody writes to would block for ever.
     if !fs::metadata(path)?.is_file() {
         return Err(std::io::Error::other("it is no file"));
     }
     let mut bytes = Vec::new();
-    // One byte more tells that it is too long.
+    // Read one byte more than allowed, so that `parse` sees that the file is too long.
     File::open(path)?.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
@@ -138,7 +143,7 @@ impl FromStr for Tuning {
     }
 }
 
-/// As it is in a file.
+/// Writes the form of a file.
 impl fmt::Display for Tuning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{} {VERSION}", MAGIC.join(" "))?;
@@ -150,7 +155,7 @@ impl fmt::Display for Tuning {
     }
 }
 
-/// See [`crate::fuzzing::tuning`].
+/// Entry of the fuzzer; [`crate::fuzzing::tuning`] says what it checks.
 #[cfg(any(fuzzing, test))]
 pub(crate) fn fuzz(data: &[u8]) {
     match parse::file(data, "fuzzed") {

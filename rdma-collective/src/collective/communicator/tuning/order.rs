@@ -1,10 +1,11 @@
-//! A table as one communicator has it: of its ranks and peers alone, with all ways that it may take, in their order.
+//! The tuning table as one communicator uses it: only rows for its ranks and peers, with all algorithms that it may
+//! take, best first.
 
 use super::{Algorithm, Collective, Peers, Row, Source, Tuning};
 use crate::collective::communicator::Algorithms;
 use crate::collective::communicator::Spread;
 
-/// The order of ways that no row names.
+/// Order of the algorithms that a row does not name.
 const ELSE: [Algorithm; 8] = [
     Algorithm::Flat,
     Algorithm::Direct,
@@ -16,25 +17,26 @@ const ELSE: [Algorithm; 8] = [
     Algorithm::Bruck,
 ];
 
-/// See the module.
+/// The algorithms of each collective in one communicator, by bytes. Computed once, so that a call only looks it up.
 #[derive(Debug)]
 pub(crate) struct Orders {
-    /// By collective, and then by bytes; the last of each has no bound.
+    /// Classes by collective, then by bytes, ascending; the last class of each has no bound.
     of: [Vec<Class>; Collective::ALL.len()],
-    /// All ways that there can be, asked for or not.
+    /// All algorithms that are possible here, allowed by the options or not.
     possible: Vec<Algorithm>,
     source: String,
 }
 
-/// Operations of a collective that go the same ways.
+/// The operations of a collective up to so many bytes, which take the same algorithms.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Class {
     bytes_max: u64,
-    /// In their order; there is always one among them that needs nothing but links.
+    /// The algorithms, best first. At least one of them needs nothing but links, so an operation can always be carried
+    /// out.
     ways: [Option<Algorithm>; ELSE.len()],
-    /// What the row has first.
+    /// The first algorithm of the row, allowed or not.
     first: Option<Algorithm>,
-    /// Whether that is of the built-in table.
+    /// Whether the row is from the built-in table.
     built_in: bool,
 }
 
@@ -46,23 +48,29 @@ impl Orders {
         reproducible: bool,
     ) -> Self {
         let (built_in, is_built_in) = (Tuning::default(), tuning.source == Source::BuiltIn);
+        // Possible, whatever is allowed: links that exist, memory that is mapped, several hosts.
         let can = |collective: Collective, way: Algorithm| {
             collective.has(way)
                 && peers.have(way)
                 && spread.has(way)
+                // Reproducible sums must not depend on the algorithm, so one with an order of its own is out.
                 && !(reproducible && collective.reduces() && way.has_its_order())
         };
         let possible = |way: &Algorithm| Collective::ALL.into_iter().any(|of| can(of, *way));
         let of = Collective::ALL.map(|collective| {
             let is_of = |row: &&Row| row.is_of(collective, (ranks, peers));
+            // Own rows first, then the built-in ones: a row counts only above the sizes that rows before it cover.
             let own = tuning.rows.iter().filter(is_of).map(|row| (row, is_built_in));
             let all = own.chain(built_in.rows.iter().filter(is_of).map(|row| (row, true)));
             let mut classes: Vec<Class> = Vec::new();
             for (Row { bytes_max, ways, .. }, built_in) in all {
+                // A built-in row that ends below the last own one is covered already.
                 if classes.last().is_none_or(|last| last.bytes_max < *bytes_max) {
+                    // Kept although it may not be allowed: the log says which algorithm was taken in its place.
                     let (bytes_max, first) = (*bytes_max, ways.first().copied());
                     let ways =
                         order(ways, |way| algorithms.allow(collective, *way), |way| can(collective, *way));
+                    // The order is worked out here, once a communicator, so that a call only copies it.
                     classes.push(Class { bytes_max, ways, first, built_in });
                 }
             }
@@ -72,19 +80,19 @@ impl Orders {
         Self { of, possible, source: tuning.source().to_owned() }
     }
 
-    /// Whether there is a collective that can go that way.
+    /// Whether some collective can take the algorithm here.
     pub(crate) fn have(&self, way: Algorithm) -> bool {
         self.possible.contains(&way)
     }
 
-    /// What an operation on so many bytes goes by.
+    /// Returns the algorithms of an operation on so many bytes.
     pub(crate) fn find(&self, collective: Collective, bytes: u64) -> Class {
         let Some(classes) = self.of.get(collective.index()) else { return Class::default() };
-        // The built-in table has all ranks, peers and bytes.
+        // Always found, because the built-in table covers all ranks, peers and bytes.
         classes.iter().find(|class| bytes <= class.bytes_max).copied().unwrap_or_default()
     }
 
-    /// Which way was taken, and what said so.
+    /// Text for the log: the algorithm that the row has first, if another was taken, and the row's source.
     pub(crate) fn said(&self, class: Class, taken: Algorithm) -> String {
         let source = if class.built_in { "built in" } else { &self.source };
         match class.first.filter(|first| *first != taken) {
@@ -100,17 +108,21 @@ impl Class {
     }
 }
 
-/// Those of a row, then all others, of those that are asked for; and then whatever needs links alone.
+/// The row's algorithms and then all others, as far as allowed; and then those that need links alone, allowed or not,
+/// because an operation must always have one.
 fn order(
     row: &[Algorithm],
     asked: impl Fn(&Algorithm) -> bool,
     can: impl Fn(&Algorithm) -> bool,
 ) -> [Option<Algorithm>; ELSE.len()] {
     let all = || row.iter().chain(&ELSE).copied();
+    // `ELSE` behind the row: an algorithm that is allowed but not in the row is still better than one that is not
+    // allowed.
     let asked = all().filter(asked);
     let mut ways = [None; ELSE.len()];
     let mut len = 0;
     for way in asked.chain(all().filter(|way| !way.needs_mapped())).filter(can) {
+        // An algorithm comes up several times; its first place counts.
         if len < ways.len() && !ways.contains(&Some(way)) {
             ways[len] = Some(way);
             len += 1;

@@ -1,4 +1,5 @@
-//! Reads a file, strictly: people write them, and a line that is not understood would be a choice that is not made.
+//! The reader of tuning files. It is strict: people write them, and a line that is skipped would be a choice that is
+//! not made. `row` checks that rows fit together.
 
 use std::ops::RangeInclusive;
 
@@ -6,14 +7,16 @@ use super::error::TuningError;
 use super::row::{self, RANKS_MAX};
 use super::{Algorithm, Collective, FILE_BYTES_MAX, MAGIC, Peers, Row, VERSION};
 
-/// The rows of a file.
+/// Reads the rows of a file.
 pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
     let file = || name.to_owned();
+    // Before anything else: text from a program or a fuzzer has not passed `read_file`'s bound.
     if bytes.len() > FILE_BYTES_MAX {
         return Err(TuningError::TooLong { file: file(), bytes_max: FILE_BYTES_MAX });
     }
     let wrong = |line, what: String| TuningError::Line { file: name.to_owned(), line, what };
     let text = str::from_utf8(bytes).map_err(|error| {
+        // Count the lines before the bad byte, so that the error names the line to mend.
         let good = &bytes[..error.valid_up_to()];
         wrong(1 + good.iter().filter(|byte| **byte == b'\n').count(), "it is no text".to_owned())
     })?;
@@ -25,11 +28,13 @@ pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
         match &words[..] {
             [] => {}
             [one, two, version] if !begun && [*one, *two] == MAGIC => {
+                // Refused, not guessed: a later version may give a row another meaning.
                 if *version != VERSION {
                     return Err(TuningError::OtherVersion { file: file(), version: (*version).to_owned() });
                 }
                 begun = true;
             }
+            // Before any row: another program's file must fail at its first line, not somewhere in the middle.
             _ if !begun => {
                 return Err(wrong(number, format!("a tuning file begins with {:?}", header())));
             }
@@ -42,6 +47,7 @@ pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
             }
         }
     }
+    // A missing `end` means a file that was cut off: its rows would be a choice for some sizes only.
     match (begun, ended) {
         (false, _) => Err(wrong(1, format!("a tuning file begins with {:?}", header()))),
         (true, false) => Err(TuningError::CutOff { file: file(), lines: last }),
@@ -74,7 +80,7 @@ fn row(words: &[&str]) -> Result<Row, String> {
     })
 }
 
-/// The one of `all` that is called so.
+/// Returns the item of `all` with that name.
 fn named<T>(word: &str, all: impl IntoIterator<Item = T>, names: &[&str], what: &str) -> Result<T, String> {
     let found = all.into_iter().zip(names).find(|(_, name)| **name == word);
     found.map(|(one, _)| one).ok_or_else(|| format!("{word:?} is no {what}; there are {}", names.join(", ")))
@@ -83,6 +89,7 @@ fn named<T>(word: &str, all: impl IntoIterator<Item = T>, names: &[&str], what: 
 fn range(word: &str) -> Result<RangeInclusive<u32>, String> {
     let (first, last) = word.split_once('-').map_or((word, word), |(first, last)| (first, last));
     let first = number(first).and_then(|first| u32::try_from(first).ok());
+    // "2-" has no end: it is all ranks from 2 on.
     let last = if last.is_empty() { Some(u64::from(RANKS_MAX)) } else { number(last) };
     match (first, last.and_then(|last| u32::try_from(last).ok())) {
         (Some(first), Some(last)) => Ok(first..=last),
@@ -97,11 +104,12 @@ fn size(word: &str) -> Result<u64, String> {
     let units = [('K', 10), ('M', 20), ('G', 30)];
     let unit = units.into_iter().find_map(|(unit, shift)| Some((word.strip_suffix(unit)?, shift)));
     let (digits, shift) = unit.unwrap_or((word, 0));
+    // Checked, because a size that wraps around would silently be a small one.
     let bytes = number(digits).and_then(|number| number.checked_mul(1 << shift));
     bytes.ok_or_else(|| format!("{word:?} are no bytes; write 8192, 8K, 2M, 1G or any"))
 }
 
-/// Digits alone: no sign, no space.
+/// Reads digits alone, because `parse` would take a sign as well.
 fn number(digits: &str) -> Option<u64> {
     let plain = digits.bytes().all(|digit| digit.is_ascii_digit());
     digits.parse().ok().filter(|_| plain)

@@ -1,4 +1,4 @@
-//! One row of a table, and which rows go together.
+//! A row of a tuning table, and the rules by which rows fit together. `parse` reads rows, `order` uses them.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -8,23 +8,23 @@ use super::{Algorithm, Collective, ROWS_MAX};
 /// The most ranks that a store serves.
 pub(super) const RANKS_MAX: u32 = 65536;
 
-/// Which ways a collective goes on so many bytes; see [the module](super).
+/// The algorithms of a collective for so many ranks and bytes; see [the module](super).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Row {
-    /// Of which collective.
+    /// The collective.
     pub collective: Collective,
-    /// Participants how many ranks: 1 to 65536.
+    /// The numbers of ranks: within 1 to 65536.
     pub ranks: RangeInclusive<u32>,
-    /// How they reach each other.
+    /// How the ranks reach each other.
     pub peers: Peers,
     /// The most bytes of each rank's buffer, or of its part; `u64::MAX` for any.
     pub bytes_max: u64,
-    /// The ways, best first: at least one, and each once.
+    /// The algorithms, best first: at least one, and each once.
     pub ways: Vec<Algorithm>,
 }
 
 impl Row {
-    /// Whether it is of such an operation, whatever its bytes.
+    /// Whether the row is for such an operation, whatever its bytes.
     pub(super) fn is_of(&self, collective: Collective, (ranks, peers): (u32, Peers)) -> bool {
         self.collective == collective && self.peers == peers && self.ranks.contains(&ranks)
     }
@@ -34,9 +34,9 @@ impl Row {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Peers {
-    /// All of them map each other's memory: ranks of one host, up to 16.
+    /// All ranks map each other's memory: ranks of one host, up to 16.
     Mapped,
-    /// By links.
+    /// The ranks have links.
     Links,
 }
 
@@ -50,7 +50,7 @@ impl Peers {
         }
     }
 
-    pub(in super::super) fn have(self, way: Algorithm) -> bool {
+    pub(in crate::collective) fn have(self, way: Algorithm) -> bool {
         self == Self::Mapped || !way.needs_mapped()
     }
 }
@@ -61,10 +61,11 @@ impl fmt::Display for Peers {
     }
 }
 
-/// What is wrong with a row behind `before`.
+/// Checks a row behind the rows `before`; the error names the mistake.
 pub(super) fn check(row: &Row, before: &[Row]) -> Result<(), String> {
     let Row { collective, ranks, peers, bytes_max, ways } = row;
     let (first, last) = (*ranks.start(), *ranks.end());
+    // The checks below compare each row with all before it, so the time grows with the square of the rows.
     if before.len() >= ROWS_MAX {
         return Err(format!("there are more than {ROWS_MAX} rows"));
     }
@@ -75,6 +76,8 @@ pub(super) fn check(row: &Row, before: &[Row]) -> Result<(), String> {
         return Err("there is no way; write one at least".to_owned());
     }
     for (at, way) in ways.iter().enumerate() {
+        // An algorithm that the collective lacks is an error, not skipped: otherwise a misprint would take effect as
+        // the next one.
         if !collective.has(*way) {
             let has: Vec<String> = collective.ways().map(|way| way.to_string()).collect();
             return Err(format!("{collective} has no {way}; it has {}", has.join(", ")));
@@ -86,8 +89,11 @@ pub(super) fn check(row: &Row, before: &[Row]) -> Result<(), String> {
             return Err(format!("{way} stands there twice"));
         }
     }
+    // Ranks of two rows are equal or have none in common: otherwise it would depend on the order of rows which of them
+    // holds.
     for other in before.iter().filter(|other| (other.collective, other.peers) == (*collective, *peers)) {
         if other.ranks == *ranks {
+            // Ascending, because `Orders` takes the first row that has room.
             if other.bytes_max >= *bytes_max {
                 let (less, more) = (Bytes(*bytes_max), Bytes(other.bytes_max));
                 return Err(format!("{less} bytes stand behind {more}; put the rows in order, fewest first"));
@@ -102,7 +108,7 @@ pub(super) fn check(row: &Row, before: &[Row]) -> Result<(), String> {
     Ok(())
 }
 
-/// As they are in a file.
+/// Bytes, written as in a file.
 struct Bytes(u64);
 
 impl fmt::Display for Bytes {
@@ -111,12 +117,14 @@ impl fmt::Display for Bytes {
             return f.pad("any");
         }
         let units = [(30, "G"), (20, "M"), (10, "K"), (0, "")];
+        // The largest unit that divides the bytes, so that the file reads back to the same number.
         let whole = |shift: u32| self.0 > 0 && self.0.trailing_zeros() >= shift;
         let (shift, unit) = units.into_iter().find(|(shift, _)| whole(*shift)).unwrap_or((0, ""));
         f.pad(&format!("{}{unit}", self.0 >> shift))
     }
 }
 
+/// Numbers of ranks, written as in a file.
 struct Ranks<'a>(&'a RangeInclusive<u32>);
 
 impl fmt::Display for Ranks<'_> {
@@ -131,7 +139,7 @@ impl fmt::Display for Ranks<'_> {
     }
 }
 
-/// A line of a file.
+/// Writes a line of a file.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { collective, ranks, peers, bytes_max, ways } = self;

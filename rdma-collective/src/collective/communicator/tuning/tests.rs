@@ -1,4 +1,4 @@
-//! The table: what it says where nobody asks for another, and files that are good, damaged or of another version.
+//! Tests of the tuning table: the built-in choices, and files that are good, damaged or of another version.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,8 @@ use super::*;
 use crate::collective::communicator::Algorithms;
 use crate::collective::communicator::Spread;
 
-/// What was chosen by constants before there was a table, but for longer messages and pieces of any length: the first way that can be taken, and the next for borrowed memory.
+/// The choice that constants made before there was a table, except for longer messages and pieces of any length: the
+/// first algorithm that can be taken, and the next one for borrowed memory.
 fn before(
     collective: Collective,
     (ranks, peers): (u32, Peers),
@@ -81,7 +82,7 @@ fn whatever_may_be_taken_there_is_a_way_by_links() {
                     let tree = collective.reduces() && ways.contains(&Algorithm::Tree);
                     assert!(!(reproducible && tree), "{collective}: {ways:?}");
                     assert!(ways.iter().all(|way| collective.has(*way) && peers.have(*way)), "{ways:?}");
-                    // What was not asked for is behind all that was.
+                    // Algorithms that were not allowed come behind all allowed ones.
                     assert!(
                         ways[..by_links].iter().all(|way| algorithms.allow(collective, *way)),
                         "{ways:?}"
@@ -144,7 +145,8 @@ fn between_hosts_their_hierarchy_is_taken_where_neither_ring_nor_tree_may_be_and
     for (spread, reproducible, hierarchical) in
         [(Spread::Hosts, false, true), (Spread::Hosts, true, false), (Spread::Flat, false, false)]
     {
-        // What broadcasts go by can be taken whatever order sums have, and what is not asked for can be, too.
+        // Broadcasts may take a tree whatever the order of sums, and an algorithm that is not allowed is still
+        // possible.
         let orders = orders("ring", spread, reproducible);
         let have = [Algorithm::Hierarchical, Algorithm::Tree, Algorithm::Flat].map(|way| orders.have(way));
         assert_eq!(have, [hierarchical, true, false], "{spread:?}, {reproducible}");
@@ -243,8 +245,9 @@ fn a_tuning_file_that_is_damaged_or_of_another_version_is_an_error() {
     assert!(error(format!("{head}{row}\0\n").as_bytes()).contains("line 3"));
     assert!(error(&[head.as_bytes(), b"all-reduce \xff"].concat()).contains("line 2: it is no text"));
     assert!(error(&vec![b'#'; FILE_BYTES_MAX + 1]).contains("more than 262144 bytes"));
-    // However much of it is missing at the end.
+    // A file that is cut off anywhere is refused.
     let end = good.find("\nend").unwrap();
+    // A sample of all lengths, and every length near the end, where a cut is hardest to see.
     for len in (0..end + 4).filter(|len| len % 7 == 0 || *len > end - 20) {
         assert!(good[..len].parse::<Tuning>().is_err(), "{len} bytes of {}", good.len());
     }

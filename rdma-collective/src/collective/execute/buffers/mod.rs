@@ -1,4 +1,7 @@
-//! Where the elements of an operation lie: slices that are borrowed, or memory that is registered.
+//! The buffers of an operation: slices that are borrowed, or memory that is registered.
+//!
+//! Executors name spans of bytes; this folder knows where the bytes are, and copies or reduces them. It also owns the
+//! arithmetic of a reduction, and the advert by which a rank tells its peers where its registered memory is.
 
 mod registered;
 
@@ -23,18 +26,18 @@ pub(super) struct Message<'a> {
     pub(super) number: u64,
 }
 
-/// What is put.
+/// A piece of the input or output that becomes a message.
 #[derive(Clone, Copy)]
 pub(super) struct Piece {
     pub(super) source: Source,
     pub(super) span: Span,
-    /// It is known that none follows.
+    /// Whether it is known that no piece follows. The device is asked for a completion then.
     pub(super) last: bool,
 }
 
-/// What a run reads from and writes to.
+/// The buffers that an executor reads from and writes to. All spans count from the first byte of the operation.
 pub(super) trait Buffers {
-    /// Puts a piece into the mailbox, which is ready.
+    /// Puts a piece into the mailbox, which must be ready.
     fn put(
         &mut self,
         outbox: &mut Outbox,
@@ -43,8 +46,9 @@ pub(super) trait Buffers {
         piece: Piece,
     ) -> bool;
 
-    /// `output[span] = input[span] op message`, and `last` what is done once at the end: piece by piece, so that what is read is still in the processor's cache
-    /// when it is reduced.
+    /// `output[span] = input[span] op message`; `last` finishes the reduction, such as the division of an average.
+    ///
+    /// The span is reduced piece by piece, so that the bytes of a message are still in the processor's cache.
     fn reduce_from(
         &mut self,
         message: Message<'_>,
@@ -54,8 +58,8 @@ pub(super) trait Buffers {
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError>;
 
-    /// `out = input[span] op message`, otherwise as [`reduce_from`](Self::reduce_from): for what is sent on and has no room in
-    /// the output.
+    /// `out = input[span] op message`, otherwise like [`reduce_from`](Self::reduce_from). For chunks that are only
+    /// passed on and have no room in the output.
     fn reduce_to(
         &self,
         message: Message<'_>,
@@ -69,13 +73,14 @@ pub(super) trait Buffers {
     /// `output[span] = message`.
     fn copy_from(&mut self, message: Message<'_>, span: Span);
 
-    /// `output[span] = input[span]`, a part of what is expected so.
+    /// `output[span] = input[span]`. `expect` says where the whole output is expected afterwards, because the span
+    /// may be a small part of it.
     fn copy(&mut self, span: Span, expect: CacheHint);
 
     /// `out = input[span]`.
     fn read(&self, span: Span, out: &mut [u8]);
 
-    /// `input[span]` where it lies, or in `room`.
+    /// `input[span]`: the borrowed slice, or a copy in `room`.
     fn view<'b>(&'b self, span: Span, room: &'b mut [u8]) -> &'b [u8];
 
     /// `out = output[span]`.
@@ -84,8 +89,8 @@ pub(super) trait Buffers {
     /// `output[span] = bytes`.
     fn write(&mut self, span: Span, bytes: &[u8]);
 
-    /// `output[span] = input[span] op theirs`, and `last` what is done once at the end; gives the result. There is room for it in `own`,
-    /// if that is needed.
+    /// `output[span] = input[span] op theirs`, and returns the result. `last` finishes the reduction. Registered
+    /// memory needs `own` as room for the result.
     fn combine<'b>(
         &'b mut self,
         span: Span,
@@ -95,16 +100,18 @@ pub(super) trait Buffers {
         last: bool,
     ) -> Result<&'b [u8], ReduceError>;
 
-    /// `output[span]`, and `input[span]` if that is another, where they are slices.
+    /// `output[span]`, and `input[span]` if out of place; `None` if the buffers are not slices.
     fn slices(&mut self, _span: Span) -> Option<(&mut [u8], Option<&[u8]>)> {
         None
     }
 
-    /// Hands `input[span]` on, each part with its place in the span.
+    /// Passes `input[span]` to `with` in pieces, each with its offset in the span.
     fn read_in_pieces(&self, span: Span, scratch: &mut Scratch, with: impl FnMut(usize, &[u8]));
 
-    /// Has `output[span]` filled, each part by its place in the span, and by where it is expected: the output as it is told, and
-    /// what goes there from elsewhere in a cache.
+    /// Has `with` fill `output[span]` in pieces, each with its offset in the span and its cache hint.
+    ///
+    /// A slice of the output has the hint `expect`. A piece that is copied to the output afterwards is hinted to stay
+    /// in a cache until then.
     fn write_in_pieces(
         &mut self,
         span: Span,
@@ -113,42 +120,43 @@ pub(super) trait Buffers {
         with: impl FnMut(usize, &mut [u8], CacheHint),
     );
 
-    /// Whether input and output are one.
+    /// Whether input and output are the same memory.
     fn is_in_place(&self) -> bool;
 
-    /// Where it lies when that is registered: it stays there until the operation has ended.
+    /// The registered range of a span, which stays until the operation has ended; `None` for borrowed memory.
     fn range(&self, source: Source, span: Span) -> Option<AttachedRange>;
 
-    /// Whether the device is done with what was put on the lane.
+    /// Whether the device has read everything that was put on the lane.
     fn is_sent(&mut self, lane: Option<&mut Lane>) -> bool;
 
-    /// Lets the other ranks come to what is read of it and what is written, and tells where that is; `None` when they cannot.
-    /// `origins` are those of buffers out of place.
+    /// Gives the peers `rights` to the memory, and returns its addresses; `None` if peers cannot reach it.
+    ///
+    /// `origins` are the first bytes of the operation that peers look for in the input and in the output.
     fn export(&mut self, _pd: &ProtectionDomain, _rights: Rights, _origins: Origins) -> Option<BufferAdvert> {
         None
     }
 
-    /// No other rank comes to it any more; whether that is sure.
+    /// Takes the peers' rights away, and returns whether that is certain.
     fn revoke(&mut self, _deadline: Deadline) -> bool {
         true
     }
 
-    /// The input and the output, when they are registered.
+    /// The input and the output, if they are registered.
     fn places(&self) -> Option<[&RegisteredBuffer; 2]> {
         None
     }
 }
 
-/// Slices of the caller's.
+/// Buffers that are slices of the caller. No device uses them.
 pub(in crate::collective) enum Borrowed<'a> {
     InPlace(&'a mut [u8]),
     OutOfPlace { input: &'a [u8], output: &'a mut [u8], origins: Origins },
 }
 
-// A piece has whole elements of any type.
+// A piece must hold whole elements of any data type, because pieces are reduced one by one.
 const _: () = assert!(PIECE_BYTES.is_multiple_of(size_of::<u64>()));
 
-/// The pieces of `span`, each with its place in it.
+/// Cuts `span` into pieces, each with its offset in the span.
 fn pieces(span: Span) -> impl Iterator<Item = (usize, Span)> {
     (0..span.len).step_by(PIECE_BYTES).map(move |at| {
         let len = PIECE_BYTES.min(span.len - at);
@@ -156,12 +164,13 @@ fn pieces(span: Span) -> impl Iterator<Item = (usize, Span)> {
     })
 }
 
-/// Where `span` lies in a buffer that begins at `origin`.
+/// The range of `span` in a buffer whose first byte is byte `origin` of the operation.
 fn within(span: Span, origin: usize) -> Range<usize> {
     span.offset - origin..span.offset - origin + span.len
 }
 
-/// By the library's copy: the C library's is 16 times as slow on some processors where the target trails the source in its page.
+/// Copies a slice with the library's own copy. The C library's is 16 times as slow on some processors if the target
+/// trails the source in its page.
 fn copy_whole(from: &[u8], to: &mut [u8]) {
     debug_assert_eq!(from.len(), to.len());
     copy_slice(from, to, CacheHint::Cached);
@@ -181,7 +190,7 @@ impl<'a> Borrowed<'a> {
         }
     }
 
-    /// The output, and where it begins.
+    /// The output, and the byte of the operation at which it begins.
     #[inline]
     fn output(&mut self) -> (&mut [u8], usize) {
         match self {
@@ -190,6 +199,7 @@ impl<'a> Borrowed<'a> {
         }
     }
 
+    /// The slice of a span of the input or output.
     #[inline]
     fn source(&self, source: Source, span: Span) -> &[u8] {
         match (self, source) {
@@ -197,6 +207,7 @@ impl<'a> Borrowed<'a> {
                 &output[within(span, origins.output)]
             }
             (Self::OutOfPlace { input, origins, .. }, _) => &input[within(span, origins.input)],
+            // In place, input and output are the same bytes, and the slice holds the operation from byte 0 on.
             (Self::InPlace(buffer), _) => &buffer[span.range()],
         }
     }
@@ -221,6 +232,7 @@ impl Buffers for Borrowed<'_> {
         last: bool,
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError> {
+        // `combine` gets its operand as a slice, so it needs no second piece.
         let [piece, unused] = scratch;
         for (at, span) in pieces(span) {
             let piece = &mut piece[..span.len];
@@ -249,12 +261,14 @@ impl Buffers for Borrowed<'_> {
 
     fn copy_from(&mut self, message: Message<'_>, span: Span) {
         let (output, origin) = self.output();
+        // The library copies at most a piece at a time, for the reason given at `PIECE_BYTES`.
         for (at, span) in pieces(span) {
             message.inbox.read(message.number, at, &mut output[within(span, origin)]);
         }
     }
 
     fn copy(&mut self, span: Span, expect: CacheHint) {
+        // In place, the bytes are already where they belong.
         if let Self::OutOfPlace { input, output, origins } = self {
             let (from, to) = (within(span, origins.input), within(span, origins.output));
             copy_slice(&input[from], &mut output[to], expect);
@@ -279,6 +293,7 @@ impl Buffers for Borrowed<'_> {
     }
 
     fn range(&self, _: Source, _: Span) -> Option<AttachedRange> {
+        // The device must not read borrowed memory: it might still do so after the call has failed and returned.
         None
     }
 
@@ -322,6 +337,7 @@ impl Buffers for Borrowed<'_> {
     }
 
     fn read_in_pieces(&self, span: Span, _: &mut Scratch, mut with: impl FnMut(usize, &[u8])) {
+        // A slice needs no copy, so the whole span is one piece.
         with(0, self.source(Source::Input, span));
     }
 
@@ -332,16 +348,18 @@ impl Buffers for Borrowed<'_> {
         _: &mut Scratch,
         mut with: impl FnMut(usize, &mut [u8], CacheHint),
     ) {
+        // The writer fills the output itself, so the caller's hint holds for its stores.
         let (output, origin) = self.output();
         with(0, &mut output[within(span, origin)], expect);
     }
 
     fn is_sent(&mut self, _: Option<&mut Lane>) -> bool {
+        // `put` has copied every message into a send buffer of the mailbox.
         true
     }
 }
 
-/// How two operands become one.
+/// The arithmetic of a reduction: how two operands become one.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::collective) struct Arithmetic {
     pub(in crate::collective) data_type: DataType,
@@ -350,7 +368,7 @@ pub(in crate::collective) struct Arithmetic {
 }
 
 impl Arithmetic {
-    /// `out = out op source`, and `last` what is done once at the end.
+    /// `out = out op source`; `last` finishes the reduction.
     #[inline]
     pub(in crate::collective::execute) fn reduce_into(
         self,
@@ -362,7 +380,7 @@ impl Arithmetic {
         self.finish(out, last)
     }
 
-    /// `out = left op right`, and `last` what is done once at the end.
+    /// `out = left op right`; `last` finishes the reduction.
     pub(in crate::collective::execute) fn reduce(
         self,
         out: &mut [u8],
@@ -374,13 +392,16 @@ impl Arithmetic {
         self.finish(out, last)
     }
 
-    /// What is done once at the end, by itself: the sum has been rounded once a hop.
+    /// Finishes a reduction: divides the sum of an average by the number of ranks.
+    ///
+    /// The division is a step of its own, because each hop has rounded the sum to the data type already.
     #[inline]
     pub(in crate::collective::execute) fn finish(
         self,
         out: &mut [u8],
         last: bool,
     ) -> Result<(), ReduceError> {
+        // `last` is set for the final operand of an element only, so that an average is divided once.
         if last && self.has_an_end() {
             self.reduction().over(self.ranks).reduce_into(out, &[])
         } else {
@@ -388,13 +409,13 @@ impl Arithmetic {
         }
     }
 
-    /// Whether something is done once at the end.
+    /// Whether a reduction has to be [finished](Self::finish).
     #[inline]
     pub(in crate::collective::execute) fn has_an_end(self) -> bool {
         self.op == ReduceOp::Avg
     }
 
-    /// Whether tile by tile is as fast: half precision is converted faster in longer runs.
+    /// Whether a reduction tile by tile is as fast as in one run. Half precision is converted faster in longer runs.
     #[inline]
     pub(in crate::collective::execute) fn goes_by_tiles(self) -> bool {
         !matches!(self.data_type, DataType::F16 | DataType::Bf16)
@@ -406,24 +427,25 @@ impl Arithmetic {
     }
 }
 
-/// Bytes of it in a message.
+/// Bytes of a [`BufferAdvert`] in a message.
 pub(in crate::collective::execute) const ADVERT_BYTES: usize = 24;
 
-/// What the other ranks do with the memory of one.
+/// The rights that peers need to the memory of a rank: they read its input, or write to its output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collective::execute) struct Rights {
     pub(in crate::collective::execute) read: bool,
     pub(in crate::collective::execute) write: bool,
 }
 
-/// Where it begins, and its key; 0 when there is nothing to be done with it.
+/// The address and the remote key of a buffer; both are 0 if peers do not use it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::collective::execute) struct BufferAddress {
     pub(in crate::collective::execute) addr: u64,
     pub(in crate::collective::execute) rkey: u32,
 }
 
-/// Where the first elements of its input and of its output are; both 0 when its memory is borrowed.
+/// The addresses that a rank tells its peers: the first bytes of its input and of its output. Both are 0 if its
+/// memory is borrowed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::collective::execute) struct BufferAdvert {
     pub(in crate::collective::execute) input: BufferAddress,
@@ -431,7 +453,7 @@ pub(in crate::collective::execute) struct BufferAdvert {
 }
 
 impl BufferAddress {
-    /// All of it, which is `len` bytes long by what is called.
+    /// The whole buffer as remote memory. The length follows from the call, which all ranks have compared.
     pub(in crate::collective::execute) fn memory(self, len: usize) -> RemoteMemory {
         RemoteMemory { addr: self.addr, len: len as u64, rkey: RemoteKey(self.rkey) }
     }
@@ -441,18 +463,20 @@ impl BufferAdvert {
     pub(in crate::collective::execute) const BORROWED: Self =
         Self { input: BufferAddress { addr: 0, rkey: 0 }, output: BufferAddress { addr: 0, rkey: 0 } };
 
-    /// Whether others cannot come to it.
+    /// Whether peers cannot reach the memory.
     pub(in crate::collective::execute) fn is_borrowed(&self) -> bool {
         [self.input.rkey, self.output.rkey] == [0; 2]
     }
 
-    /// Whether others store to it.
+    /// Whether peers write to the output.
     pub(in crate::collective::execute) fn is_stored_to(&self) -> bool {
+        // Only an output that peers write to has a key.
         self.output.rkey != 0
     }
 
     pub(in crate::collective::execute) fn encode(&self) -> [u8; ADVERT_BYTES] {
         let mut bytes = [0; ADVERT_BYTES];
+        // Both ends must agree on the layout, for the input and then the output: the address, then the key.
         for (half, at) in bytes.chunks_exact_mut(ADVERT_BYTES / 2).zip([self.input, self.output]) {
             half[..8].copy_from_slice(&at.addr.to_le_bytes());
             half[8..].copy_from_slice(&at.rkey.to_le_bytes());

@@ -1,4 +1,7 @@
-//! Memory that is registered, and sent from where it lies.
+//! Registered buffers: the device reads messages out of them, and peers on the same host may read and write them.
+//!
+//! The bytes are only copied in and out, never borrowed, because a device or a peer may use them at the same time.
+//! [`Borrowed`](super::Borrowed) in `mod.rs` is the counterpart for slices of the caller.
 
 use std::time::Duration;
 
@@ -16,25 +19,27 @@ use crate::collective::schedule::{Source, Span};
 use crate::link::Lane;
 use crate::link::mailbox::{HEADER_BYTES, Outbox};
 
-/// Bytes from which a message is sent from where it lies instead of being copied.
+/// Bytes from which the device reads a message in registered memory, instead of a copy in a send buffer.
 const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
 
-/// RegisteredBuffers memory that the engine's worker knows: from `offset` on it has the elements from `origin` on.
+/// A region that the engine's device may use. Its byte `offset` is byte `origin` of the operation.
 #[derive(Debug)]
 pub(in crate::collective) struct RegisteredBuffer {
     pub(in crate::collective) region: Region,
     pub(in crate::collective) attached: Attached,
     pub(in crate::collective) offset: usize,
     pub(in crate::collective) origin: usize,
-    /// Others have handles to it.
+    /// Whether others have handles to the region. It cannot become a local buffer again then.
     pub(in crate::collective) shared: bool,
-    /// For as long as other ranks come to it.
+    /// The peers' rights to the region, while they have some.
     pub(in crate::collective) exported: Option<Exported>,
 }
 
 impl RegisteredBuffer {
-    /// Lets other ranks come to it; where they find the elements from `origin` on. `None` when they cannot.
+    /// Gives the peers `access`, and returns the address of byte `origin` of the operation; `None` if peers cannot
+    /// reach the region.
     fn export(&mut self, pd: &ProtectionDomain, access: Access, origin: usize) -> Option<BufferAddress> {
+        // An input that peers do not read needs no registration for them, and its memory need not be sharable.
         if access.is_empty() {
             return Some(BufferAddress::default());
         }
@@ -43,41 +48,44 @@ impl RegisteredBuffer {
         }
         let exported = pd.export(&self.region, access).ok()?;
         let RemoteMemory { addr, rkey, .. } = exported.remote();
+        // Kept before anything else, so that `revoke` finds the right whatever happens next.
         self.exported = Some(exported);
         let at = self.at(Span { offset: origin, len: 0 });
         Some(BufferAddress { addr: addr + at as u64, rkey: rkey.0 })
     }
 
+    /// Takes the peers' rights away, and returns whether that is certain.
     fn revoke(&mut self, deadline: Deadline) -> bool {
         let Some(exported) = self.exported.take() else { return true };
         let revoked = exported.revoke(deadline);
-        // What comes back goes where nobody has it.
+        // A refused export is dropped here. Its drop tries once more, and otherwise keeps the memory for good: a peer
+        // may still write to it, so the memory must never come back to the caller.
         revoked
             .inspect_err(|refused| tracing::warn!(error = %refused.error, "memory of an operation is kept"))
             .is_ok()
     }
 
-    /// Where `span` begins.
+    /// The offset in the region at which `span` begins.
     pub(in crate::collective::execute) fn at(&self, span: Span) -> usize {
         self.offset + (span.offset - self.origin)
     }
 }
 
-/// Memory that is sent from where it lies.
+/// The registered buffers of one operation, and its writes from them that are under way.
 #[derive(Debug)]
 pub(in crate::collective) struct RegisteredBuffers {
-    /// Absent in place.
+    /// The input; absent in place.
     input: Option<RegisteredBuffer>,
     output: RegisteredBuffer,
-    /// Writes posted from it, and those that were done on the lane before the first.
+    /// The number of writes posted from the buffers, and how many the lane had completed before the first of them.
     put: u64,
     done_before: Option<u64>,
-    /// One of them, or one behind them, tells of the completion of all.
+    /// Whether the last write, or a write behind it, is signalled. Its completion tells of all.
     asked: bool,
 }
 
 impl RegisteredBuffers {
-    /// Of places that have all that the schedule names.
+    /// Makes the buffers of an operation. They must hold every span that the schedule names.
     pub(in crate::collective) fn new(input: Option<RegisteredBuffer>, output: RegisteredBuffer) -> Self {
         Self { input, output, put: 0, done_before: None, asked: false }
     }
@@ -88,13 +96,14 @@ impl RegisteredBuffers {
 
     fn place(&self, source: Source) -> &RegisteredBuffer {
         match (source, &self.input) {
+            // In place, the output is the input, too.
             (Source::Output, _) | (_, None) => &self.output,
             (_, Some(input)) => input,
         }
     }
 }
 
-/// Ranges were checked when the operation began.
+/// Ignores the outcome of a copy in release builds: the lengths were checked when the operation began.
 fn checked(copied: Result<(), RangeError>) {
     debug_assert!(copied.is_ok(), "a span beyond the buffers");
 }
@@ -109,6 +118,7 @@ impl Buffers for RegisteredBuffers {
     ) -> bool {
         let place = self.place(source);
         let start = place.at(span);
+        // The header goes in front of the bytes, in one write. Only a copy can have both.
         if header.is_some() || span.len < ZERO_COPY_BYTES_MIN {
             return outbox.put_with(lane, header, span.len, |buffer| {
                 checked(place.region.copy_out(start, buffer));
@@ -117,6 +127,7 @@ impl Buffers for RegisteredBuffers {
         let range = place.attached.range(start, span.len);
         self.done_before.get_or_insert_with(|| lane.ranges_done());
         self.put += 1;
+        // A later write takes the place of an earlier signalled one: that one's completion does not tell of this.
         self.asked = last;
         outbox.put_range(lane, range, span.len, last)
     }
@@ -130,6 +141,8 @@ impl Buffers for RegisteredBuffers {
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError> {
         let [own, theirs] = scratch;
+        // Both operands are copied out before they are reduced: a reference to registered bytes would claim that no
+        // device or peer writes to them.
         let (input, output) = (self.place(Source::Input), &self.output);
         for (at, span) in pieces(span) {
             let (own, theirs) = (&mut own[..span.len], &mut theirs[..span.len]);
@@ -233,6 +246,7 @@ impl Buffers for RegisteredBuffers {
         scratch: &mut Scratch,
         mut with: impl FnMut(usize, &mut [u8], CacheHint),
     ) {
+        // The piece is copied on at once, so it must stay in the cache, wherever the output is expected.
         for (at, span) in pieces(span) {
             let piece = &mut scratch[0][..span.len];
             with(at, piece, CacheHint::Cached);
@@ -247,6 +261,7 @@ impl Buffers for RegisteredBuffers {
             Some(input) => input.export(pd, read, origins.input).and_then(|input| {
                 Some(BufferAdvert { input, output: self.output.export(pd, write, origins.output)? })
             }),
+            // In place there is one region, which is exported once with both rights. Its address is that of byte 0.
             None => self.output.export(pd, read | write, 0).map(|at| {
                 let from = |right, origin: usize| {
                     if right {
@@ -262,13 +277,15 @@ impl Buffers for RegisteredBuffers {
             }),
         };
         if told.is_none() {
-            // Of one of both that could be.
+            // The input may have been exported before the output failed. No peer has its address yet, so no time is
+            // needed for peers to let go.
             self.revoke(Deadline::after(Duration::ZERO));
         }
         told
     }
 
     fn revoke(&mut self, deadline: Deadline) -> bool {
+        // Both are revoked, even if the first one fails: each right that stays is one that a peer can use.
         let input = self.input.as_mut().is_none_or(|input| input.revoke(deadline));
         self.output.revoke(deadline) && input
     }
@@ -282,11 +299,12 @@ impl Buffers for RegisteredBuffers {
         if lane.ranges_done() - before >= self.put {
             return true;
         }
-        // A peer that has left has received everything.
+        // A drained lane has no request under way, so the device reads nothing any more.
         if lane.is_drained() {
             return true;
         }
-        // Should the last write not have been asked to tell of its completion, one behind it is.
+        // The last write was not signalled, because it was not known to be the last. A write behind it is, and
+        // completes after it. If there is no room for that now, the next call tries again.
         if !self.asked {
             self.asked = lane.confirm();
         }

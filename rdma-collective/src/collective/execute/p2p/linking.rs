@@ -1,6 +1,9 @@
-//! The links of an operation, made by all ranks before its first message; or none, and then it goes around the ring, if it has one.
+//! The making of links by all ranks, before the first message of the operation that needs them.
 //!
-//! All ranks come to the same: each has the words of all, and looks at nothing else.
+//! Two all-gathers go around the ring: the addresses of all links, then the verdict of each rank. Every rank decides
+//! from the gathered words alone, so all of them use the links or none does. Without links the operation goes around
+//! the ring, if its plan has a schedule for that. The link table opens and connects the links; this file carries the
+//! words.
 
 use std::task::Poll;
 use std::time::Instant;
@@ -10,21 +13,24 @@ use crate::collective::execute::buffers::Borrowed;
 use crate::collective::execute::ring_exec::{ExecContext, RingExec};
 use crate::collective::execute::stop::Stop;
 
-/// See the module.
+/// The state of an operation that makes its links.
 #[derive(Debug)]
 pub(super) struct Linking {
     reach: Reach,
-    /// What links are to be reached by, and then whether all ranks could connect.
+    /// The all-gathers of the addresses and of the verdicts.
     words: [RingExec; 2],
-    /// Which of them is under way.
+    /// The all-gather that is under way; `None` before the first.
     turn: Option<LinkingPhase>,
-    /// What there is to do without links.
+    /// The operation itself around the ring, for the case that no links can be made.
     instead: Option<Box<RingExec>>,
 }
 
+/// The all-gather that is under way.
 #[derive(Debug, Clone, Copy)]
 enum LinkingPhase {
+    /// The addresses of the links of all ranks.
     Words,
+    /// Whether each rank could connect its links.
     Verdicts,
 }
 
@@ -33,11 +39,12 @@ impl Linking {
         Self { reach, words, turn: None, instead: instead.map(Box::new) }
     }
 
-    /// Goes on as far as it can: there are links, or the operation goes around.
+    /// Advances as far as it can go now. When ready, the links are in use, or the result is the executor around the
+    /// ring.
     ///
     /// # Errors
     ///
-    /// Why it ends, if only because there are no links.
+    /// A failure of the gathering; or no links can be made, and the plan has no schedule around the ring.
     pub(super) fn advance<B>(
         &mut self,
         with: &mut ExecContext<'_, B>,
@@ -45,7 +52,9 @@ impl Linking {
         loop {
             let unlinked = match self.turn {
                 None => {
-                    // Ranks that can do without tell each other no more than once.
+                    // An earlier operation may have found that no links can be made. All ranks know that then, and
+                    // need no further gathering. An operation without an alternative gathers again, to report the
+                    // reason.
                     let known = self
                         .instead
                         .as_ref()
@@ -61,6 +70,7 @@ impl Linking {
                         return Poll::Pending;
                     }
                     let unlinked = with.ring.link_table.connect(with.core).err();
+                    // The second executor was made before the first one used the ring, so its numbers are too low.
                     self.words[1].follow(with.ring, with.core.now());
                     self.turn = Some(LinkingPhase::Verdicts);
                     unlinked
@@ -69,6 +79,8 @@ impl Linking {
                     if carry(&mut self.words[1], with)?.is_pending() {
                         return Poll::Pending;
                     }
+                    // No link is used before every rank has confirmed its end: a message to an end that is not
+                    // connected would be repeated in vain, and make a healthy peer look lost.
                     let Err(unlinked) = with.ring.link_table.confirm(with.core) else {
                         with.ring.take_links(with.core);
                         return Poll::Ready(Ok(Ok(())));
@@ -82,34 +94,38 @@ impl Linking {
         }
     }
 
+    /// Takes the executor around the ring, which continues behind the gathered words.
     fn go_around<B>(&mut self, with: &ExecContext<'_, B>, unlinked: Unlinked) -> Result<Box<RingExec>, Stop> {
         let mut run = self.instead.take().ok_or(Stop::Unlinked(unlinked))?;
+        // Words have gone around, and with them the headers of this operation. Otherwise the executor sends its own.
         if self.turn.is_some() {
             run.go_on(with.ring, with.core.now());
         }
         Ok(run)
     }
 
-    /// What is under way.
+    /// The all-gather that is under way.
     fn run(&self) -> &RingExec {
         let [words, verdicts] = &self.words;
         if matches!(self.turn, Some(LinkingPhase::Verdicts)) { verdicts } else { words }
     }
 
-    /// The rank that it waits for, while it waits.
+    /// The neighbour that the gathering waits for.
     pub(super) fn waits_for(&self) -> WaitingFor {
         self.run().waits_for()
     }
 
-    /// When it came further last.
+    /// When the gathering took its last step.
     pub(super) fn progressed(&self) -> Instant {
         self.run().progressed
     }
 }
 
-/// Brings the words of all ranks to each, as far as that goes now.
+/// Advances an all-gather of the words as far as it can go now.
 fn carry<B>(run: &mut RingExec, with: &mut ExecContext<'_, B>) -> Result<Poll<()>, Stop> {
     let ExecContext { ring, host, core, scratch, .. } = with;
+    // Taken out for the time of the call, because the executor borrows the ring with its link table. It must go back
+    // before a failure is returned: only the table fences the lanes that were opened.
     let Some(mut connecting) = ring.link_table.take_connecting() else { return Ok(Poll::Ready(())) };
     let buffers = &mut Borrowed::InPlace(&mut connecting.words);
     let polled = run.advance(&mut ExecContext { ring, host: *host, core, buffers, scratch });

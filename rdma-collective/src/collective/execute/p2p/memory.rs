@@ -1,4 +1,7 @@
-//! The memories of a rank in rounds, and what is read of places and left there.
+//! The memory of an operation over links: reads and writes the extents of a step in input, output or scratch.
+//!
+//! An extent may consist of several spans. Bytes that have to pass through a slice go through pieces that fit the
+//! processor's cache. The `buffers` know whether a span is borrowed or registered.
 
 use rdma_core::AttachedRange;
 use rdma_core::memory::CacheHint;
@@ -9,32 +12,34 @@ use crate::collective::communicator::{PIECE_BYTES, Scratch};
 use crate::collective::schedule::{Buffer, Extent, Source, Span};
 use crate::link::mailbox::Inbox;
 
-/// See the module.
+/// The buffers that the steps of one operation use.
 pub(super) struct P2pMemory<'a, B> {
     pub(super) buffers: &'a mut B,
-    /// What the operation keeps of others' messages.
+    /// The messages of peers that the schedule keeps, to pass them on or reduce them later.
     pub(super) scratch: &'a mut [u8],
-    /// Room for two pieces.
+    /// Room for two pieces: one for each operand of a reduction.
     pub(super) pieces: &'a mut Scratch,
 }
 
-/// The pieces of so many bytes.
+/// Cuts `len` bytes into pieces.
 fn pieces(len: usize) -> impl Iterator<Item = Span> {
     (0..len).step_by(PIECE_BYTES).map(move |offset| Span { offset, len: PIECE_BYTES.min(len - offset) })
 }
 
 impl<B: Buffers> P2pMemory<'_, B> {
-    /// Where registered memory lies that is in one piece.
+    /// The registered range of an extent; `None` if the extent has several spans or is not registered.
     pub(super) fn range(&self, place: Extent) -> Option<AttachedRange> {
         let mut spans = place.spans();
         let (span, None) = (spans.next()?, spans.next()) else { return None };
         match place.buffer() {
             Buffer::Input => self.buffers.range(Source::Input, span),
             Buffer::Output => self.buffers.range(Source::Output, span),
+            // The scratch belongs to the link table and is not registered.
             Buffer::Scratch => None,
         }
     }
 
+    /// `out = place`.
     pub(super) fn read(&self, place: Extent, out: &mut [u8]) {
         read(self.buffers, self.scratch, place, out);
     }
@@ -47,10 +52,12 @@ impl<B: Buffers> P2pMemory<'_, B> {
 
     /// `target = message`.
     pub(super) fn copy_from(&mut self, inbox: &Inbox, number: u64, target: Extent) {
+        // The spans lie apart in the target, and behind each other in the message.
         let mut at = 0;
         for span in target.spans() {
             match target.buffer() {
                 Buffer::Scratch => inbox.read(number, at, &mut self.scratch[span.range()]),
+                // The only span is the whole message, which the buffers copy without a piece between.
                 _ if at == 0 && span.len == target.len() => {
                     self.buffers.copy_from(Message { inbox, number }, span);
                 }
@@ -66,7 +73,7 @@ impl<B: Buffers> P2pMemory<'_, B> {
         }
     }
 
-    /// `target = operand op message`, and `last` what is done once at the end.
+    /// `target = operand op message`; `last` finishes the reduction, such as the division of an average.
     pub(super) fn reduce(
         &mut self,
         inbox: &Inbox,
@@ -76,6 +83,7 @@ impl<B: Buffers> P2pMemory<'_, B> {
         last: bool,
     ) -> Result<(), ReduceError> {
         let Self { buffers, scratch, pieces: [own, theirs] } = self;
+        // Each piece is read before it is written, so operand and target may be the same extent.
         for piece in pieces(target.len()) {
             let (own, theirs) = (&mut own[..piece.len], &mut theirs[..piece.len]);
             read(*buffers, scratch, operand.part(piece), own);
@@ -87,8 +95,8 @@ impl<B: Buffers> P2pMemory<'_, B> {
     }
 }
 
-/// `target = source`, of an operation that keeps nothing of others.
-pub(in super::super) fn copy<B: Buffers>(
+/// `target = source`, for a rank that is alone and has no scratch.
+pub(in crate::collective) fn copy<B: Buffers>(
     buffers: &mut B,
     [source, target]: [Extent; 2],
     pieces: &mut Scratch,
@@ -102,6 +110,8 @@ fn copy_between<B: Buffers>(
     [source, target]: [Extent; 2],
     [piece, _]: &mut Scratch,
 ) {
+    // If input and output have the same spans: in place there is nothing to copy, and out of place the buffers copy
+    // directly.
     let outward = [source.buffer(), target.buffer()] == [Buffer::Input, Buffer::Output];
     if outward && source.spans().eq(target.spans()) {
         source.spans().for_each(|span| buffers.copy(span, CacheHint::Cached));

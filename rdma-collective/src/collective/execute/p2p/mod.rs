@@ -1,5 +1,7 @@
-//! One operation of one rank by messages to and from any others: takes the steps of its rounds as messages and slots allow. When it
-//! is the first that needs its links, all ranks make them before.
+//! The executor of schedules over links to any ranks: tree, pairwise and Bruck.
+//!
+//! The schedule decides which step comes next; this file decides when a step can be taken, and when it never will be.
+//! `linking` makes the links if this is the first operation that needs them; `memory` resolves the extents of a step.
 
 mod linking;
 mod memory;
@@ -25,38 +27,42 @@ use self::linking::Linking;
 use self::memory::P2pMemory;
 pub(super) use self::memory::copy;
 
-/// Bytes from which a message is sent from where it lies instead of being copied.
+/// Bytes from which the device reads a message in registered memory, instead of a copy in a send buffer.
 pub(super) const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
 
-/// See the module.
+/// The state of one operation over links.
 #[derive(Debug)]
 pub(in crate::collective) struct P2pExec {
     steps: P2pSchedule,
-    /// The step that is next; `None` at the end.
+    /// The next step; `None` at the end.
     step: Option<Primitive>,
     reach: Reach,
     arithmetic: Arithmetic,
     header: Header,
     phase: Phase,
-    /// Whether the rank after this one has still to be told that this one is in the operation.
+    /// Whether the header has still to be sent to the next rank of the ring.
     announce: bool,
-    /// Whether the rank before this one is known to be in it.
+    /// Whether the previous rank of the ring is known to be in the same operation.
     agreed: bool,
     started: Instant,
     progressed: Instant,
 }
 
+/// The phase of an operation over links.
 #[derive(Debug)]
 enum Phase {
-    /// Nothing has been done; should links be missing, this makes them.
+    /// Nothing has been done. The value makes the links, should they be missing.
     Begin(Option<Box<Linking>>),
+    /// All ranks make the links.
     Linking(Box<Linking>),
+    /// The steps of the schedule.
     Steps,
-    /// There are no links, and none are needed around the ring.
+    /// No links can be made, and the operation goes around the ring instead.
     Around(Box<RingExec>),
 }
 
 impl P2pExec {
+    /// Makes the executor of `plan` at `rank`, as operation `sequence`.
     pub(super) fn new(
         plan: &Plan,
         rounds: &P2pPlan,
@@ -91,11 +97,13 @@ impl P2pExec {
         }
     }
 
-    /// Goes on as far as it can.
+    /// Advances the operation as far as it can go now.
     pub(super) fn advance<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>) -> Poll<Result<(), Stop>> {
         loop {
             match &mut self.phase {
                 Phase::Begin(linking) => {
+                    // Asked now and not when the operation was planned: one before it in the queue may have made the
+                    // links.
                     let missing = with.ring.link_table.reach() < self.reach;
                     self.phase = match linking.take().filter(|_| missing) {
                         Some(linking) => Phase::Linking(linking),
@@ -106,7 +114,7 @@ impl P2pExec {
                     let Poll::Ready(linked) = linking.advance(with)? else { return Poll::Pending };
                     self.phase = match linked {
                         Ok(()) => {
-                            // Their words have said it.
+                            // The gathered words went around the ring with the headers of this operation.
                             (self.announce, self.agreed) = (false, true);
                             self.progressed = with.core.now();
                             self.begin_steps(with)
@@ -120,19 +128,21 @@ impl P2pExec {
         }
     }
 
+    /// Counts messages from here on, and makes room for the schedule's scratch.
     fn begin_steps<B>(&self, with: &mut ExecContext<'_, B>) -> Phase {
         with.ring.link_table.begin(self.steps.scratch_bytes());
         Phase::Steps
     }
 
     fn advance_steps<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>) -> Poll<Result<(), Stop>> {
+        // Taken out for the time of the call, because a step borrows a link and the scratch of the same table.
         let mut scratch = std::mem::take(&mut with.ring.link_table.scratch);
         let outcome = self.try_advance(with, &mut scratch);
         with.ring.link_table.scratch = scratch;
         match outcome {
             Ok(true) => Poll::Ready(check_strays(with.host, &self.header)),
             Ok(false) => {
-                // A rank of this host that leaves messages there instead.
+                // A rank of this host may have chosen shared memory instead, and no step here reads its window.
                 check_strays(with.host, &self.header)?;
                 let awaited = self.waits_for(with.ring, with.core);
                 with.ring.wait(with.core, self.header.sequence, awaited, self.progressed);
@@ -148,7 +158,8 @@ impl P2pExec {
         scratch: &mut [u8],
     ) -> Result<bool, Stop> {
         let taken = with.ring.take_arrivals(with.core);
-        // What another rank has found out comes before what this one finds: it may have ended because of that.
+        // The abort of another rank comes before any failure that this rank finds, because a peer may have ended as a
+        // consequence of the abort.
         if let Some(abort) = with.ring.abort.filter(|abort| is_ended_by(&self.header, abort)) {
             return Err(Stop::Abort(abort));
         }
@@ -165,6 +176,8 @@ impl P2pExec {
             self.step = self.steps.next();
             self.progressed = with.core.now();
         }
+        // The header goes around the ring even if this schedule sends nothing to the next rank. The ranks of a tree
+        // could otherwise succeed while some rank has called another operation.
         let told = !self.announce && self.agreed;
         if told && unsent(with.ring, with.core).is_none() {
             return Ok(true);
@@ -173,7 +186,10 @@ impl P2pExec {
         Ok(false)
     }
 
-    /// What the rank before this one has said of its operation, in a message of its own or around the ring.
+    /// Compares the header that the previous rank of the ring has sent, in a control message or in front of a message.
+    ///
+    /// A message in the ring's mailbox is of an operation around the ring. If it is not of a later one, the previous
+    /// rank has called something else.
     fn hear_previous(&mut self, ring: &mut RingLinks, core: &mut EngineState) -> Result<(), Stop> {
         while let Some(theirs) = ring.ahead.front().copied()
             && theirs.sequence <= self.header.sequence
@@ -192,7 +208,8 @@ impl P2pExec {
         ring.beyond.or(around).map_or(Ok(()), |theirs| Err(Stop::Mismatch { ours: self.header, theirs }))
     }
 
-    /// Takes one step; `false` when it has to wait.
+    /// Takes one step; `false` if the step has to wait. A step that waits has changed nothing, and is taken again
+    /// later.
     fn take<B: Buffers>(
         &mut self,
         with: &mut ExecContext<'_, B>,
@@ -220,6 +237,8 @@ impl P2pExec {
             }
             Primitive::WaitCount { message, .. } => {
                 let number = link.mailbox.received_before + message;
+                // The headers are compared before the first byte is used, because a message of another operation may
+                // have the same length.
                 Ok(self.is_agreed(link, core)? && link.mailbox.inbox.arrived(number).is_some())
             }
             Primitive::ReduceFrom { message, operand, target, last, .. } => {
@@ -243,7 +262,8 @@ impl P2pExec {
         }
     }
 
-    /// A step cannot be taken: whether it ever will. Who is waited for may not even have left in good order.
+    /// Fails if the operation can never go on. `waits` says whether it waits for a peer; that peer must not even have
+    /// closed in good order.
     fn check_lanes(&self, ring: &RingLinks, core: &mut EngineState, waits: bool) -> Result<(), Stop> {
         let awaited = self.waits_for(ring, core);
         let [next, previous] = ring.ended(core);
@@ -253,12 +273,12 @@ impl P2pExec {
         let matters = |(of, lost): &(WaitingFor, Lost)| {
             !matches!(lost.cause, LaneFailure::Closed) || (waits && *of == awaited)
         };
-        // It may have left because of another, which is named then.
+        // A failure is preferred over an end in good order: that peer may have closed because of the failure.
         let lost = near.chain(linked).filter(matters).min_by_key(|(_, lost)| !lost.is_loss());
         lost.map_or(Ok(()), |(_, lost)| Err(Stop::Lost(lost)))
     }
 
-    /// The rank that it waits for, while it waits.
+    /// The rank that the operation waits for.
     pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut EngineState) -> WaitingFor {
         match (&self.phase, self.step) {
             (Phase::Linking(linking), _) => return linking.waits_for(),
@@ -276,6 +296,8 @@ impl P2pExec {
             ) => return WaitingFor::Linked(from),
             _ => {}
         }
+        // No step is left. The headers come before the unsent messages, because a rank that has called something else
+        // explains both.
         match unsent(ring, core) {
             _ if self.announce => WaitingFor::Neighbour(Direction::Next),
             Some(rank) if self.agreed => WaitingFor::Linked(rank),
@@ -300,13 +322,14 @@ impl P2pExec {
         Progress { header, sequence: header.sequence, bytes_outstanding: bytes.sum(), started, progressed }
     }
 
-    /// Whether the rank at the other end is in the same operation: its first message says so.
+    /// Whether the peer is in the same operation. The header in front of its first message is compared.
     fn is_agreed(&self, link: &mut Link, core: &mut EngineState) -> Result<bool, Stop> {
         let LinkMailboxes { inbox, received_before, agreed, .. } = &mut link.mailbox;
         if !*agreed && inbox.arrived(*received_before).is_some() {
             let expected = self.header_on(link.rank, |share| share.received);
             match Header::read(&inbox.header(*received_before)) {
                 Ok(theirs) if expected.agrees(&theirs) => *agreed = true,
+                // Only the counts differ: the callers' uneven parts do not match, which has an error of its own.
                 Ok(theirs) if self.is_of_another_length(&theirs) => {
                     return Err(Stop::Counts { theirs, expected: expected.count });
                 }
@@ -317,7 +340,8 @@ impl P2pExec {
         Ok(link.mailbox.agreed)
     }
 
-    /// What is in front of the first message to a rank, or from it: where parts are of any length, the elements that go there.
+    /// The header in front of the first message to a peer, or from it. If the parts are uneven, its count is that of
+    /// the elements for this peer, because no rank knows the counts of all pairs.
     fn header_on(&self, peer: u32, part: impl Fn(Share) -> Option<Span>) -> Header {
         let span = self.steps.share(peer).and_then(part);
         let element = self.arithmetic.data_type.size();
@@ -325,13 +349,14 @@ impl P2pExec {
         Header { count, ..self.header }
     }
 
-    /// Whether a rank is in the same operation, and sends another count.
+    /// Whether the peer is in the same operation and differs in the count alone.
     fn is_of_another_length(&self, theirs: &Header) -> bool {
         self.steps.share(theirs.rank).is_some()
             && self.header.agrees(&Header { count: self.header.count, ..*theirs })
     }
 }
 
+/// Puts a message; `false` if the link has no room for it now.
 fn put<B: Buffers>(
     link: &mut Link,
     core: &mut EngineState,
@@ -344,6 +369,8 @@ fn put<B: Buffers>(
     if !link.mailbox.outbox.is_ready(lane) {
         return false;
     }
+    // The device may read a range long after the put. The schedule sets `copied` if a later step may
+    // write to the source meanwhile. An input apart from the output is never written.
     let holds_still = !copied || (source.buffer() == Buffer::Input && !memory.buffers.is_in_place());
     if header.is_none()
         && holds_still
@@ -355,13 +382,15 @@ fn put<B: Buffers>(
     link.mailbox.outbox.put_with(lane, header, source.len(), |slot| memory.read(source, slot))
 }
 
-/// Puts a message from where it lies; the mailbox is ready.
+/// Puts a message that the device reads in registered memory. The mailbox must be ready.
 pub(super) fn put_range(
     boxes: &mut LinkMailboxes,
     lane: &mut Lane,
     range: AttachedRange,
     len: usize,
 ) -> bool {
+    // The lane counts its completed ranges over all operations. The count before the first put is this operation's
+    // zero.
     if boxes.ranges == 0 {
         boxes.ranges_before = lane.ranges_done();
     }
@@ -369,10 +398,10 @@ pub(super) fn put_range(
     boxes.outbox.put_range(lane, range, len, true)
 }
 
-/// Gives the slots of all messages below `number` back; `false` when there is no room to say so now.
+/// Gives back the slots of all messages below `number`; `false` if there is no room to say so now.
 pub(super) fn signal(link: &mut Link, core: &mut EngineState, number: u64) -> bool {
     let Some(lane) = core.lane(link.lane) else { return false };
-    // A rank that has left sends nothing more and is not told.
+    // A rank that has closed sends nothing more. It needs no slots, and waiting for room on its lane would never end.
     if lane.room() == 0 && !lane.is_closed() {
         return false;
     }
@@ -383,7 +412,8 @@ pub(super) fn signal(link: &mut Link, core: &mut EngineState, number: u64) -> bo
     true
 }
 
-/// A message, which may be the first of its operation, is as long as both ranks must think it is.
+/// Fails if a message has not the length that both ranks compute from the schedule. A `first` one has a header in
+/// front.
 pub(super) fn check_length(
     link: &Link,
     core: &mut EngineState,
@@ -397,12 +427,13 @@ pub(super) fn check_length(
     Err(odd(link, core, "a message of another length"))
 }
 
-/// A rank to which the device still writes from the operation's memory.
+/// A peer to which the device still writes from the operation's memory. The memory cannot go back to the caller
+/// before.
 pub(super) fn unsent(ring: &RingLinks, core: &mut EngineState) -> Option<u32> {
     ring.link_table.links().find_map(|link| {
         let LinkMailboxes { ranges, ranges_before, .. } = link.mailbox;
         let lane = core.lane(link.lane).filter(|_| ranges > 0)?;
-        // A peer that has left has received everything.
+        // A drained lane has no request under way, so the device reads nothing any more.
         let sent = lane.ranges_done() - ranges_before >= ranges || lane.is_drained();
         (!sent).then_some(link.rank)
     })

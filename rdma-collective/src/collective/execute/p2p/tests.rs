@@ -1,4 +1,4 @@
-//! What is left of links that could not be made, and from when on an operation counts that does without.
+//! Tests of links that cannot be made: no lane is left over, and progress counts from the change to the ring.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ fn soon() -> Deadline {
     Deadline::after(Duration::from_secs(60))
 }
 
-/// Ranks of which the last has a completion queue that is so short.
+/// Runs `body` on each rank of a world. The last rank has a completion queue of `max_cqe` entries only.
 fn each_rank(world: u32, max_cqe: u32, body: impl Fn(Communicator) + Copy + Send + 'static) {
     each_client(world, move |rank, store| {
         let device = Device::soft(SoftOptions { wire: Wire::Local, ..SoftOptions::default() });
@@ -33,7 +33,7 @@ fn each_rank(world: u32, max_cqe: u32, body: impl Fn(Communicator) + Copy + Send
 fn what_was_opened_for_other_operations_goes_with_links_that_could_not_be_made() {
     each_rank(6, 300, |mut comm| {
         let [word, sum] = [(); 2].map(|()| comm.alloc::<u32>(9000).unwrap());
-        // Whoever comes last finds that others have opened theirs for both.
+        // Rank 2 comes last, so the other ranks have opened links for both operations when the first one fails.
         thread::sleep(Duration::from_millis(if comm.rank() == 2 { 500 } else { 0 }));
         let word = comm.start_broadcast(word, 1, soon()).unwrap();
         let sum = comm.start_all_reduce(sum, ReduceOp::Sum, soon()).unwrap();

@@ -227,8 +227,8 @@ fn requests_without_blocks_bound_or_common_layout_are_refused() {
 }
 
 proptest! {
-    /// In every order of memory, layer by layer: no write has two layers, counts are those of the layers, and a choice of
-    /// blocks moves exactly those blocks.
+    /// In every order of memory, layer by layer: no write has two layers, counts are those of the layers, and a choice
+    /// of blocks moves exactly those blocks.
     #[test]
     fn a_plan_by_layer_and_of_some_blocks_writes_those_and_no_others(
         shape in shapes(),
