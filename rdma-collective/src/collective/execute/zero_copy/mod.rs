@@ -175,11 +175,10 @@ impl ZeroCopy {
             if !self.go_on(with, host)? {
                 self.meeting.attend(with.ring, with.core, host)?;
                 // A rank says that its share is made, and may die before this rank has made its own share in that
-                // rank's memory. No message is missing then, so the rank that blocks must be looked at by itself.
-                let ended = with.ring.ended(with.core);
-                let blocked: RankSet = self.blocked.into_iter().collect();
-                if !blocked.is_empty() {
-                    blocked.can_come(&self.meeting.header, with.ring, ended)?;
+                // rank's memory. No message is missing then, so the end of the rank that blocks must be asked for.
+                if let Some(rank) = self.blocked {
+                    let ended = with.ring.ended(with.core);
+                    RankSet::from_iter([rank]).can_come(&self.meeting.header, with.ring, ended)?;
                 }
                 return Ok(None);
             }
