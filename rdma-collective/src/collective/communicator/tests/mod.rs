@@ -127,6 +127,31 @@ fn a_death_during_an_operation_that_this_process_did_not_run_in_is_its_own_fault
     assert_eq!(left.told(), Some(0));
 }
 
+/// Both ranks own 64 KiB, so each makes its share in the buffers of both.
+#[test]
+fn a_rank_that_dies_after_its_own_share_is_lost_to_the_rank_whose_share_is_blocked() {
+    let [mut left, mut right] = ranks();
+    let start = |comm: &mut Communicator| {
+        let tensor = comm.alloc::<f32>(16 * 1024).unwrap();
+        comm.start_all_reduce(tensor, ReduceOp::Sum, Deadline::after(60 * SECOND)).unwrap()
+    };
+    let now = Instant::now();
+    let mut waiting = start(&mut left);
+    // The right rank finds the left one's buffer, makes its share, and tells that. The left rank does not look.
+    let mut done = start(&mut right);
+    right.drive(now);
+    // A rank revokes its buffers when its operation fails; nothing goes over lanes that have failed.
+    right.other_dies();
+    right.drive(now);
+    let Poll::Ready(Err(error)) = done.poll() else { panic!("it goes on") };
+    assert!(matches!(error, CollectiveError::PeerFailed { rank: 0, .. }), "{error}");
+    left.other_dies();
+    left.drive(now);
+    let Poll::Ready(Err(error)) = waiting.poll() else { panic!("it waits for a rank that has died") };
+    assert_lost(&error);
+    assert_eq!(left.told(), Some(1));
+}
+
 #[test]
 fn a_process_that_is_stopped_behind_its_look_at_the_clock_is_at_fault_too() {
     let [left, right] = ranks();

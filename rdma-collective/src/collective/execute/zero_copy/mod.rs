@@ -187,6 +187,12 @@ impl ZeroCopy {
             if !self.go_on(with, host)? {
                 // A peer may fail while this rank moves, so look at the others between the steps.
                 self.meeting.attend(with.ring, with.core, host)?;
+                // A rank says that its share is made, and may die before this rank has made its own share in that
+                // rank's memory. No message is missing then, so the end of the rank that blocks must be asked for.
+                if let Some(rank) = self.blocked {
+                    let ended = with.ring.ended(with.core);
+                    RankSet::from_iter([rank]).can_come(&self.meeting.header, with.ring, ended)?;
+                }
                 return Ok(None);
             }
             // An empty message of the second round says "done". The header is enough.
