@@ -40,7 +40,9 @@ pub struct SuiteRun {
 /// Builds what the hosts need, and runs the suite on one host or two.
 pub fn run(hosts: u8, share: Share) -> Result<SuiteRun> {
     let plan = write_plan(hosts, share)?;
-    let xtask = std::env::current_exe().context("cannot find this program")?;
+    // A copy, because a build beside this run may replace the program; the kernel keeps the one that runs.
+    let xtask = plan.with_file_name("xtask");
+    fs::copy("/proc/self/exe", &xtask).context("cannot copy this program for the hosts")?;
     let command = [xtask.into_os_string(), OsString::from("soft-roce-inside"), plan.into_os_string()];
     let options =
         ["soft-roce", "--hosts", &hosts.to_string(), "--timeout", &share.limit().as_secs().to_string(), "--"]
