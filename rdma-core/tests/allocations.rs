@@ -1,7 +1,7 @@
 //! Posting and completing allocate nothing. Allocations are counted in the whole process, so in every thread
 //! of the library.
 //!
-//! One test for each device, alone in its process, because allocations of another test would be counted, too.
+//! A test for each device, alone in its process, because allocations of another test would be counted, too.
 
 use std::alloc::System;
 use std::time::Duration;

@@ -1,6 +1,6 @@
 //! The driver thread of software devices: it exists while a device is open, and sleeps while nothing happens.
 //!
-//! One test alone in its process, because a device of another test would keep the thread alive.
+//! A single test alone in its process, because a device of another test would keep the thread alive.
 
 use std::time::{Duration, Instant};
 

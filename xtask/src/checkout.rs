@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use crate::process;
+use crate::{git, process};
 
 /// Longest that git and tar may take for a copy of some 2,000 small files on a busy machine.
 const LIMIT: Duration = Duration::from_secs(120);
@@ -27,10 +27,8 @@ pub struct Checkout {
 /// Copies the files that git tracks or would track, as they are now, below `folder`.
 pub fn working(root: &Path, folder: &Path) -> Result<Checkout> {
     let checkout = prepare(folder, "working tree", "working")?;
-    let list = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
-    let names = git(root, &list)?;
-    for name in names.split('\0').filter(|name| !name.is_empty()) {
-        let (from, to) = (root.join(name), checkout.root.join(name));
+    for name in git::files(root)? {
+        let (from, to) = (root.join(&name), checkout.root.join(&name));
         // A file may be deleted but not yet committed.
         if from.is_file() {
             fs::create_dir_all(to.parent().context("a file without a folder")?)?;
@@ -49,11 +47,10 @@ fn copy(from: &Path, to: &Path) -> Result<()> {
 
 /// Copies the files of a revision below `folder`.
 pub fn revision(root: &Path, revision: &str, folder: &Path) -> Result<Checkout> {
-    let hash = git(root, &["rev-parse", "--verify", "--short", &format!("{revision}^{{commit}}")])?;
-    let hash = hash.trim();
-    let checkout = prepare(folder, hash, hash)?;
+    let hash = git::short_hash(root, revision)?;
+    let checkout = prepare(folder, &hash, &hash)?;
     let mut archive = Command::new("git");
-    archive.args(["archive", "--format=tar", hash]).current_dir(root).stdin(Stdio::null());
+    archive.args(["archive", "--format=tar", &hash]).current_dir(root).stdin(Stdio::null());
     let mut archive = archive.stdout(Stdio::piped()).spawn().context("cannot run git")?;
     let tar = archive.stdout.take().context("no pipe from git")?;
     let mut extract = Command::new("tar");
@@ -75,12 +72,4 @@ fn prepare(folder: &Path, title: &str, name: &str) -> Result<Checkout> {
     }
     fs::create_dir_all(&root).with_context(|| format!("cannot create {}", root.display()))?;
     Ok(Checkout { title: title.to_owned(), root, build })
-}
-
-fn git(root: &Path, args: &[&str]) -> Result<String> {
-    let output = Command::new("git").args(args).current_dir(root).output().context("cannot run git")?;
-    if !output.status.success() {
-        bail!("`git {}` failed: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-    }
-    String::from_utf8(output.stdout).context("git's answer is not UTF-8")
 }

@@ -8,6 +8,7 @@ mod ci;
 mod compare;
 mod count;
 mod figures;
+mod git;
 mod lines;
 mod packages;
 mod process;

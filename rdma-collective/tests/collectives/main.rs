@@ -1,6 +1,6 @@
 //! Communicators and their collectives between ranks in one process.
 //!
-//! One executable for all, because linking each part by itself takes longer than running it. Tests that count the
+//! A single executable for all, because linking each part by itself takes longer than running it. Tests that count the
 //! resources of their process, or measure time, are executables of their own.
 
 #[path = "../common/mod.rs"]

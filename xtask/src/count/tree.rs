@@ -8,7 +8,9 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+
+use crate::git;
 
 /// Text of each file by its path from the workspace's root.
 pub struct Tree {
@@ -25,12 +27,11 @@ fn is_wanted(path: &str) -> bool {
 
 /// Reads the working tree: files that git tracks or would track.
 pub fn working(root: &Path) -> Result<Tree> {
-    let names = git(root, &["ls-files", "-z", "--cached", "--others", "--exclude-standard"])?;
     let mut files = BTreeMap::new();
-    for path in names.split('\0').filter(|path| is_wanted(path)) {
+    for path in git::files(root)?.into_iter().filter(|path| is_wanted(path)) {
         // A file may be deleted but not yet committed.
-        if let Ok(text) = fs::read_to_string(root.join(path)) {
-            files.insert(path.to_owned(), text);
+        if let Ok(text) = fs::read_to_string(root.join(&path)) {
+            files.insert(path, text);
         }
     }
     Ok(Tree { title: "working tree".to_owned(), files })
@@ -38,9 +39,9 @@ pub fn working(root: &Path) -> Result<Tree> {
 
 /// Reads the tree of a revision from git's objects, with no checkout.
 pub fn revision(root: &Path, revision: &str) -> Result<Tree> {
-    let commit = git(root, &["rev-parse", "--verify", "--short", &format!("{revision}^{{commit}}")])?;
-    let names = git(root, &["ls-tree", "-r", "-z", "--name-only", revision])?;
-    let paths: Vec<&str> = names.split('\0').filter(|path| is_wanted(path)).collect();
+    let title = git::short_hash(root, revision)?;
+    let names = git::answer(root, &["ls-tree", "-r", "-z", "--name-only", revision])?;
+    let paths: Vec<&str> = git::split(&names).filter(|path| is_wanted(path)).collect();
     let wanted: String = paths.iter().map(|path| format!("{revision}:{path}\n")).collect();
     let mut command = Command::new("git");
     command.args(["cat-file", "--batch"]).current_dir(root).stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -57,7 +58,7 @@ pub fn revision(root: &Path, revision: &str) -> Result<Tree> {
         rest = after;
         files.insert(path.to_owned(), String::from_utf8_lossy(text).into_owned());
     }
-    Ok(Tree { title: commit.trim().to_owned(), files })
+    Ok(Tree { title, files })
 }
 
 /// Splits the first object off the answer of `git cat-file --batch`: `HASH TYPE SIZE\n`, the bytes, `\n`.
@@ -67,14 +68,6 @@ fn object(answer: &[u8]) -> Option<(&[u8], &[u8])> {
     let size: usize = header.rsplit(' ').next()?.parse().ok()?;
     let body = answer.get(header_end + 1..)?;
     Some((body.get(..size)?, body.get(size + 1..)?))
-}
-
-fn git(root: &Path, args: &[&str]) -> Result<String> {
-    let output = Command::new("git").args(args).current_dir(root).output().context("cannot run git")?;
-    if !output.status.success() {
-        bail!("`git {}` failed: {}", args.join(" "), String::from_utf8_lossy(&output.stderr).trim());
-    }
-    String::from_utf8(output.stdout).context("git's answer is not UTF-8")
 }
 
 #[cfg(test)]

@@ -10,13 +10,11 @@ mod text;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::fs;
-use std::path::Path;
-use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 
-use crate::workspace;
+use crate::{git, workspace};
 
 /// Folders of the libraries' sources, whose file sizes have a bound on their median.
 const LIBRARIES: [&str; 2] = ["rdma-core/src/", "rdma-collective/src/"];
@@ -72,7 +70,7 @@ pub fn main(args: &Args) -> Result<()> {
     let root = workspace::root()?;
     let is_chosen =
         |path: &str| args.paths.is_empty() || args.paths.iter().any(|chosen| lies_in(path, chosen));
-    let paths: Vec<String> = files(&root)?.into_iter().filter(|path| is_chosen(path)).collect();
+    let paths: Vec<String> = git::files(&root)?.into_iter().filter(|path| is_chosen(path)).collect();
     let mut report = Report::default();
     for path in &paths {
         // A link's target has a path of its own, and a file may be deleted but not yet committed.
@@ -165,17 +163,6 @@ fn median(values: &mut [usize]) -> Option<usize> {
 fn lies_in(path: &str, chosen: &str) -> bool {
     let chosen = chosen.trim_start_matches("./").trim_end_matches('/');
     path.strip_prefix(chosen).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
-}
-
-fn files(root: &Path) -> Result<Vec<String>> {
-    let mut git = Command::new("git");
-    git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
-    let output = git.output().context("cannot run git")?;
-    if !output.status.success() {
-        bail!("git cannot list the files: {}", String::from_utf8_lossy(&output.stderr).trim());
-    }
-    let names = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
-    Ok(names.split('\0').filter(|name| !name.is_empty()).map(str::to_owned).collect())
 }
 
 #[cfg(test)]

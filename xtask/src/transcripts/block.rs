@@ -7,12 +7,12 @@ const BY_CARGO: &str = "cargo run --release --bin ";
 /// Likewise of the examples of a crate.
 const EXAMPLE_BY_CARGO: &str = "cargo run -p ";
 
-/// One `console` block.
+/// A `console` block.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Block {
     /// Line of its opening fence, from 1.
     pub line: usize,
-    /// Its commands, in their order.
+    /// Commands of the block, in their order.
     pub entries: Vec<Entry>,
 }
 

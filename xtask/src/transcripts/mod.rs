@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use crate::cargo::{cargo, check};
-use crate::{process, programs, workspace};
+use crate::{git, process, programs, workspace};
 use block::{Block, Entry};
 
 /// A transcript's command runs for seconds; a program that hangs must not hang CI.
@@ -24,7 +24,7 @@ pub fn main() -> Result<()> {
     let root = workspace::root()?;
     check(&mut cargo(programs::BUILD_FOR_TESTS)?)?;
     let (mut compared, mut differences) = (0, Vec::new());
-    for path in markdown(&root)? {
+    for path in git::files(&root)?.into_iter().filter(|path| path.ends_with(".md")) {
         let text = fs::read_to_string(root.join(&path)).with_context(|| format!("cannot read {path}"))?;
         for block in block::find(&text).with_context(|| format!("in {path}"))? {
             for (entry, printed) in run(&root, &block).with_context(|| format!("{path}:{}", block.line))? {
@@ -49,20 +49,9 @@ pub fn main() -> Result<()> {
     }
 }
 
-/// The Markdown files that git tracks.
-fn markdown(root: &Path) -> Result<Vec<String>> {
-    let output = Command::new("git")
-        .args(["ls-files", "*.md"])
-        .current_dir(root)
-        .output()
-        .context("cannot run git")?;
-    let names = String::from_utf8(output.stdout).context("a file name is not UTF-8")?;
-    Ok(names.lines().map(str::to_owned).collect())
-}
-
 /// Runs the commands of a block in one shell, in their order, and returns what each one with expected output printed.
 ///
-/// One shell, because a block may set a variable or start a server in the background for its later commands.
+/// A single shell, because a block may set a variable or start a server in the background for its later commands.
 fn run<'a>(root: &Path, block: &'a Block) -> Result<Vec<(&'a Entry, String)>> {
     if block.entries.iter().all(|entry| entry.expected.is_empty()) {
         return Ok(Vec::new());

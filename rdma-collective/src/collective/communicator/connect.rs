@@ -247,7 +247,7 @@ impl Setup<'_> {
     fn publish(&mut self, opened: &OpenRing) -> Result<(), CommunicatorError> {
         let rank = self.store.rank();
         // Messages go to the next rank, so the previous rank writes into this rank's inbox: its blob has the region.
-        // It also has the address to which the previous rank connects its liveness socket.
+        // The blob also has the address to which the previous rank connects its liveness socket.
         let to_next = self.blob(opened.next, Vec::new(), Vec::new())?;
         let to_previous =
             self.blob(opened.previous, vec![opened.inbox.remote()], opened.listener.address())?;

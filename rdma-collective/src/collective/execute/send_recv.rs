@@ -14,8 +14,8 @@ use std::time::Instant;
 use rdma_core::AttachedRange;
 use rdma_core::memory::CacheHint;
 
-use super::buffers::{Borrowed, Buffers, Message};
-use super::p2p::{ZERO_COPY_BYTES_MIN, check_length, put_range, signal, unsent};
+use super::buffers::{Borrowed, Buffers, Message, ZERO_COPY_BYTES_MIN};
+use super::p2p::{check_length, put_range, signal, unsent};
 use super::stop::{Progress, Stop, is_ended_by, odd};
 use crate::collective::DataType;
 use crate::collective::call::Collective;

@@ -16,7 +16,7 @@ use crate::cargo::{self, Executable};
 /// Where servers of cases listen.
 const PORTS: RangeFrom<u16> = 18_800..;
 
-/// What is built before the machines boot: the tests that cases name, and `planted`, for whose sake cargo builds the program
+/// Build before the machines boot: the tests that cases name, and `planted`, for whose sake cargo builds the program
 /// `conformance` as it builds those of `examples` for `chaos`. The choice of packages is that of all tests, so that nothing
 /// is built twice.
 const BUILD: &[&str] = &[

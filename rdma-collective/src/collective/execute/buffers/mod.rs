@@ -17,6 +17,7 @@ use crate::collective::{DataType, ReduceError, ReduceOp, Reduction};
 use crate::link::Lane;
 use crate::link::mailbox::{HEADER_BYTES, Inbox, Outbox};
 
+pub(super) use registered::ZERO_COPY_BYTES_MIN;
 pub(in crate::collective) use registered::{RegisteredBuffer, RegisteredBuffers};
 
 /// A message that has arrived.

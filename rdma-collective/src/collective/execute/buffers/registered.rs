@@ -19,8 +19,9 @@ use crate::collective::schedule::{Source, Span};
 use crate::link::Lane;
 use crate::link::mailbox::{HEADER_BYTES, Outbox};
 
-/// Bytes from which the device reads a message in registered memory, instead of a copy in a send buffer.
-const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
+/// Bytes from which the device reads a message in registered memory, instead of a copy in a send buffer: below, a copy
+/// costs less than waiting until the write is done.
+pub(in crate::collective::execute) const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
 
 /// A region that the engine's device may use. Its byte `offset` is byte `origin` of the operation.
 #[derive(Debug)]

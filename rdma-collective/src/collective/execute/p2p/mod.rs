@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use rdma_core::AttachedRange;
 
-use super::buffers::{Arithmetic, Buffers};
+use super::buffers::{Arithmetic, Buffers, ZERO_COPY_BYTES_MIN};
 use super::plan::{P2pPlan, Plan};
 use super::ring_exec::{ExecContext, RingExec, check_strays, send_header};
 use super::stop::{Progress, Stop, is_ended_by, odd, wrong};
@@ -26,9 +26,6 @@ use crate::link::mailbox::HEADER_BYTES;
 use self::linking::Linking;
 use self::memory::P2pMemory;
 pub(super) use self::memory::copy;
-
-/// Bytes from which the device reads a message in registered memory, instead of a copy in a send buffer.
-pub(super) const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
 
 /// The state of one operation over links.
 #[derive(Debug)]

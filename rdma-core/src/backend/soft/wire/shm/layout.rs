@@ -58,7 +58,7 @@ pub(super) struct OwnerLine {
 }
 
 /// The words that the writer stores at every request. The owner reads `slot` alone, and only when it revokes a right.
-/// It reads `expected` once, when the responder moves to another wire.
+/// The owner reads `expected` once, when the responder moves to another wire.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub(super) struct WriterLine {
