@@ -8,8 +8,6 @@
 
 #![expect(unsafe_code, reason = "copies from and to memory that peers write")]
 
-mod mapped_range;
-
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
@@ -17,12 +15,13 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
-use mapped_range::MappedRange;
-
-use super::flag::Flag;
-use super::{Backoff, CacheHint, InPlace, Keys, Mapping, Registered, fork};
+use super::flag::{self, Flag};
+use super::{Backoff, CacheHint, InPlace, Keys, Mapping, Registered, check_needs, copy, fork};
 use crate::error::{RangeError, ReachError};
 use crate::{Deadline, RemoteMemory};
+
+/// Bytes that [`InPlace::run`] gets at a time, at most; the same bound as on a `PeerSlice`.
+const RUN_BYTES_MAX: usize = 256 * 1024;
 
 /// The windows of this process by address. Peers inside the process find them here, because they need no
 /// second mapping.
@@ -30,6 +29,51 @@ static LOCAL_WINDOWS: OnceLock<Mutex<HashMap<usize, Weak<WindowMemory>>>> = Once
 
 fn local_windows() -> MutexGuard<'static, HashMap<usize, Weak<WindowMemory>>> {
     LOCAL_WINDOWS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The address and length of a mapped window, or of a part of one. Whoever has this value also keeps the
+/// bytes mapped.
+#[derive(Clone, Copy)]
+struct MappedRange {
+    base: NonNull<u8>,
+    len: usize,
+}
+
+// SAFETY: the memory belongs to no thread, and is only accessed by copies and flags, which allow concurrent
+// writers.
+unsafe impl Send for MappedRange {}
+// SAFETY: `&MappedRange` gives an address and a length only, and both are immutable.
+unsafe impl Sync for MappedRange {}
+
+impl MappedRange {
+    #[inline]
+    fn at(self, offset: usize, len: usize) -> Result<NonNull<u8>, ReachError> {
+        RangeError::check(offset as u64, len as u64, self.len as u64)?;
+        // SAFETY: the range was checked, so the address is at most one past the end.
+        Ok(unsafe { self.base.add(offset) })
+    }
+
+    #[inline]
+    fn flag_at<F: Flag>(self, offset: usize) -> Result<NonNull<u8>, ReachError> {
+        let (at, len) = (self.at(offset, F::LEN as usize)?, F::LEN as usize);
+        if !at.as_ptr().addr().is_multiple_of(len) {
+            return Err(ReachError::Unaligned { address: at.as_ptr().addr() as u64, len });
+        }
+        Ok(at)
+    }
+
+    #[inline]
+    fn run<W: InPlace>(self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
+        const { check_needs(W::NEEDS) };
+        let base = self.at(offset, len)?;
+        for begin in (0..len).step_by(RUN_BYTES_MAX) {
+            let end = len.min(begin + RUN_BYTES_MAX);
+            // SAFETY: the part is inside the range that `at` checked, and the owner of this value keeps it
+            // mapped and writable, so every `NEEDS` is met.
+            unsafe { work.run(base.add(begin).as_ptr(), begin..end) };
+        }
+        Ok(())
+    }
 }
 
 /// The memory of a window, mapped as long as this value lives.
@@ -117,7 +161,7 @@ impl Window {
     /// Returns the description by which a peer can [map](crate::Worker::peer_window) the window.
     #[must_use]
     pub fn remote(&self) -> RemoteMemory {
-        let addr = self.range().base.as_ptr() as u64;
+        let addr = self.kept.range.base.as_ptr() as u64;
         RemoteMemory { addr, len: self.len() as u64, rkey: self.keys.rkey }
     }
 
@@ -125,7 +169,7 @@ impl Window {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a registration is never empty")]
     pub fn len(&self) -> usize {
-        self.range().len
+        self.kept.range.len
     }
 
     /// Copies `bytes` to `offset`.
@@ -135,7 +179,11 @@ impl Window {
     /// [`ReachError::Range`] when `bytes` do not fit; nothing is copied then.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        self.range().copy_in(offset, bytes)
+        let to = self.kept.range.at(offset, bytes.len())?;
+        // SAFETY: `at` checked the range, and `self` keeps it mapped. No reference to shared memory exists,
+        // because windows never give one.
+        unsafe { copy::copy_shared(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        Ok(())
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
@@ -145,7 +193,11 @@ impl Window {
     /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.range().copy_out(offset, bytes, CacheHint::Cached)
+        let from = self.kept.range.at(offset, bytes.len())?;
+        // SAFETY: `at` checked the range, and `self` keeps it mapped. Only `bytes` has a reference, which
+        // nobody shares.
+        unsafe { copy::copy_shared(from.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
+        Ok(())
     }
 
     /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what a peer writes
@@ -156,7 +208,7 @@ impl Window {
     /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
-        self.range().run(offset, len, work)
+        self.kept.range.run(offset, len, work)
     }
 
     /// Stores a flag. Whoever sees the flag also sees everything that this thread wrote before.
@@ -167,7 +219,11 @@ impl Window {
     /// length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.range().store(offset, flag)
+        let at = self.kept.range.flag_at::<F>(offset)?;
+        // SAFETY: `flag_at` checked range and alignment, and `self` keeps the range mapped, so the store is
+        // valid.
+        unsafe { flag::store(at.as_ptr(), F::LEN, flag.to_bits()) };
+        Ok(())
     }
 
     /// Loads a flag that a peer may store. Everything that the peer wrote before the flag is then visible.
@@ -177,7 +233,10 @@ impl Window {
     /// The errors of [`store`](Self::store).
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.range().load(offset)
+        let at = self.kept.range.flag_at::<F>(offset)?;
+        // SAFETY: `flag_at` checked range and alignment, and `self` keeps the range mapped, so the load is
+        // valid.
+        Ok(F::from_bits(unsafe { flag::load(at.as_ptr(), F::LEN) }))
     }
 
     /// Waits until `enough` accepts a flag that a peer stores here, and returns it.
@@ -196,18 +255,13 @@ impl Window {
     ) -> Result<F, ReachError> {
         Backoff::new(deadline).until(|| self.load(offset), enough)
     }
-
-    #[inline]
-    fn range(&self) -> MappedRange {
-        self.kept.range
-    }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
         // The registration and the lock of the table are the parent's, so a forked child touches neither.
         if !fork::is_child() {
-            local_windows().remove(&self.range().base.as_ptr().addr());
+            local_windows().remove(&self.kept.range.base.as_ptr().addr());
             self.kept.revoke();
         }
     }
@@ -274,7 +328,11 @@ impl PeerWindow {
     /// forked child, which does not have its parent's mapping.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        self.range()?.copy_in(offset, bytes)
+        let to = self.range()?.at(offset, bytes.len())?;
+        // SAFETY: `at` checked the range, and `self` keeps it mapped. No reference to shared memory exists,
+        // because windows never give one.
+        unsafe { copy::copy_shared(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        Ok(())
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
@@ -284,7 +342,7 @@ impl PeerWindow {
     /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.range()?.copy_out(offset, bytes, CacheHint::Cached)
+        self.copy_out_hinted(offset, bytes, CacheHint::Cached)
     }
 
     /// [`copy_out`](Self::copy_out) with a cache hint, for a copy that is part of a list.
@@ -299,7 +357,11 @@ impl PeerWindow {
         bytes: &mut [u8],
         hint: CacheHint,
     ) -> Result<(), ReachError> {
-        self.range()?.copy_out(offset, bytes, hint)
+        let from = self.range()?.at(offset, bytes.len())?;
+        // SAFETY: `at` checked the range, and `self` keeps it mapped. Only `bytes` has a reference, which
+        // nobody shares.
+        unsafe { copy::copy_shared_hinted(from.as_ptr(), bytes.as_mut_ptr(), bytes.len(), hint) };
+        Ok(())
     }
 
     /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what the owner writes
@@ -322,7 +384,11 @@ impl PeerWindow {
     /// multiple of the flag's length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.range()?.store(offset, flag)
+        let at = self.range()?.flag_at::<F>(offset)?;
+        // SAFETY: `flag_at` checked range and alignment, and `self` keeps the range mapped, so the store is
+        // valid.
+        unsafe { flag::store(at.as_ptr(), F::LEN, flag.to_bits()) };
+        Ok(())
     }
 
     /// Loads a flag. Everything that was written before the flag is then visible.
@@ -332,7 +398,10 @@ impl PeerWindow {
     /// The errors of [`store`](Self::store).
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.range()?.load(offset)
+        let at = self.range()?.flag_at::<F>(offset)?;
+        // SAFETY: `flag_at` checked range and alignment, and `self` keeps the range mapped, so the load is
+        // valid.
+        Ok(F::from_bits(unsafe { flag::load(at.as_ptr(), F::LEN) }))
     }
 
     #[inline]

@@ -70,14 +70,19 @@ enum Ranks {
 
 /// A row of the table.
 #[derive(Clone, Copy)]
-struct Properties {
+pub(in crate::collective) struct Properties {
     collective: Collective,
     name: &'static str,
     /// Whether elements of several ranks become one.
-    reduces: bool,
-    /// The buffers: the ranks whose buffer counts, and its content.
-    input: (Ranks, Holds),
-    output: (Ranks, Holds),
+    pub(in crate::collective) reduces: bool,
+    /// Whether the root alone hands elements in.
+    pub(in crate::collective) from_root: bool,
+    /// Whether the root alone gets elements.
+    pub(in crate::collective) to_root: bool,
+    /// Content of the input, and of the output.
+    pub(in crate::collective) buffers: (Holds, Holds),
+    /// Whether a buffer has a part for each rank.
+    pub(in crate::collective) has_parts: bool,
 }
 
 const EVERY_ONE: (Ranks, Holds) = (Ranks::Every, Holds::One);
@@ -113,10 +118,13 @@ const fn row(
     collective: Collective,
     name: &'static str,
     reduces: bool,
-    input: (Ranks, Holds),
-    output: (Ranks, Holds),
+    (givers, input): (Ranks, Holds),
+    (getters, output): (Ranks, Holds),
 ) -> Properties {
-    Properties { collective, name, reduces, input, output }
+    let (from_root, to_root) = (matches!(givers, Ranks::Root), matches!(getters, Ranks::Root));
+    let buffers = (input, output);
+    let has_parts = !matches!(buffers, (Holds::One, Holds::One));
+    Properties { collective, name, reduces, from_root, to_root, buffers, has_parts }
 }
 
 impl Collective {
@@ -127,7 +135,8 @@ impl Collective {
     /// A number above the code of any collective, for arrays indexed by code.
     pub(in crate::collective) const CODES: usize = TABLE.len() + 1;
 
-    const fn properties(self) -> &'static Properties {
+    /// The row of the table.
+    pub(in crate::collective) const fn properties(self) -> &'static Properties {
         // Codes count from 1, and the table is in their order.
         &TABLE[self as usize - 1]
     }
@@ -147,39 +156,8 @@ impl Collective {
         self.properties().name
     }
 
-    /// Whether elements of several ranks become one.
-    pub(in crate::collective) const fn reduces(self) -> bool {
-        self.properties().reduces
-    }
-
-    /// Whether the root alone hands elements in.
-    #[inline]
-    pub(in crate::collective) const fn is_from_root(self) -> bool {
-        matches!(self.properties().input, (Ranks::Root, _))
-    }
-
-    /// Whether the root alone gets elements.
-    #[inline]
-    pub(in crate::collective) const fn is_to_root(self) -> bool {
-        matches!(self.properties().output, (Ranks::Root, _))
-    }
-
-    #[inline]
     pub(in crate::collective) const fn has_root(self) -> bool {
-        self.is_from_root() || self.is_to_root()
-    }
-
-    /// Content of the input, and of the output.
-    #[inline]
-    pub(in crate::collective) const fn buffers(self) -> (Holds, Holds) {
-        let Properties { input: (_, input), output: (_, output), .. } = *self.properties();
-        (input, output)
-    }
-
-    /// Whether a buffer has a part for each rank.
-    #[inline]
-    pub(in crate::collective) const fn has_parts(self) -> bool {
-        !matches!(self.buffers(), (Holds::One, Holds::One))
+        self.properties().from_root || self.properties().to_root
     }
 
     /// Whether parts may have any length, so that each rank passes its counts.

@@ -98,14 +98,14 @@ impl Request {
         RankOf { rank, size: ranks }: RankOf,
     ) -> Result<usize, CollectiveError> {
         // The root alone has this buffer, so whatever other ranks pass for it is ignored.
-        if self.collective.is_from_root() && rank != self.root {
+        if self.collective.properties().from_root && rank != self.root {
             return Ok(output);
         }
         // Likewise for the output: a rank that gets nothing counts its input alone.
-        if self.collective.is_to_root() && rank != self.root {
+        if self.collective.properties().to_root && rank != self.root {
             return Ok(input);
         }
-        match self.collective.buffers() {
+        match self.collective.properties().buffers {
             (Holds::One, Holds::Parts) => part(input, output, ranks),
             (Holds::Parts, Holds::One) => part(output, input, ranks),
             _ if input == output => Ok(input),
@@ -143,7 +143,7 @@ impl Call {
         let count = match (request.collective, lengths) {
             // The bytes that a barrier sends are the library's, so no caller has a count.
             (Collective::Barrier | Collective::Connect, _) => 0,
-            (collective, Lengths::InPlace(whole)) if collective.has_parts() => {
+            (collective, Lengths::InPlace(whole)) if collective.properties().has_parts => {
                 let (count, parts) = (elements(whole)?, ranks as usize);
                 if !count.is_multiple_of(parts) {
                     return Err(CollectiveError::Indivisible { count, ranks });
@@ -170,13 +170,13 @@ impl Call {
     /// Whether `rank` hands elements in.
     #[inline]
     pub(super) const fn gives(&self, rank: u32) -> bool {
-        !self.collective.is_from_root() || self.root == rank
+        !self.collective.properties().from_root || self.root == rank
     }
 
     /// Whether `rank` gets elements.
     #[inline]
     pub(super) const fn gets(&self, rank: u32) -> bool {
-        !self.collective.is_to_root() || self.root == rank
+        !self.collective.properties().to_root || self.root == rank
     }
 
     /// Bytes of each rank's buffer, or of its part.
@@ -274,7 +274,7 @@ impl Call {
     #[inline]
     pub(super) fn origins(&self, rank: u32) -> Origins {
         let own = rank as usize * self.count * self.data_type.size();
-        match self.collective.buffers() {
+        match self.collective.properties().buffers {
             (Holds::One, Holds::Parts) => Origins { input: own, output: 0 },
             (Holds::Parts, Holds::One) => Origins { input: 0, output: own },
             _ => Origins::default(),
@@ -284,7 +284,7 @@ impl Call {
     #[inline]
     pub(super) fn arithmetic(&self, ranks: u32) -> Arithmetic {
         // A call that does not reduce has no step that uses the operation, so any will do.
-        Arithmetic { data_type: self.data_type, op: self.op.unwrap_or(ReduceOp::Sum), ranks }
+        Arithmetic::new(self.data_type, self.op.unwrap_or(ReduceOp::Sum), ranks)
     }
 
     /// The header that `rank` sends for this call as operation number `sequence`. Peers compare it with their own call.

@@ -19,14 +19,16 @@ pub(in crate::collective) fn name(header: &Header) -> OperationName {
     // Name the fields only if they fit together; otherwise print the numbers, because a wrong name would mislead.
     let known = collective.zip(DataType::of_code(data_type)).filter(|(collective, _)| {
         let reduces = ReduceOp::of_code(reduction).is_some();
-        collective.reduces() == reduces && (reduces || reduction == 0) && (collective.has_root() || root == 0)
+        collective.properties().reduces == reduces
+            && (reduces || reduction == 0)
+            && (collective.has_root() || root == 0)
     });
     let of = match known {
         Some((collective, data_type)) => {
             let by = ReduceOp::of_code(reduction).map(|op| format!(" ({op})")).unwrap_or_default();
-            let with = if collective.is_from_root() {
+            let with = if collective.properties().from_root {
                 format!(" from rank {root}")
-            } else if collective.is_to_root() {
+            } else if collective.properties().to_root {
                 format!(" to rank {root}")
             } else {
                 String::new()

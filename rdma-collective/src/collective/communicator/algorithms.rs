@@ -162,7 +162,7 @@ impl Collective {
 
     pub(super) fn has(self, way: Algorithm) -> bool {
         // A root that has a part for each rank: around a ring, nearly all parts would pass through nearly all ranks.
-        let by_trees_alone = self.has_root() && self.has_parts();
+        let by_trees_alone = self.has_root() && self.properties().has_parts;
         let is_tuned = self.index() < TUNED;
         match way {
             Algorithm::Flat => is_tuned,

@@ -67,14 +67,6 @@ impl FastPathGate {
         self.caller_owned.store(owned, Ordering::Release);
     }
 
-    #[inline]
-    pub(super) fn sequence_if_open(&self) -> Option<u64> {
-        // Look at the slot first. `State::adopt` closes the gate and then empties the slot, so a reader that sees the
-        // slot empty sees the gate closed too. In the other order it could read "open" before that and "empty" after
-        // it, and begin a second operation.
-        (!self.deferred.is_occupied() && self.is_open()).then(|| self.sequence())
-    }
-
     pub(super) fn sequence(&self) -> u64 {
         self.sequence.load(Ordering::Relaxed)
     }
@@ -130,11 +122,13 @@ impl EngineDrive<'_> {
 }
 
 impl FastPath<'_> {
-    /// Ends an operation that is done and has taken everything from its peers' messages.
+    /// Ends an operation that is done and has taken everything from its peers' messages. Drives the engine if that is
+    /// due, because a caller that never leaves the fast path must still drive it for other communicators.
     #[inline]
-    pub(crate) fn done(self) {
+    pub(crate) fn done(mut self, now: impl FnOnce() -> Instant) {
         self.host.end_round();
         self.gate.count();
+        self.drives.now_and_then(now);
     }
 }
 

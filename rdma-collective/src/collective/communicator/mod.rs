@@ -44,7 +44,8 @@ pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
 use announce::Announcer;
 use gate::{CoarseClock, DeferredOp, EngineDrive, FastPath, FastPathGate};
 pub(crate) use host::{
-    HostGroup, RANKS_MAX, ReduceScratch, UNIT_BYTES, WrongMessage, ZERO_COPY_PIECE_BYTES, message_bytes_max,
+    AHEAD, HostGroup, RANKS_MAX, ReduceScratch, UNIT_BYTES, WrongMessage, ZERO_COPY_PIECE_BYTES,
+    message_bytes_max,
 };
 pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
@@ -139,7 +140,7 @@ impl Communicator {
             orders,
             chosen: [0; Collective::CODES],
             driven: Instant::now(),
-            clock: CoarseClock::new(taken_over_within(engine)),
+            clock: CoarseClock::new(handover_within(engine)),
             cached_plan: None,
         }
     }
@@ -282,21 +283,12 @@ impl Communicator {
     }
 
     /// The fast path for the next operation, which then runs in the caller's thread without the engine. `None` if older
-    /// operations are pending, the ranks are not on one host, or the deadline has passed.
+    /// operations are pending, the ranks are not on one host, or `deadline` is not further than `within` ahead.
+    ///
+    /// `within` is 0 for an operation on borrowed memory. One that owns its memory may be [deferred](Self::defer), so
+    /// the engine must be able to take it over [in time](handover_within).
     #[inline]
-    pub(crate) fn fast_path(&mut self, deadline: Deadline) -> Option<FastPath<'_>> {
-        self.fast_path_within(deadline, |_| Duration::ZERO)
-    }
-
-    /// The fast path for an operation that owns its memory and so may be [deferred](Self::defer). `None` also if
-    /// `deadline` is too near for the engine to take the operation over in time.
-    #[inline]
-    pub(crate) fn fast_path_or_deferred(&mut self, deadline: Deadline) -> Option<FastPath<'_>> {
-        self.fast_path_within(deadline, taken_over_within)
-    }
-
-    #[inline]
-    fn fast_path_within(
+    pub(crate) fn fast_path(
         &mut self,
         deadline: Deadline,
         within: impl FnOnce(&Engine) -> Duration,
@@ -309,9 +301,14 @@ impl Communicator {
         let Shared { engine, gate, host, .. } = &*self.shared;
         let (host, scratch) = (host.as_deref()?, self.scratch.as_deref_mut()?);
         // Last, and without a lock: once the gate is seen open it stays open for this call, unless a failure closes it.
-        let sequence = gate.sequence_if_open()?;
+        // Look at the slot before the gate. `State::adopt` closes the gate and then empties the slot, so a reader that
+        // sees the slot empty sees the gate closed too. In the other order it could read "open" before that and "empty"
+        // after it, and begin a second operation.
+        if gate.deferred.is_occupied() || !gate.is_open() {
+            return None;
+        }
         let drives = EngineDrive { engine, driven: &mut self.driven };
-        Some(FastPath { host, scratch, sequence, gate, drives })
+        Some(FastPath { host, scratch, sequence: gate.sequence(), gate, drives })
     }
 
     /// The duty to drive the engine now and then, for callers that only run fast-path operations.
@@ -320,7 +317,7 @@ impl Communicator {
         EngineDrive { engine: &self.shared.engine, driven: &mut self.driven }
     }
 
-    /// Keeps an operation that has begun on the [fast path](Self::fast_path_or_deferred) and whose messages this rank
+    /// Keeps an operation that has begun on the [fast path](Self::fast_path) and whose messages this rank
     /// has sent. Its handle finishes it, or the engine takes it over.
     pub(in crate::collective) fn defer<T>(
         &mut self,
@@ -412,7 +409,7 @@ impl Communicator {
 
 /// The time within which the engine takes over a deferred operation that nobody waits for. Twice the longer of the
 /// heartbeat and the hand-over delay, because a thread that sleeps wakes at least once in half of that.
-fn taken_over_within(engine: &Engine) -> Duration {
+pub(in crate::collective) fn handover_within(engine: &Engine) -> Duration {
     engine.options().heartbeat.max(HANDOVER_DELAY).saturating_mul(2)
 }
 

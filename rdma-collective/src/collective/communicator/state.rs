@@ -192,7 +192,7 @@ impl State {
         self.begun = true;
         self.settle();
         // After `settle` has closed the gate: a caller that sees the slot empty must find the gate closed
-        // (`FastPathGate::sequence_if_open`).
+        // (`Communicator::fast_path`).
         self.gate.deferred.vacate();
     }
 

@@ -70,7 +70,7 @@ impl EagerPlan {
         if !self.call.gives(self.rank) || !self.call.gets(to) {
             return NONE;
         }
-        match self.call.collective.buffers() {
+        match self.call.collective.properties().buffers {
             (Holds::Parts, _) => self.part(to),
             (Holds::One, Holds::Parts) => self.part(self.rank),
             (Holds::One, Holds::One) => self.whole(),
@@ -94,15 +94,16 @@ impl EagerPlan {
     pub(super) fn copied(&self) -> impl Iterator<Item = Copied> {
         let Call { collective, root, .. } = self.call;
         // A reducing rank copies nothing: `reduced` covers its whole output.
-        let from = if collective.reduces() || !self.call.gets(self.rank) || self.call.bytes() == 0 {
+        let from = if collective.properties().reduces || !self.call.gets(self.rank) || self.call.bytes() == 0
+        {
             0..0
-        } else if collective.is_from_root() {
+        } else if collective.properties().from_root {
             root..root + 1
         } else {
             0..self.ranks
         };
         from.map(move |from| {
-            let span = match collective.buffers() {
+            let span = match collective.properties().buffers {
                 (Holds::One, Holds::One) => self.whole(),
                 (Holds::Parts, Holds::One) => self.part(self.rank),
                 _ => self.part(from),
@@ -115,8 +116,8 @@ impl EagerPlan {
     /// rank.
     #[inline]
     pub(super) fn reduced(&self) -> impl Iterator<Item = Reduced> {
-        let span = match self.call.collective.buffers() {
-            _ if !self.call.collective.reduces() || !self.call.gets(self.rank) => NONE,
+        let span = match self.call.collective.properties().buffers {
+            _ if !self.call.collective.properties().reduces || !self.call.gets(self.rank) => NONE,
             (Holds::Parts, _) => self.part(self.rank),
             (Holds::One, _) => self.whole(),
         };

@@ -5,7 +5,7 @@
 //! call, and those that the caller's thread could not finish at once. `planning` chooses the algorithm and protocol;
 //! `exec` and `job` drive the operation from then on.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, Refused};
 
@@ -18,7 +18,9 @@ use super::plan::{ExecutionPlan, Ownership, Plan, ShmPlan, ShmProtocol};
 use super::send_recv::{Lent, SendRecvBuffers, SendRecvExec, Slices};
 use crate::collective::CollectiveError;
 use crate::collective::call::{Call, Collective, Origins, Request, staging};
-use crate::collective::communicator::{Algorithm, Communicator, Pending, Reach, link_geometry};
+use crate::collective::communicator::{
+    Algorithm, Communicator, Pending, Reach, handover_within, link_geometry,
+};
 use crate::collective::rank_of::RankOf;
 use crate::collective::schedule::{Operation, P2pSchedule, Staging};
 use crate::collective::send_recv_set::SendRecvSet;
@@ -41,59 +43,53 @@ impl Communicator {
         if let Borrowed::OutOfPlace { origins, .. } = &mut buffers {
             *origins = call.origins(ranks.rank);
         }
-        let Some(what) = self.shm_plan(call, Ownership::Borrowed) else {
+        let Some(shm) = self.shm_plan(call, Ownership::Borrowed) else {
             let class = self.class(call);
-            let way = self.plan_execution(call, class, Ownership::Borrowed)?;
-            self.announce_plan(call, class, (way.algorithm(), way.name()));
-            let plan = Plan::new(call, ranks, way);
+            let execution = self.plan_execution(call, class, Ownership::Borrowed)?;
+            self.announce_plan(call, class, (execution.algorithm(), execution.name()));
+            let plan = Plan::new(call, ranks, execution);
             return self.carry_out((&plan, None), &mut buffers, Instant::now(), deadline);
         };
-        match self.try_fast_path(&what, &mut buffers, deadline) {
-            // A caller that never leaves the fast path must still drive the engine, for other communicators.
-            FastOutcome::Done => {
-                self.drives().now_and_then(Instant::now);
-                Ok(())
+        // The fast path runs the operation in the caller's thread, if no other operation is under way and the peers
+        // answer soon. It reads no clock before this rank's messages are sent, because the peers wait for them.
+        let (begun, started) = match self.fast_path(deadline, |_| Duration::ZERO) {
+            None => (None, Instant::now()),
+            Some(mut fast) => {
+                // A stand-in for the start, because the clock is not read yet; `begun_at` sets it below.
+                let mut exchange = EagerExchange::new(&shm, fast.sequence, deadline.instant());
+                let sent = exchange.begin(fast.host, &buffers, fast.scratch).is_ok();
+                let started = Instant::now();
+                exchange.begun_at(started);
+                let mut with =
+                    ShmContext { host: fast.host, buffers: &mut buffers, scratch: &mut *fast.scratch };
+                let goes_on = || {
+                    fast.drives.now_and_then(Instant::now);
+                    // A closed gate means that a failure is known, or another operation runs. The engine must take
+                    // over then.
+                    fast.gate.is_open()
+                };
+                let done = sent && exchange.hurry(&mut with, deadline, goes_on);
+                if done && exchange.finish(fast.host, &mut buffers, fast.scratch).is_ok() {
+                    fast.done(Instant::now);
+                    return Ok(());
+                }
+                // The engine must continue an exchange whose messages are sent, and may not begin another. If nothing
+                // was sent, the engine meets the same refusal and reports it.
+                (sent.then_some(exchange), started)
             }
-            FastOutcome::Left(flat, started) => {
-                let plan = Plan::new(call, ranks, ExecutionPlan::Shm(what));
-                self.carry_out((&plan, flat), &mut buffers, started, deadline)
-            }
-        }
+        };
+        let plan = Plan::new(call, ranks, ExecutionPlan::Shm(shm));
+        self.carry_out((&plan, begun), &mut buffers, started, deadline)
     }
 
-    /// Fast path of [`call`](Self::call): runs the operation in the caller's thread, if no other operation is under way
-    /// and the peers answer soon.
-    ///
-    /// Reads no clock before this rank's messages are sent, because the peers wait for them.
+    /// The plan of a call through the windows of a host; `None` if the call goes elsewhere. Reuses the last plan if the
+    /// call is equal.
     #[inline]
-    fn try_fast_path(
-        &mut self,
-        what: &ShmPlan,
-        buffers: &mut Borrowed<'_>,
-        deadline: Deadline,
-    ) -> FastOutcome {
-        let Some(mut now) = self.fast_path(deadline) else { return FastOutcome::Left(None, Instant::now()) };
-        // A stand-in for the start, because the clock is not read yet; `begun_at` sets it below.
-        let mut flat = EagerExchange::new(what, now.sequence, deadline.instant());
-        let refused = flat.begin(now.host, buffers, now.scratch).is_err();
-        let started = Instant::now();
-        if refused {
-            // Nothing was sent. The engine meets the same refusal and reports it.
-            return FastOutcome::Left(None, started);
+    fn shm_plan(&mut self, call: Call, ownership: Ownership) -> Option<ShmPlan> {
+        match &self.cached_plan {
+            Some(cached) if cached.call == call && cached.ownership == ownership => Some(cached.plan),
+            _ => self.plan_shm(call, ownership),
         }
-        flat.begun_at(started);
-        let mut at = ShmContext { host: now.host, buffers: &mut *buffers, scratch: &mut *now.scratch };
-        let come = flat.hurry(&mut at, deadline, || {
-            now.drives.now_and_then(Instant::now);
-            // A closed gate means that a failure is known, or another operation runs. The engine must take over then.
-            now.gate.is_open()
-        });
-        if come && flat.finish(now.host, buffers, now.scratch).is_ok() {
-            now.done();
-            return FastOutcome::Done;
-        }
-        // The messages are sent, so the engine must continue this exchange and may not begin another.
-        FastOutcome::Left(Some(flat), started)
     }
 
     /// Slow path of [`call`](Self::call): runs the operation on the engine. `begun` is the fast-path attempt, if it
@@ -111,8 +107,9 @@ impl Communicator {
             deadline,
             among,
             |parts, core, sequence| {
-                let told = begun.take().map(Exec::Shm);
-                told.or_else(|| Exec::begin(plan, parts, sequence, started))
+                let begun = begun.take().map(Exec::Shm);
+                begun
+                    .or_else(|| Exec::begin(plan, parts, sequence, started))
                     .inspect(|_| exec::watch(parts, core, started))
             },
             |running, parts, core| exec::advance(running.as_mut(), plan, parts, core, buffers),
@@ -163,7 +160,7 @@ impl Communicator {
             Ok(call) => call,
             Err(error) => return Err((job, error)),
         };
-        let Some(what) = self.shm_plan(call, Ownership::Owned) else {
+        let Some(shm) = self.shm_plan(call, Ownership::Owned) else {
             let class = self.class(call);
             let plan = self.plan_execution(call, class, Ownership::Owned).map(|way| {
                 self.announce_plan(call, class, (way.algorithm(), way.name()));
@@ -171,28 +168,25 @@ impl Communicator {
             });
             return self.start_planned(job, plan, deadline, give_back);
         };
-        let began = match what.protocol {
+        let began = match shm.protocol {
             ShmProtocol::Eager(_) => {
-                self.try_start_fast((&what, call.origins(ranks.rank)), &mut job, deadline)
+                self.try_start_fast((&shm, call.origins(ranks.rank)), &mut job, deadline)
             }
             // The peers need this rank's part of every round. The engine makes it while no caller waits here.
             ShmProtocol::Pipelined(_) => StartOutcome::Not,
         };
         match began {
-            StartOutcome::Done(started) => {
-                self.drives().now_and_then(|| started);
-                Ok(Pending::done(job, give_back))
-            }
+            StartOutcome::Done => Ok(Pending::done(job, give_back)),
             // The job keeps the exchange with its plan, because whoever waits or drives first continues it.
-            StartOutcome::Left(flat, started) => {
-                job.take_on(Plan::new(call, ranks, ExecutionPlan::Shm(what)), Some(Exec::Shm(flat)));
+            StartOutcome::Left(exchange, started) => {
+                job.take_on(Plan::new(call, ranks, ExecutionPlan::Shm(shm)), Some(Exec::Shm(exchange)));
                 let pending = self.defer(job, (started, deadline), give_back);
                 self.drives().now_and_then(|| started);
                 Ok(pending)
             }
             StartOutcome::Not => self.start_planned(
                 job,
-                Ok(Plan::new(call, ranks, ExecutionPlan::Shm(what))),
+                Ok(Plan::new(call, ranks, ExecutionPlan::Shm(shm))),
                 deadline,
                 give_back,
             ),
@@ -207,26 +201,26 @@ impl Communicator {
     #[inline]
     fn try_start_fast(
         &mut self,
-        (what, origins): (&ShmPlan, Origins),
+        (shm, origins): (&ShmPlan, Origins),
         job: &mut Job,
         deadline: Deadline,
     ) -> StartOutcome {
-        let Some(now) = self.fast_path_or_deferred(deadline) else { return StartOutcome::Not };
+        let Some(fast) = self.fast_path(deadline, handover_within) else { return StartOutcome::Not };
         let Some(mut buffers) = job.at_hand(origins) else { return StartOutcome::Not };
-        let mut flat = EagerExchange::new(what, now.sequence, deadline.instant());
-        if !flat.begin_soon(now.host, &buffers, now.scratch) {
+        let mut exchange = EagerExchange::new(shm, fast.sequence, deadline.instant());
+        if !exchange.begin_soon(fast.host, &buffers, fast.scratch) {
             return StartOutcome::Not;
         }
         let started = Instant::now();
-        flat.begun_at(started);
-        let mut at = ShmContext { host: now.host, buffers: &mut buffers, scratch: &mut *now.scratch };
-        let come = flat.has_all_soon(&mut at);
+        exchange.begun_at(started);
+        let mut with = ShmContext { host: fast.host, buffers: &mut buffers, scratch: &mut *fast.scratch };
+        let come = exchange.has_all_soon(&mut with);
         // If the result cannot be computed, the engine tries again and reports the error.
-        if come && flat.finish(now.host, &mut buffers, now.scratch).is_ok() {
-            now.done();
-            return StartOutcome::Done(started);
+        if come && exchange.finish(fast.host, &mut buffers, fast.scratch).is_ok() {
+            fast.done(|| started);
+            return StartOutcome::Done;
         }
-        StartOutcome::Left(flat, started)
+        StartOutcome::Left(exchange, started)
     }
 
     /// Checks that the buffers of a job were allocated on this engine: another engine's device has not registered them.
@@ -406,19 +400,11 @@ impl Communicator {
     }
 }
 
-/// The result of a call on the fast path.
-#[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
-enum FastOutcome {
-    Done,
-    /// The engine has to carry it out, from the exchange on if that has begun; and the time of the begin.
-    Left(Option<EagerExchange>, Instant),
-}
-
 /// The result of a `start_…` call on the fast path.
 #[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
 enum StartOutcome {
-    /// The operation is complete; it began at that time.
-    Done(Instant),
+    /// The operation is complete.
+    Done,
     /// The messages were sent at that time; the operation becomes a deferred one.
     Left(EagerExchange, Instant),
     /// Nothing was sent.

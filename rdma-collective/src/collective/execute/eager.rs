@@ -9,7 +9,6 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
-use rdma_core::error::ReachError;
 use rdma_core::memory::CacheHint;
 
 use super::buffers::{Arithmetic, BufferAdvert, Buffers};
@@ -52,6 +51,21 @@ enum Content {
     Pipelined(Pipeline),
 }
 
+/// The position of an exchange: it changes whenever the operation makes progress.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Position {
+    begun: bool,
+    missing: RankSet,
+    /// The next step of the pipeline; `None` if the messages carry the data themselves.
+    step: Option<u64>,
+}
+
+impl Position {
+    /// The position after all messages of an operation without pieces. A rank that only sends needs no message, so it
+    /// is there without a poll.
+    const COMPLETE: Self = Self { begun: true, missing: RankSet::EMPTY, step: None };
+}
+
 impl EagerExchange {
     /// The exchange of a plan, as operation `sequence`. Nothing is sent yet.
     #[inline]
@@ -74,7 +88,7 @@ impl EagerExchange {
     ) -> Self {
         let arithmetic = pieces.call.arithmetic(pieces.ranks);
         let mut stage = Pipeline::new(pieces, arithmetic, RankSet::all_but(pieces.rank, pieces.ranks));
-        // The headers are exchanged already, so the pipeline begins here and not in `tell`.
+        // The headers are exchanged already, so the pipeline begins here and not in `begin`.
         stage.begin(with.host, with.buffers, with.scratch);
         Self { content: Content::Pipelined(stage), meeting, look_soon: false, started }
     }
@@ -109,7 +123,26 @@ impl EagerExchange {
                 return Ok(false);
             }
             self.meeting.begin(host);
-            self.tell(host, buffers, scratch).map_err(Stop::Refused)?;
+            match &mut self.content {
+                Content::Messages(exchange, _) => {
+                    for to in host.others() {
+                        let span = exchange.sent(to);
+                        // An empty span has no buffer behind it. The message is still sent, because its header counts.
+                        let message = if span.len > 0 { buffers.view(span, &mut scratch[0]) } else { &[] };
+                        host.put(to, &self.meeting.header, message).map_err(Stop::Refused)?;
+                    }
+                }
+                Content::Pipelined(stage) => {
+                    // Units before headers, so that a peer which has all headers finds the first pieces, too.
+                    stage.begin(host, buffers, scratch);
+                    // A peer with registered buffers runs the zero-copy protocol and reads an advert here. "Borrowed"
+                    // makes it fall back to the same pieces.
+                    let advert = BufferAdvert::BORROWED.encode();
+                    for to in host.others() {
+                        host.put(to, &self.meeting.header, &advert).map_err(Stop::Refused)?;
+                    }
+                }
+            }
         }
         Ok(true)
     }
@@ -138,34 +171,6 @@ impl EagerExchange {
         }
     }
 
-    #[inline]
-    fn tell<B: Buffers>(
-        &mut self,
-        host: &HostGroup,
-        buffers: &B,
-        scratch: &mut Scratch,
-    ) -> Result<(), ReachError> {
-        match &mut self.content {
-            Content::Messages(exchange, _) => {
-                for to in host.others() {
-                    let span = exchange.sent(to);
-                    // An empty span has no buffer behind it. The message is still sent, because its header counts.
-                    let message = if span.len > 0 { buffers.view(span, &mut scratch[0]) } else { &[] };
-                    host.put(to, &self.meeting.header, message)?;
-                }
-            }
-            Content::Pipelined(stage) => {
-                // Units before headers, so that a peer which has all headers finds the first pieces, too.
-                stage.begin(host, buffers, scratch);
-                // A peer with registered buffers runs the zero-copy protocol and reads an advert here. "Borrowed" makes
-                // it fall back to the same pieces.
-                let told = BufferAdvert::BORROWED.encode();
-                host.others().try_for_each(|to| host.put(to, &self.meeting.header, &told))?;
-            }
-        }
-        Ok(())
-    }
-
     /// Polls once; returns whether all messages, and all pieces behind them, have arrived. Begins the operation if it
     /// has not begun.
     ///
@@ -185,14 +190,14 @@ impl EagerExchange {
         }
     }
 
-    /// A value that changes whenever the operation makes progress. It has no unit.
     #[inline]
-    fn way(&self) -> (bool, RankSet, u64) {
+    fn position(&self) -> Position {
         let HeaderExchange { begun, missing, .. } = self.meeting;
-        match &self.content {
-            Content::Messages(..) => (begun, missing, 0),
-            Content::Pipelined(stage) => (begun, missing, stage.step()),
-        }
+        let step = match &self.content {
+            Content::Messages(..) => None,
+            Content::Pipelined(stage) => Some(stage.next_step),
+        };
+        Position { begun, missing, step }
     }
 
     /// The ranks that the operation waits for.
@@ -201,17 +206,6 @@ impl EagerExchange {
             Content::Pipelined(stage) if self.meeting.missing.is_empty() => stage.missing(),
             _ => self.meeting.missing,
         }
-    }
-
-    /// Whether the operation is complete without another poll: a rank that only sends needs no message.
-    #[inline]
-    fn needs_nothing(&self) -> bool {
-        self.meeting.begun && self.meeting.missing.is_empty() && !self.is_in_pieces()
-    }
-
-    #[inline]
-    fn is_in_pieces(&self) -> bool {
-        matches!(self.content, Content::Pipelined(_))
     }
 
     /// Polls once; returns whether all has arrived. `false` also for a message of another operation: the engine polls
@@ -223,7 +217,7 @@ impl EagerExchange {
     /// Like [`has_all`](Self::has_all), but polls a few times in a row.
     #[inline]
     pub(super) fn has_all_soon<B: Buffers>(&mut self, with: &mut ShmContext<'_, B>) -> bool {
-        self.needs_nothing() || poll_brief(with.host, || self.has_all(with))
+        self.position() == Position::COMPLETE || poll_brief(with.host, || self.has_all(with))
     }
 
     /// Spins, then yields, until all has arrived; returns whether it has. Gives up when the peers are not there, at
@@ -235,24 +229,24 @@ impl EagerExchange {
         deadline: Deadline,
         goes_on: impl FnMut() -> bool,
     ) -> bool {
-        if self.needs_nothing() {
+        let at_first = self.position();
+        if at_first == Position::COMPLETE {
             // Return before the spin, because this tells nothing about how soon peers answer. Spinning "with success"
             // would mark them as prompt.
             return true;
         }
-        let at_first = self.way();
         let done = spin_then_yield(with.host, deadline, goes_on, || {
             // Only pieces count as progress that restarts the spin. A message of one peer says nothing about the
             // next peer, so without pieces the wait stays bounded.
-            let before = self.is_in_pieces().then(|| self.way());
+            let before = self.position();
             match self.look(with) {
                 Ok(true) => Polled::Done,
-                Ok(false) if before.is_some_and(|before| self.way() != before) => Polled::Further,
+                Ok(false) if before.step.is_some() && self.position() != before => Polled::Further,
                 Ok(false) => Polled::Nothing,
                 Err(_) => Polled::Wrong,
             }
         });
-        if !done && self.way() != at_first {
+        if !done && self.position() != at_first {
             self.meeting.progressed = Instant::now();
         }
         done
@@ -310,7 +304,7 @@ impl EagerExchange {
         self.meeting.listen(with.ring, with.core, None)?;
         // Sample `ended` **before** polling: a rank writes its messages before it exits, so this order cannot miss one.
         let ended = with.ring.ended(with.core);
-        let before = self.way();
+        let before = self.position();
         // Poll only after `listen`. Polling may begin the operation, and messages of one that has failed would let
         // peers go on as if this rank took part.
         if self.look_for_more(with, host)? {
@@ -318,11 +312,11 @@ impl EagerExchange {
             host.end_round();
             return Ok(true);
         }
-        let further = self.way() != before;
+        let further = self.position() != before;
         if further {
             self.meeting.progressed = with.core.now();
         }
-        self.look_soon = further && self.is_in_pieces();
+        self.look_soon = further && before.step.is_some();
         self.missing().can_come(&self.meeting.header, with.ring, ended).map(|()| false)
     }
 
@@ -334,7 +328,7 @@ impl EagerExchange {
         host: &HostGroup,
     ) -> Result<bool, Stop> {
         let mut at = ShmContext { host, buffers: with.buffers, scratch: with.scratch };
-        let (mut way, begun) = (self.way(), Instant::now());
+        let (mut before, begun) = (self.position(), Instant::now());
         let mut until = begun;
         loop {
             if self.look(&mut at)? {
@@ -342,8 +336,9 @@ impl EagerExchange {
             }
             // The engine's time stands still within a step, so read the clock itself.
             let now = Instant::now();
-            if self.is_in_pieces() && self.way() != way {
-                way = self.way();
+            let position = self.position();
+            if position.step.is_some() && position != before {
+                before = position;
                 until = (now + LOOK_FOR).min(begun + GO_FOR);
             }
             if now >= until {
@@ -387,14 +382,14 @@ fn reduce<B: Buffers>(
 ) -> Result<(), ReduceError> {
     let EagerPlan { rank: own, ranks, .. } = *exchange;
     let message = |from| (at, exchange.received(from));
-    let is_long = span.len >= IN_PLACE_BYTES_MIN && arithmetic.goes_by_tiles();
+    let is_long = span.len >= IN_PLACE_BYTES_MIN && arithmetic.by_tiles;
     // With two ranks the order of the operands does not change the result, so the peer's message is reduced straight
     // into the output.
     if ranks == 2
         && is_long
         && let Some((out, input)) = buffers.slices(span)
     {
-        let mut work = arithmetic.reduction().onto(&mut *out, input)?;
+        let mut work = arithmetic.reduction.onto(&mut *out, input)?;
         host.work_on(1 - own, message(1 - own), span.len, &mut work);
         return arithmetic.finish(out, true);
     }
@@ -413,7 +408,7 @@ fn reduce<B: Buffers>(
         if from == own {
             arithmetic.reduce_into(all, buffers.view(span, one), false)?;
         } else if is_long {
-            let mut work = arithmetic.reduction().onto(all, None)?;
+            let mut work = arithmetic.reduction.onto(all, None)?;
             host.work_on(from, message(from), span.len, &mut work);
         } else {
             host.read(from, message(from), one);

@@ -11,7 +11,7 @@ use rdma_core::Deadline;
 use super::spin::{Polled, spin_wait, yield_wait};
 use super::stop::{Stop, is_ended_by, is_found_here, wrong};
 use crate::collective::AbortReason;
-use crate::collective::communicator::{Direction, HostGroup, Lost, RingLinks, WaitingFor, at_fault};
+use crate::collective::communicator::{AHEAD, Direction, HostGroup, Lost, RingLinks, WaitingFor, at_fault};
 use crate::collective::operation::{Abort, DAMAGED, Header};
 use crate::engine::EngineState;
 
@@ -73,8 +73,10 @@ impl HeaderExchange {
     /// A rank is or was in another operation, or has sent a damaged header.
     #[inline]
     pub(super) fn look(&mut self, host: &HostGroup) -> Result<bool, Stop> {
+        // Before the begin this rank needs room in the mailboxes: the `AHEAD` rule says which messages prove it.
+        let last = if self.begun { host.round() } else { host.round().wrapping_sub(AHEAD) };
         for from in self.missing.iter() {
-            if if self.begun { host.take(from)? } else { host.has_room(from)? } {
+            if host.take(from, last)? {
                 self.missing.remove(from);
             }
         }
@@ -207,6 +209,8 @@ impl HeaderExchange {
 pub(in crate::collective) struct RankSet(u32);
 
 impl RankSet {
+    pub(super) const EMPTY: Self = Self(0);
+
     /// All of `ranks` except `rank`.
     #[inline]
     pub(super) fn all_but(rank: u32, ranks: u32) -> Self {

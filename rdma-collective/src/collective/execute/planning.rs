@@ -42,7 +42,7 @@ impl Communicator {
         let (ranks, options) = (self.rank_of(), self.options());
         let staging = staging(options);
         let around = || call.schedule(ranks, staging, options.reproducible);
-        // `shm_plan` has tried the algorithms through windows before.
+        // `plan_shm` has tried the algorithms through windows before.
         let mut ways = class.ways().filter(|way| !matches!(way, Algorithm::Flat | Algorithm::Pieces));
         let by = loop {
             let way = match ways.next() {
@@ -101,18 +101,10 @@ impl Communicator {
         Schedule::all_gather(Operation { rank, ranks, count, data_type: DataType::U8, staging })
     }
 
-    /// The plan of a call through the windows of a host; `None` if the call goes elsewhere. Reuses the last plan if the
-    /// call is equal.
-    #[inline]
-    pub(super) fn shm_plan(&mut self, call: Call, ownership: Ownership) -> Option<ShmPlan> {
-        match &self.cached_plan {
-            Some(cached) if cached.call == call && cached.ownership == ownership => Some(cached.plan),
-            _ => self.plan_shm(call, ownership),
-        }
-    }
-
+    /// The plan of a call through the windows of a host, kept for a call that is equal; `None` if the call goes
+    /// elsewhere.
     #[inline(never)]
-    fn plan_shm(&mut self, call: Call, ownership: Ownership) -> Option<ShmPlan> {
+    pub(super) fn plan_shm(&mut self, call: Call, ownership: Ownership) -> Option<ShmPlan> {
         let class = self.class(call);
         let protocol = self.shm_protocol(call, class, ownership)?;
         let plan = ShmPlan::new(call, self.rank_of(), protocol);

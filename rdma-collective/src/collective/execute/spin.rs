@@ -3,6 +3,7 @@
 //! Polling pays only while the peers run at this moment. `HostGroup` remembers whether they did last time; the callers
 //! decide what a poll looks at.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rdma_core::Deadline;
@@ -37,7 +38,7 @@ pub(super) enum Polled {
 /// last spin was in vain, or if the host has more ranks than cores.
 #[inline]
 pub(super) fn poll_brief(host: &HostGroup, mut has_come: impl FnMut() -> bool) -> bool {
-    let looks = if host.is_prompt() { BRIEF_LOOKS } else { 1 };
+    let looks = if host.prompt.load(Ordering::Relaxed) { BRIEF_LOOKS } else { 1 };
     (0..looks).any(|_| has_come())
 }
 
@@ -50,8 +51,8 @@ pub(super) fn spin_wait(
     mut goes_on: impl FnMut() -> bool,
     mut look: impl FnMut() -> Polled,
 ) -> Option<bool> {
-    let prompt = host.is_prompt();
-    let (looks, patient) = match (prompt, host.is_roomy()) {
+    let prompt = host.prompt.load(Ordering::Relaxed);
+    let (looks, patient) = match (prompt, host.roomy) {
         (true, _) => (LOOKS, PATIENT_LOOKS),
         (false, true) => (LOOKS / 4, 0),
         (false, false) => (CROWDED_LOOKS, 0),

@@ -223,7 +223,10 @@ const FEW: usize = 3;
 fn a_message_between_ranks_of_a_host_without_a_header_ends_the_operation() {
     for count in [FEW, COUNT] {
         let error = against_in(count, |comm| {
-            comm.fast_path(soon()).unwrap().host.spoil(0, &Header { count: FEW as u64, ..HEADER });
+            comm.fast_path(soon(), |_| Duration::ZERO)
+                .unwrap()
+                .host
+                .spoil(0, &Header { count: FEW as u64, ..HEADER });
         });
         assert_violation(&error, "a header that is damaged");
     }

@@ -48,7 +48,7 @@ impl Shape {
 
     /// The number of parts in the memory of a piece.
     pub(super) fn parts(self) -> usize {
-        if self.request.collective.has_parts() { self.ranks } else { 1 }
+        if self.request.collective.properties().has_parts { self.ranks } else { 1 }
     }
 
     /// All parts of a piece, or only the part of this rank.
@@ -58,8 +58,8 @@ impl Shape {
 
     fn inputs(self) -> Range<usize> {
         let Request { collective, root, .. } = self.request;
-        match collective.buffers() {
-            _ if collective.is_from_root() && root as usize != self.rank => 0..0,
+        match collective.properties().buffers {
+            _ if collective.properties().from_root && root as usize != self.rank => 0..0,
             (Holds::One, Holds::Parts) => self.own(false),
             _ => self.own(true),
         }
@@ -67,8 +67,8 @@ impl Shape {
 
     fn outputs(self) -> Range<usize> {
         let Request { collective, root, .. } = self.request;
-        match collective.buffers() {
-            _ if collective.is_to_root() && root as usize != self.rank => 0..0,
+        match collective.properties().buffers {
+            _ if collective.properties().to_root && root as usize != self.rank => 0..0,
             (Holds::Parts, Holds::One) => self.own(false),
             _ => self.own(true),
         }

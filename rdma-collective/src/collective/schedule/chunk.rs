@@ -44,9 +44,11 @@ impl Staging {
 pub(crate) struct Chunking {
     count: usize,
     element: usize,
-    ranks: usize,
-    rounds: usize,
-    chunks: usize,
+    /// Segments of a round.
+    pub(crate) ranks: usize,
+    pub(crate) rounds: usize,
+    /// Chunks of a segment.
+    pub(crate) chunks: usize,
     /// Elements of a rank's part, where the segments of all rounds together are the ranks' parts.
     part: Option<usize>,
 }
@@ -95,31 +97,6 @@ impl Chunking {
         };
         let chunks = longest.div_ceil((bytes_max / self.element).max(1)).max(1);
         Self { chunks, ..self }
-    }
-
-    /// Whether a round is a single segment.
-    pub(crate) fn has_one_segment(&self) -> bool {
-        self.ranks == 1
-    }
-
-    pub(crate) fn rounds(&self) -> usize {
-        self.rounds
-    }
-
-    pub(crate) fn chunks(&self) -> usize {
-        self.chunks
-    }
-
-    /// The number of the segment that byte `offset` of a buffer without parts lies in, and the byte at which that
-    /// segment ends.
-    fn segment_at(&self, offset: usize) -> (u32, usize) {
-        let index = offset / self.element;
-        let round = part_at(self.count, self.rounds, index);
-        let (round_start, round_len) = split(self.count, self.rounds, round);
-        let segment = part_at(round_len, self.ranks, index - round_start);
-        let (start, len) = split(round_len, self.ranks, segment);
-        // The number is below `ranks`, which came from a `u32`.
-        (segment as u32, (round_start + start + len) * self.element)
     }
 
     /// The bytes of a chunk; it may be empty, and is never longer than a slot.
@@ -173,10 +150,16 @@ impl ReduceOrder {
     /// rank.
     #[inline]
     pub(crate) fn at(&self, offset: usize) -> (u32, usize) {
-        match &self.0 {
-            Kind::From(rank) => (*rank, usize::MAX),
-            Kind::Ring(chunking) => chunking.segment_at(offset),
-        }
+        let Chunking { count, element, ranks, rounds, .. } = match self.0 {
+            Kind::From(rank) => return (rank, usize::MAX),
+            Kind::Ring(chunking) => chunking,
+        };
+        let index = offset / element;
+        let (round_start, round_len) = split(count, rounds, part_at(count, rounds, index));
+        let segment = part_at(round_len, ranks, index - round_start);
+        let (start, len) = split(round_len, ranks, segment);
+        // The number is below `ranks`, which came from a `u32`.
+        (segment as u32, (round_start + start + len) * element)
     }
 }
 
@@ -283,11 +266,11 @@ mod tests {
         ) {
             let staging = Staging { slots, slot_bytes, chunk_bytes_min };
             let chunking = Chunking::new(count, element, ranks, &staging).unwrap();
-            prop_assert!(chunking.chunks() <= usize::from(slots));
+            prop_assert!(chunking.chunks <= usize::from(slots));
             let mut end = 0;
-            for round in 0..chunking.rounds() {
+            for round in 0..chunking.rounds {
                 for segment in 0..ranks {
-                    for chunk in 0..chunking.chunks() {
+                    for chunk in 0..chunking.chunks {
                         let span = chunking.span(ChunkIndex { round, segment, chunk });
                         prop_assert_eq!(span.offset, end);
                         prop_assert!(span.len <= slot_bytes && span.len.is_multiple_of(element));
@@ -313,8 +296,8 @@ mod tests {
             let chunking = Chunking::of_parts(part, element, ranks, &staging).unwrap();
             for segment in 0..ranks {
                 let mut end = segment * part * element;
-                for round in 0..chunking.rounds() {
-                    for chunk in 0..chunking.chunks() {
+                for round in 0..chunking.rounds {
+                    for chunk in 0..chunking.chunks {
                         let span = chunking.span(ChunkIndex { round, segment, chunk });
                         prop_assert_eq!(span.offset, end);
                         prop_assert!(span.len <= slot_bytes && span.len.is_multiple_of(element));
@@ -399,8 +382,8 @@ mod tests {
         let huge = Staging { slots: u16::MAX, slot_bytes: usize::MAX, chunk_bytes_min: 0 };
         let count = isize::MAX as usize / 4;
         let chunking = Chunking::new(count, 4, u32::MAX as usize, &huge).unwrap();
-        assert_eq!(chunking.rounds(), 1);
-        let last = ChunkIndex { round: 0, segment: u32::MAX as usize - 1, chunk: chunking.chunks() - 1 };
+        assert_eq!(chunking.rounds, 1);
+        let last = ChunkIndex { round: 0, segment: u32::MAX as usize - 1, chunk: chunking.chunks - 1 };
         assert_eq!(chunking.span(last).range().end, count * 4);
     }
 }

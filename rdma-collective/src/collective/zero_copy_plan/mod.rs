@@ -102,7 +102,7 @@ impl ZeroCopyPlan {
 
     /// Bytes of the input, and of the output, of a rank.
     pub(super) fn lengths(&self) -> [usize; 2] {
-        let (input, output) = self.call.collective.buffers();
+        let (input, output) = self.call.collective.properties().buffers;
         [input, output].map(|holds| match holds {
             Holds::One => self.call.bytes(),
             Holds::Parts => self.call.bytes() * self.ranks as usize,

@@ -106,10 +106,10 @@ pub(crate) struct HostGroup {
     rounds: ExchangeWindow,
     units: PipelineUnits,
     /// Whether this host has a core for every rank.
-    roomy: bool,
-    /// Whether the last messages came while this rank polled for them. Cleared when polling may take the core from the
-    /// very rank that is to send.
-    prompt: AtomicBool,
+    pub(crate) roomy: bool,
+    /// Whether the last messages came while this rank polled for them, so that polling without yielding the core is
+    /// likely to find the next ones. Cleared when polling may take the core from the very rank that is to send.
+    pub(crate) prompt: AtomicBool,
 }
 
 impl HostGroup {
@@ -163,18 +163,6 @@ impl HostGroup {
         (0..).zip(&self.peers).filter_map(|(rank, peer)| peer.as_ref().map(|_| rank))
     }
 
-    /// Whether polling without yielding the core is likely to find the next messages.
-    #[inline]
-    pub(crate) fn is_prompt(&self) -> bool {
-        self.prompt.load(Ordering::Relaxed)
-    }
-
-    /// Whether this host has a core for every rank.
-    #[inline]
-    pub(crate) fn is_roomy(&self) -> bool {
-        self.roomy
-    }
-
     pub(crate) fn set_prompt(&self, prompt: bool) {
         self.prompt.store(prompt && self.roomy, Ordering::Relaxed);
     }
@@ -187,13 +175,13 @@ impl HostGroup {
     #[inline]
     pub(crate) fn check(&self) -> Result<(), ReachError> {
         // An empty copy asks for the right to write and changes nothing.
-        let end = self.place(u32::try_from(self.peers.len()).unwrap_or(u32::MAX), 0);
+        let end = self.slot(u32::try_from(self.peers.len()).unwrap_or(u32::MAX), 0);
         self.peers.iter().flatten().next().map_or(Ok(()), |peer| peer.copy_in(end, &[]))
     }
 
     /// The offset, in any window, of the slot into which rank `from` writes its message of `round`.
     #[inline]
-    fn place(&self, from: u32, round: u64) -> usize {
+    fn slot(&self, from: u32, round: u64) -> usize {
         (from as usize * GENERATIONS as usize + (round % GENERATIONS) as usize) * self.slot_bytes
     }
 
@@ -217,7 +205,7 @@ impl HostGroup {
         // Payload, header, flag: the receiver looks at the flag alone. The store of the flag is a release, and the
         // load that finds it an acquire, so everything stored *before* it is visible then. A flag stored earlier
         // would let the receiver read a message of `2 * AHEAD` rounds ago, or half of this one.
-        let at = self.place(header.rank, self.round());
+        let at = self.slot(header.rank, self.round());
         peer.copy_in(at + message_at(message.len()), message)?;
         for (word, at) in header.in_line().into_iter().zip((at..).step_by(WORD_BYTES)) {
             peer.store(at, word)?;
@@ -227,20 +215,20 @@ impl HostGroup {
 
     /// Whether the message of rank `from` in `round` has arrived; for a round whose message is not taken yet.
     #[inline]
-    fn has_come(&self, from: u32, round: u64) -> bool {
+    fn has_arrived(&self, from: u32, round: u64) -> bool {
         // Equality is enough: the sender reuses the slot only after this rank has taken the message, so no later flag
         // can be here.
-        let flag = self.own.load(self.place(from, round) + FLAG_AT);
+        let flag = self.own.load(self.slot(from, round) + FLAG_AT);
         flag.is_ok_and(|flag: u64| flag == Self::flag(round))
     }
 
     /// The header of a message that has arrived.
     #[inline]
-    fn line(&self, from: u32, round: u64) -> LineHeader {
-        let at = self.place(from, round);
+    fn header_line(&self, from: u32, round: u64) -> LineHeader {
+        let at = self.slot(from, round);
         std::array::from_fn(|word| {
             let read = self.own.load(at + word * WORD_BYTES);
-            debug_assert!(read.is_ok(), "every rank has a place");
+            debug_assert!(read.is_ok(), "every rank has a slot");
             read.unwrap_or_default()
         })
     }
@@ -249,7 +237,7 @@ impl HostGroup {
     /// [taken](Self::take).
     #[inline]
     pub(crate) fn read(&self, from: u32, (at, len): (usize, usize), out: &mut [u8]) {
-        let read = self.own.copy_out(self.place(from, self.round()) + message_at(len) + at, out);
+        let read = self.own.copy_out(self.slot(from, self.round()) + message_at(len) + at, out);
         debug_assert!(read.is_ok(), "messages end where their places do");
     }
 
@@ -262,7 +250,7 @@ impl HostGroup {
         bytes: usize,
         work: &mut W,
     ) {
-        let done = self.own.run(self.place(from, self.round()) + message_at(len) + at, bytes, work);
+        let done = self.own.run(self.slot(from, self.round()) + message_at(len) + at, bytes, work);
         debug_assert!(done.is_ok(), "messages end where their places do");
     }
 }
@@ -271,7 +259,7 @@ impl HostGroup {
 ///
 /// A rank that only sends, such as the root of a broadcast, runs this far ahead of a slow receiver before it waits.
 /// The price is memory: each pair of ranks needs twice as many slots, which makes 1.01 MiB of mailboxes for 16 ranks.
-const AHEAD: u64 = 4;
+pub(crate) const AHEAD: u64 = 4;
 /// Slots of each pair of ranks. Twice [`AHEAD`], because a rank learns that late what its peer has taken.
 const GENERATIONS: u64 = 2 * AHEAD;
 
@@ -287,13 +275,7 @@ struct ExchangeWindow {
     taken: Vec<AtomicU64>,
     /// The headers of this rank's last `AHEAD` rounds: those of which it may still have to take messages, and to
     /// compare their headers.
-    called: [Called; AHEAD as usize],
-}
-
-type Called = [AtomicU64; size_of::<LineHeader>() / WORD_BYTES];
-
-fn words(called: &Called) -> LineHeader {
-    called.each_ref().map(|word| word.load(Ordering::Relaxed))
+    called: [[AtomicU64; size_of::<LineHeader>() / WORD_BYTES]; AHEAD as usize],
 }
 
 /// Why a message does not belong to the operation of its round.
@@ -311,22 +293,26 @@ impl ExchangeWindow {
         Self { ended: AtomicU64::new(0), taken, called: Default::default() }
     }
 
-    fn called(&self, round: u64) -> &Called {
-        &self.called[(round % AHEAD) as usize]
+    /// The header of this rank's messages of a round, which is one of its last `AHEAD`.
+    fn called(&self, round: u64) -> LineHeader {
+        self.called[(round % AHEAD) as usize].each_ref().map(|word| word.load(Ordering::Relaxed))
     }
 }
 
 impl HostGroup {
+    /// The number of the present round.
     #[inline]
-    fn round(&self) -> u64 {
+    pub(crate) fn round(&self) -> u64 {
         self.rounds.ended.load(Ordering::Relaxed)
     }
 
-    /// Begins the round, whose messages have this header. Every other rank must [have room](Self::has_room).
+    /// Begins the round, whose messages have this header. Every other rank must have room for one: by the `AHEAD` rule,
+    /// the messages of round `round() - AHEAD` are [taken](Self::take).
     #[inline]
     pub(crate) fn begin_round(&self, header: &Header) {
         // This replaces the header of round `i - AHEAD`. Its messages were compared with it when they made room.
-        for (called, word) in self.rounds.called(self.round()).iter().zip(header.in_line()) {
+        let called = &self.rounds.called[(self.round() % AHEAD) as usize];
+        for (called, word) in called.iter().zip(header.in_line()) {
             called.store(word, Ordering::Relaxed);
         }
     }
@@ -334,7 +320,7 @@ impl HostGroup {
     /// The header that this rank sent in operation `sequence`, if that was one of its last `AHEAD` eager rounds.
     pub(crate) fn called(&self, sequence: u64) -> Option<Header> {
         // An entry that was never used is all 0, and no collective has number 0.
-        let mut called = self.rounds.called.iter().filter_map(|line| Header::of_line(words(line), self.rank));
+        let mut called = (0..AHEAD).filter_map(|round| Header::of_line(self.rounds.called(round), self.rank));
         called.find(|header| header.sequence == sequence && header.collective != 0)
     }
 
@@ -342,26 +328,6 @@ impl HostGroup {
     #[inline]
     pub(crate) fn end_round(&self) {
         self.rounds.ended.store(self.round().wrapping_add(1), Ordering::Relaxed);
-    }
-
-    /// Takes rank `from`'s messages up to this round; returns whether that of this round has arrived.
-    ///
-    /// # Errors
-    ///
-    /// A message belongs to another operation than the one that this rank called in its round.
-    #[inline]
-    pub(crate) fn take(&self, from: u32) -> Result<bool, WrongMessage> {
-        self.take_until(from, self.round())
-    }
-
-    /// Whether this rank may begin its round, as far as `rank` is concerned: the `AHEAD` rule.
-    ///
-    /// # Errors
-    ///
-    /// The errors of [`take`](Self::take).
-    #[inline]
-    pub(crate) fn has_room(&self, rank: u32) -> Result<bool, WrongMessage> {
-        self.take_until(rank, self.round().wrapping_sub(AHEAD))
     }
 
     /// Checks, for a rank in an operation over links, that no other rank has sent an eager message for it.
@@ -374,8 +340,8 @@ impl HostGroup {
     pub(crate) fn check_strays(&self, ours: &Header) -> Result<(), WrongMessage> {
         for from in self.others() {
             // The slot of this round means something only once all earlier messages are taken.
-            if self.take_until(from, self.round().wrapping_sub(1))? && self.has_come(from, self.round()) {
-                let theirs = Header::of_line(self.line(from, self.round()), from);
+            if self.take(from, self.round().wrapping_sub(1))? && self.has_arrived(from, self.round()) {
+                let theirs = Header::of_line(self.header_line(from, self.round()), from);
                 let theirs = theirs.ok_or(WrongMessage::Damaged(from))?;
                 // A later sequence number is no mismatch: a rank that only sends may be some operations ahead.
                 if theirs.sequence <= ours.sequence {
@@ -394,39 +360,36 @@ impl HostGroup {
     /// A rank that called something else in one of those rounds.
     pub(crate) fn check_ended(&self) -> Result<(), WrongMessage> {
         let last = self.round().wrapping_sub(1);
-        self.others().try_for_each(|from| self.take_until(from, last).map(|_| ()))
+        self.others().try_for_each(|from| self.take(from, last).map(|_| ()))
     }
 
     /// Takes rank `from`'s messages up to round `last`; returns whether all of them have arrived.
+    ///
+    /// # Errors
+    ///
+    /// A message belongs to another operation than the one that this rank called in its round.
     #[inline]
-    fn take_until(&self, from: u32, last: u64) -> Result<bool, WrongMessage> {
+    pub(crate) fn take(&self, from: u32, last: u64) -> Result<bool, WrongMessage> {
         let Some(taken) = self.rounds.taken.get(from as usize) else { return Ok(true) };
         let mut round = taken.load(Ordering::Relaxed);
         // The difference is signed, so that the count of rounds may wrap, and the first rounds may look back before 0.
         while last.wrapping_sub(round).cast_signed() >= 0 {
-            if !self.has_come(from, round) {
+            if !self.has_arrived(from, round) {
                 return Ok(false);
             }
-            // A message that differs stays untaken, so that every later look finds the mismatch again.
-            self.compare(from, round)?;
+            // The whole line is compared at once. It does not contain the rank, so equal calls have equal lines.
+            let (theirs, ours) = (self.header_line(from, round), self.rounds.called(round));
+            if theirs != ours {
+                // The message stays untaken, so that every later look finds the mismatch again.
+                return Err(match (Header::of_line(ours, self.rank), Header::of_line(theirs, from)) {
+                    (Some(ours), Some(theirs)) => WrongMessage::Mismatch { ours, theirs },
+                    _ => WrongMessage::Damaged(from),
+                });
+            }
             round = round.wrapping_add(1);
             taken.store(round, Ordering::Relaxed);
         }
         Ok(true)
-    }
-
-    /// Compares the header of rank `from`'s message with the one that this rank sent in the same round.
-    #[inline]
-    fn compare(&self, from: u32, round: u64) -> Result<(), WrongMessage> {
-        // The whole line is compared at once. It does not contain the rank, so equal calls have equal lines.
-        let (theirs, ours) = (self.line(from, round), words(self.rounds.called(round)));
-        if theirs == ours {
-            return Ok(());
-        }
-        Err(match (Header::of_line(ours, self.rank), Header::of_line(theirs, from)) {
-            (Some(ours), Some(theirs)) => WrongMessage::Mismatch { ours, theirs },
-            _ => WrongMessage::Damaged(from),
-        })
     }
 }
 
@@ -505,22 +468,22 @@ impl HostGroup {
     ///
     /// The store is a release: a rank that sees the mark sees all units that were filled before it. So a mark must be
     /// stored last, after the units that it announces.
-    pub(crate) fn tell(&self, mark: u64) {
-        let told = self.own.store(self.units.at, self.units.mark(mark));
-        debug_assert!(told.is_ok(), "there is a line for it");
+    pub(crate) fn publish_mark(&self, mark: u64) {
+        let stored = self.own.store(self.units.at, self.units.mark(mark));
+        debug_assert!(stored.is_ok(), "there is a line for it");
     }
 
     /// Whether rank `of` has reached `mark`; always, for this rank itself.
-    pub(crate) fn has_told(&self, of: u32, mark: u64) -> bool {
+    pub(crate) fn has_published(&self, of: u32, mark: u64) -> bool {
         let Some(Some(peer)) = self.peers.get(of as usize) else { return true };
         // Marks wrap, so the signed difference decides.
-        let behind = |told: u64| told.wrapping_sub(self.units.mark(mark)).cast_signed() < 0;
+        let behind = |theirs: u64| theirs.wrapping_sub(self.units.mark(mark)).cast_signed() < 0;
         !peer.load(self.units.at).is_ok_and(behind)
     }
 
-    /// Ends a pipelined operation whose last mark is `marks`: the next operation counts from there.
-    pub(crate) fn end_pieces(&self, marks: u64) {
-        self.units.base.store(self.units.mark(marks), Ordering::Relaxed);
+    /// Ends a pipelined operation whose marks are all below `end`: the next operation counts from there.
+    pub(crate) fn end_marks(&self, end: u64) {
+        self.units.base.store(self.units.mark(end), Ordering::Relaxed);
     }
 }
 

@@ -54,7 +54,7 @@ impl HostGroup {
         let peer = self.peers[to as usize].as_ref().unwrap();
         let mut line = header.in_line();
         line[2] |= 1 << 24;
-        let at = self.place(header.rank, self.round());
+        let at = self.slot(header.rank, self.round());
         peer.copy_in(at, &line.map(u64::to_le_bytes).concat()).unwrap();
         peer.store(at + FLAG_AT, Self::flag(self.round())).unwrap();
     }
@@ -107,7 +107,7 @@ struct At {
 fn step(group: &HostGroup, at: &mut At, (kind, len): (Kind, usize), ranks: u32) {
     let (own, others) = (group.rank, group.others().collect::<Vec<u32>>());
     if !at.begun {
-        at.begun = others.iter().all(|from| group.has_room(*from).unwrap());
+        at.begun = others.iter().all(|from| group.take(*from, group.round().wrapping_sub(AHEAD)).unwrap());
         if at.begun {
             group.begin_round(&header(own, at.done));
         }
@@ -116,7 +116,7 @@ fn step(group: &HostGroup, at: &mut At, (kind, len): (Kind, usize), ranks: u32) 
         at.told += 1;
     } else {
         let needed = kind.needed(own, ranks);
-        if needed.iter().all(|from| group.take(*from).unwrap()) {
+        if needed.iter().all(|from| group.take(*from, group.round()).unwrap()) {
             for from in needed {
                 let mut read = vec![0; len];
                 group.read(from, (0, len), &mut read);
@@ -279,7 +279,7 @@ fn what_was_left_in_a_round_that_has_ended_is_compared_with_what_was_called_then
     groups[2].put(0, &theirs, &[1]).unwrap();
     let mismatch = Err(WrongMessage::Mismatch { ours, theirs });
     assert_eq!(groups[0].check_strays(&header(0, 8)), mismatch);
-    assert_eq!((groups[0].take(2), groups[0].take(1)), (mismatch.map(|()| true), Ok(false)));
+    assert_eq!((groups[0].take(2, 1), groups[0].take(1, 1)), (mismatch.map(|()| true), Ok(false)));
 }
 
 #[test]

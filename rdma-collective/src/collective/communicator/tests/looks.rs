@@ -42,9 +42,9 @@ fn operations_that_are_done_at_once_drive_an_engine_that_nobody_else_drives() {
     for (sequence, late) in [(0, false), (1, true)] {
         let theirs =
             Header { rank: 1, sequence, count: 1, collective: 1, data_type: 1, reduction: 1, root: 0 };
-        let fast_path = right.fast_path(soon()).unwrap();
+        let fast_path = right.fast_path(soon(), |_| Duration::ZERO).unwrap();
         fast_path.host.put(0, &theirs, &2.0_f32.to_ne_bytes()).unwrap();
-        fast_path.done();
+        fast_path.done(Instant::now);
         left.driven = if late { Instant::now() - SECOND } else { Instant::now() + SECOND };
         let before = left.engine().lock().now();
         let mut data = [1.0_f32];
@@ -59,9 +59,9 @@ fn who_finds_all_pieces_there_looks_at_its_deadline_all_the_same() {
     let mut data = vec![1.0_f32; 16 << 20];
     let count = data.len() as u64;
     let theirs = Header { rank: 1, sequence: 0, count, collective: 1, data_type: 1, reduction: 1, root: 0 };
-    let fast_path = right.fast_path(soon()).unwrap();
+    let fast_path = right.fast_path(soon(), |_| Duration::ZERO).unwrap();
     fast_path.host.put(0, &theirs, &[]).unwrap();
-    fast_path.host.tell(1 << 40);
+    fast_path.host.publish_mark(1 << 40);
     let error = left.all_reduce(&mut data, ReduceOp::Sum, Deadline::after(SECOND / 1000)).unwrap_err();
     assert!(matches!(error, CollectiveError::DeadlineExceeded { .. }), "{error}");
 }
@@ -73,9 +73,9 @@ fn what_owns_its_memory_is_done_as_it_begins_where_messages_are_there() {
     for sequence in 0..3 {
         let theirs =
             Header { rank: 1, sequence, count: 1, collective: 1, data_type: 1, reduction: 1, root: 0 };
-        let fast_path = right.fast_path(soon()).unwrap();
+        let fast_path = right.fast_path(soon(), |_| Duration::ZERO).unwrap();
         fast_path.host.put(0, &theirs, &2.0_f32.to_ne_bytes()).unwrap();
-        fast_path.done();
+        fast_path.done(Instant::now);
         let mut data = left.alloc(1).unwrap();
         data[0] = 1.0_f32;
         // The engine is locked, so nobody can drive it.

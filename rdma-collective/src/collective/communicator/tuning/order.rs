@@ -54,7 +54,7 @@ impl Orders {
                 && peers.have(way)
                 && spread.has(way)
                 // Reproducible sums must not depend on the algorithm, so one with an order of its own is out.
-                && !(reproducible && collective.reduces() && way.has_its_order())
+                && !(reproducible && collective.properties().reduces && way.has_its_order())
         };
         let possible = |way: &Algorithm| Collective::ALL.into_iter().any(|of| can(of, *way));
         let of = Collective::ALL.map(|collective| {

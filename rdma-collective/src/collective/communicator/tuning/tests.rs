@@ -79,7 +79,7 @@ fn whatever_may_be_taken_there_is_a_way_by_links() {
                 for bytes in [0, 9000, 1 << 40] {
                     let ways: Vec<Algorithm> = orders.find(collective, bytes).ways().collect();
                     let by_links = ways.iter().position(|way| !way.needs_mapped()).unwrap();
-                    let tree = collective.reduces() && ways.contains(&Algorithm::Tree);
+                    let tree = collective.properties().reduces && ways.contains(&Algorithm::Tree);
                     assert!(!(reproducible && tree), "{collective}: {ways:?}");
                     assert!(ways.iter().all(|way| collective.has(*way) && peers.have(*way)), "{ways:?}");
                     // Algorithms that were not allowed come behind all allowed ones.

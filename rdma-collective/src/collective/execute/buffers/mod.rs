@@ -209,7 +209,7 @@ impl<'a> Borrowed<'a> {
             }
             (Self::OutOfPlace { input, origins, .. }, _) => &input[within(span, origins.input)],
             // In place, input and output are the same bytes, and the slice holds the operation from byte 0 on.
-            (Self::InPlace(buffer), _) => &buffer[span.range()],
+            (Self::InPlace(buffer), _) => &buffer[within(span, 0)],
         }
     }
 }
@@ -314,7 +314,7 @@ impl Buffers for Borrowed<'_> {
     ) -> Result<&'b [u8], ReduceError> {
         match self {
             Self::InPlace(buffer) => {
-                let out = &mut buffer[span.range()];
+                let out = &mut buffer[within(span, 0)];
                 arithmetic.reduce_into(out, theirs, last)?;
                 Ok(out)
             }
@@ -329,7 +329,7 @@ impl Buffers for Borrowed<'_> {
     #[inline]
     fn slices(&mut self, span: Span) -> Option<(&mut [u8], Option<&[u8]>)> {
         Some(match self {
-            Self::InPlace(buffer) => (&mut buffer[span.range()], None),
+            Self::InPlace(buffer) => (&mut buffer[within(span, 0)], None),
             Self::OutOfPlace { input, output, origins } => {
                 let [from, to] = [origins.input, origins.output].map(|origin| within(span, origin));
                 (&mut output[to], Some(&input[from]))
@@ -363,12 +363,28 @@ impl Buffers for Borrowed<'_> {
 /// The arithmetic of a reduction: how two operands become one.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::collective) struct Arithmetic {
-    pub(in crate::collective) data_type: DataType,
-    pub(in crate::collective) op: ReduceOp,
-    pub(in crate::collective) ranks: u32,
+    /// The reduction, without the division of an average.
+    pub(in crate::collective::execute) reduction: Reduction,
+    pub(in crate::collective::execute) ranks: u32,
+    /// Bytes of an element.
+    pub(in crate::collective::execute) element: usize,
+    /// Whether a reduction has to be [finished](Self::finish).
+    pub(in crate::collective::execute) averages: bool,
+    /// Whether a reduction tile by tile is as fast as in one run. Half precision is converted faster in longer runs.
+    pub(in crate::collective::execute) by_tiles: bool,
 }
 
 impl Arithmetic {
+    pub(in crate::collective) fn new(data_type: DataType, op: ReduceOp, ranks: u32) -> Self {
+        Self {
+            reduction: Reduction::new(data_type, op),
+            ranks,
+            element: data_type.size(),
+            averages: op == ReduceOp::Avg,
+            by_tiles: !matches!(data_type, DataType::F16 | DataType::Bf16),
+        }
+    }
+
     /// `out = out op source`; `last` finishes the reduction.
     #[inline]
     pub(in crate::collective::execute) fn reduce_into(
@@ -377,7 +393,7 @@ impl Arithmetic {
         source: &[u8],
         last: bool,
     ) -> Result<(), ReduceError> {
-        self.reduction().reduce_into(out, &[source])?;
+        self.reduction.reduce_into(out, &[source])?;
         self.finish(out, last)
     }
 
@@ -389,7 +405,7 @@ impl Arithmetic {
         right: &[u8],
         last: bool,
     ) -> Result<(), ReduceError> {
-        self.reduction().reduce(out, &[left, right])?;
+        self.reduction.reduce(out, &[left, right])?;
         self.finish(out, last)
     }
 
@@ -403,28 +419,7 @@ impl Arithmetic {
         last: bool,
     ) -> Result<(), ReduceError> {
         // `last` is set for the final operand of an element only, so that an average is divided once.
-        if last && self.has_an_end() {
-            self.reduction().over(self.ranks).reduce_into(out, &[])
-        } else {
-            Ok(())
-        }
-    }
-
-    /// Whether a reduction has to be [finished](Self::finish).
-    #[inline]
-    pub(in crate::collective::execute) fn has_an_end(self) -> bool {
-        self.op == ReduceOp::Avg
-    }
-
-    /// Whether a reduction tile by tile is as fast as in one run. Half precision is converted faster in longer runs.
-    #[inline]
-    pub(in crate::collective::execute) fn goes_by_tiles(self) -> bool {
-        !matches!(self.data_type, DataType::F16 | DataType::Bf16)
-    }
-
-    #[inline]
-    pub(in crate::collective::execute) fn reduction(self) -> Reduction {
-        Reduction::new(self.data_type, self.op)
+        if last && self.averages { self.reduction.over(self.ranks).reduce_into(out, &[]) } else { Ok(()) }
     }
 }
 

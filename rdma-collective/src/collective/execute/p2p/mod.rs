@@ -341,7 +341,7 @@ impl P2pExec {
     /// the elements for this peer, because no rank knows the counts of all pairs.
     fn header_on(&self, peer: u32, part: impl Fn(Share) -> Option<Span>) -> Header {
         let span = self.steps.share(peer).and_then(part);
-        let element = self.arithmetic.data_type.size();
+        let element = self.arithmetic.element;
         let count = span.map_or(self.header.count, |span| (span.len / element) as u64);
         Header { count, ..self.header }
     }

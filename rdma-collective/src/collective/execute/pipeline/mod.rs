@@ -38,7 +38,10 @@ pub(in crate::collective) struct PipelinePlan {
     pub(in crate::collective) rank: u32,
     pub(in crate::collective) ranks: u32,
     cut: Chunking,
+    pub(in crate::collective) rounds: u64,
     order: ReduceOrder,
+    /// Whether each unit that a rank puts is for one other rank; otherwise one unit is for all.
+    for_one: bool,
     /// The cache hint for bytes that are copied to the output.
     expect: CacheHint,
 }
@@ -97,11 +100,9 @@ impl PipelinePlan {
         };
         let order = call.order(RankOf { rank, size: ranks }, staging, options.reproducible).ok()?;
         let cut = cut.ok()?.finer(UNIT_BYTES);
-        Some(Self { call, rank, ranks, cut, order, expect: call.expect(ranks) })
-    }
-
-    pub(in crate::collective) fn rounds(&self) -> u64 {
-        (self.cut.rounds() * self.cut.chunks()) as u64
+        let rounds = (cut.rounds * cut.chunks) as u64;
+        let for_one = collective.properties().reduces || collective == Collective::AllToAll;
+        Some(Self { call, rank, ranks, cut, rounds, order, for_one, expect: call.expect(ranks) })
     }
 
     /// Step number `at`; `None` after the last one.
@@ -110,7 +111,7 @@ impl PipelinePlan {
         // `i`. Another order breaks the argument for two generations in the header of this file.
         let Some(at) = at.checked_sub(1) else { return Some(Step::Put(0)) };
         let round = at / 5;
-        (round < self.rounds()).then_some(match at % 5 {
+        (round < self.rounds).then_some(match at % 5 {
             0 => Step::Put(round + 1),
             1 => Step::AwaitPut(round),
             2 => Step::Make(round),
@@ -146,29 +147,18 @@ impl PipelinePlan {
         }
     }
 
-    /// A number above all marks of the operation. The next operation counts from there.
-    pub(in crate::collective) fn marks(&self) -> u64 {
-        2 * self.rounds() + 2
-    }
-
     /// Yields `(unit, span)`: in `round`, copy `span` of the input into slot `unit` of this rank's window.
     pub(in crate::collective) fn put(&self, round: u64) -> impl Iterator<Item = (u32, Span)> {
         let own = self.rank;
         let units = match self.call.collective {
             // The steps put one round more than there are, because they run one round ahead.
-            _ if round >= self.rounds() => 0..0,
+            _ if round >= self.rounds => 0..0,
             _ if !self.call.gives(own) => 0..0,
             Collective::AllGather | Collective::Broadcast => own..own + 1,
             _ => 0..self.ranks,
         };
-        let for_one = self.is_for_one();
-        let parts = units.filter(move |part| !for_one || *part != own);
-        parts.map(move |part| (if for_one { part } else { self.after(part) }, self.span(round, part)))
-    }
-
-    /// Whether each unit that a rank puts is for one other rank; otherwise one unit is for all.
-    fn is_for_one(&self) -> bool {
-        self.call.collective.reduces() || self.call.collective == Collective::AllToAll
+        let parts = units.filter(move |part| !self.for_one || *part != own);
+        parts.map(move |part| (if self.for_one { part } else { self.after(part) }, self.span(round, part)))
     }
 
     fn after(&self, rank: u32) -> u32 {
@@ -188,7 +178,7 @@ impl PipelinePlan {
         };
         let copied = copied.map(move |from| {
             let span = self.span(round, from);
-            let unit = if self.is_for_one() { own } else { self.after(from) };
+            let unit = if self.for_one { own } else { self.after(from) };
             if from == own { Made::Own { span } } else { Made::Copied { span, from, unit } }
         });
         let span = self.span(round, own);
@@ -217,13 +207,13 @@ impl PipelinePlan {
             Collective::Broadcast if self.call.root == self.rank => 0,
             _ => all,
         };
-        bytes - bytes * round.min(self.rounds()) / self.rounds().max(1)
+        bytes - bytes * round.min(self.rounds) / self.rounds.max(1)
     }
 
     /// The piece of a rank's part in a round. An operation without parts cuts the whole buffer.
     fn span(&self, round: u64, part: u32) -> Span {
-        let (round, chunks) = (round as usize, self.cut.chunks());
-        let segment = if self.cut.has_one_segment() { 0 } else { part as usize };
+        let (round, chunks) = (round as usize, self.cut.chunks);
+        let segment = if self.cut.ranks == 1 { 0 } else { part as usize };
         self.cut.span(ChunkIndex { round: round / chunks, segment, chunk: round % chunks })
     }
 }
@@ -235,11 +225,11 @@ const STEPS: u64 = 20;
 /// The executor of a pipelined operation: carries out the steps of a [`PipelinePlan`].
 #[derive(Debug)]
 pub(in crate::collective) struct Pipeline {
-    pieces: PipelinePlan,
+    plan: PipelinePlan,
     arithmetic: Arithmetic,
     rank: u32,
-    /// The number of the next step.
-    at: u64,
+    /// The number of the next step. It grows with every progress.
+    pub(super) next_step: u64,
     /// The awaited ranks whose marks are too low for the next step.
     missing: RankSet,
 }
@@ -252,10 +242,10 @@ pub(in crate::collective) struct ShmContext<'a, B> {
 }
 
 impl Pipeline {
-    pub(in crate::collective) fn new(pieces: PipelinePlan, arithmetic: Arithmetic, others: RankSet) -> Self {
+    pub(in crate::collective) fn new(plan: PipelinePlan, arithmetic: Arithmetic, others: RankSet) -> Self {
         // All others, until a wait step has polled: an error at the deadline must name some rank.
         let missing = others;
-        Self { pieces, arithmetic, rank: pieces.rank, at: 0, missing }
+        Self { plan, arithmetic, rank: plan.rank, next_step: 0, missing }
     }
 
     /// Puts the first round. Call it before the headers are compared: only ranks that run the same pipelined operation
@@ -267,8 +257,8 @@ impl Pipeline {
         scratch: &mut Scratch,
     ) {
         self.put(0, host, buffers, scratch);
-        host.tell(PipelinePlan::mark(Step::Put(0)));
-        self.at = 1;
+        host.publish_mark(PipelinePlan::mark(Step::Put(0)));
+        self.next_step = 1;
     }
 
     /// Takes the steps that are possible now, at most `STEPS`; returns whether the operation is complete. Call it only
@@ -277,46 +267,45 @@ impl Pipeline {
         &mut self,
         with: &mut ShmContext<'_, B>,
     ) -> Result<bool, ReduceError> {
-        let until = self.at + STEPS;
-        while let Some(step) = self.pieces.step(self.at) {
-            if self.at == until {
+        let until = self.next_step + STEPS;
+        while let Some(step) = self.plan.step(self.next_step) {
+            if self.next_step == until {
                 return Ok(false);
             }
             match step {
                 Step::Put(round) => {
                     self.put(round, with.host, with.buffers, with.scratch);
                     // The round behind the last one is empty, so nobody waits for its mark.
-                    if round < self.pieces.rounds() {
-                        with.host.tell(PipelinePlan::mark(step));
+                    if round < self.plan.rounds {
+                        with.host.publish_mark(PipelinePlan::mark(step));
                     }
                 }
                 Step::AwaitPut(_) | Step::AwaitMade(_) => {
-                    if !self.have_told(with.host, step) {
+                    let awaited = with.host.others().filter(|of| self.plan.awaits(step, *of));
+                    let mark = PipelinePlan::mark(step);
+                    self.missing = awaited.filter(|of| !with.host.has_published(*of, mark)).collect();
+                    if !self.missing.is_empty() {
                         return Ok(false);
                     }
                 }
                 Step::Make(round) => {
-                    for made in self.pieces.make(round) {
+                    for made in self.plan.make(round) {
                         self.make(round, made, with)?;
                     }
                     // Mark last: a peer that sees it reads the result, and fills the units that were read here again.
-                    with.host.tell(PipelinePlan::mark(step));
+                    with.host.publish_mark(PipelinePlan::mark(step));
                 }
                 Step::Take(round) => {
-                    for made in self.pieces.take(round) {
+                    for made in self.plan.take(round) {
                         self.make(round, made, with)?;
                     }
                 }
             }
-            self.at += 1;
+            self.next_step += 1;
         }
-        with.host.end_pieces(self.pieces.marks());
+        // A round beyond the last one has a mark above all marks of the operation.
+        with.host.end_marks(PipelinePlan::mark(Step::Put(self.plan.rounds + 1)));
         Ok(true)
-    }
-
-    /// The number of the next step. It grows with every progress.
-    pub(in crate::collective) fn step(&self) -> u64 {
-        self.at
     }
 
     /// The ranks that it waits for; empty if no wait step has failed.
@@ -326,22 +315,16 @@ impl Pipeline {
 
     /// The ranks to report as awaited. All others if this rank itself is late, since an error must name some rank.
     pub(in crate::collective) fn awaited(&self) -> RankSet {
-        let all = RankSet::all_but(self.rank, self.pieces.ranks);
+        let all = RankSet::all_but(self.rank, self.plan.ranks);
         if self.missing.is_empty() { all } else { self.missing }
     }
 
     pub(in crate::collective) fn outstanding(&self) -> u64 {
-        self.pieces.outstanding(self.at.saturating_sub(1) / 5)
-    }
-
-    fn have_told(&mut self, host: &HostGroup, step: Step) -> bool {
-        let awaited = host.others().filter(|of| self.pieces.awaits(step, *of));
-        self.missing = awaited.filter(|of| !host.has_told(*of, PipelinePlan::mark(step))).collect();
-        self.missing.is_empty()
+        self.plan.outstanding(self.next_step.saturating_sub(1) / 5)
     }
 
     fn put<B: Buffers>(&self, round: u64, host: &HostGroup, buffers: &B, scratch: &mut Scratch) {
-        for (unit, span) in self.pieces.put(round) {
+        for (unit, span) in self.plan.put(round) {
             buffers.read_in_pieces(span, scratch, |at, bytes| host.fill((round, unit), at, bytes));
         }
     }
@@ -354,10 +337,10 @@ impl Pipeline {
     ) -> Result<(), ReduceError> {
         let host = with.host;
         match made {
-            Made::Own { span } => with.buffers.copy(span, self.pieces.expect),
+            Made::Own { span } => with.buffers.copy(span, self.plan.expect),
             Made::Copied { span, from, unit } => {
                 let ShmContext { buffers, scratch, .. } = with;
-                buffers.write_in_pieces(span, self.pieces.expect, scratch, |at, out, expect| {
+                buffers.write_in_pieces(span, self.plan.expect, scratch, |at, out, expect| {
                     host.fetch(from, (round, unit), at, (out, expect));
                 });
             }
@@ -394,11 +377,11 @@ impl Pipeline {
         piece: Span,
         with: &mut ShmContext<'_, B>,
     ) -> Result<bool, ReduceError> {
-        if self.arithmetic.ranks != 2 || !self.arithmetic.goes_by_tiles() {
+        if self.arithmetic.ranks != 2 || !self.arithmetic.by_tiles {
             return Ok(false);
         }
         let Some((out, input)) = with.buffers.slices(piece) else { return Ok(false) };
-        let mut work = self.arithmetic.reduction().onto(&mut *out, input)?;
+        let mut work = self.arithmetic.reduction.onto(&mut *out, input)?;
         with.host.work_on_unit(1 - self.rank, (round, self.rank), (at, piece.len), &mut work);
         self.arithmetic.finish(out, true)?;
         Ok(true)
@@ -427,11 +410,11 @@ impl Pipeline {
             if from == self.rank {
                 self.arithmetic.reduce_into(all, buffers.view(piece, one), false)?;
             // Half precision converts faster in long runs, so the piece is copied first.
-            } else if !self.arithmetic.goes_by_tiles() {
+            } else if !self.arithmetic.by_tiles {
                 host.fetch(from, (round, self.rank), at, (one, CacheHint::Cached));
                 self.arithmetic.reduce_into(all, one, false)?;
             } else {
-                let mut work = self.arithmetic.reduction().onto(all, None)?;
+                let mut work = self.arithmetic.reduction.onto(all, None)?;
                 host.work_on_unit(from, (round, self.rank), (at, piece.len), &mut work);
             }
         }

@@ -253,7 +253,7 @@ fn every_element_is_made_once_and_of_all_ranks() {
 }
 
 #[test]
-fn ranks_tell_more_and_more() {
+fn marks_grow_from_step_to_step() {
     let pieces = PipelinePlan::new(
         call(Collective::AllGather, 7 * UNIT),
         RankOf { rank: 0, size: 2 },
@@ -261,10 +261,11 @@ fn ranks_tell_more_and_more() {
     )
     .unwrap();
     let steps = (0..).map_while(|at| pieces.step(at));
-    let told = steps.filter(|step| matches!(step, Step::Put(_) | Step::Make(_)));
-    let told: Vec<u64> = told.filter(|step| *step != Step::Put(7)).map(PipelinePlan::mark).collect();
-    assert_eq!(told.len(), 14);
-    assert!(told.is_sorted_by(|one, next| one < next) && told.iter().all(|mark| *mark < pieces.marks()));
+    let marked = steps.filter(|step| matches!(step, Step::Put(_) | Step::Make(_)));
+    let marks: Vec<u64> = marked.filter(|step| *step != Step::Put(7)).map(PipelinePlan::mark).collect();
+    assert_eq!(marks.len(), 14);
+    let end = PipelinePlan::mark(Step::Put(pieces.rounds + 1));
+    assert!(marks.is_sorted_by(|one, next| one < next) && marks.iter().all(|mark| *mark < end));
 }
 
 proptest! {
@@ -288,7 +289,7 @@ proptest! {
         }
         for rank in 0..ranks {
             let pieces = PipelinePlan::new(call, RankOf { rank, size: ranks }, &options).unwrap();
-            for made in (0..pieces.rounds()).flat_map(|round| pieces.make(round)) {
+            for made in (0..pieces.rounds).flat_map(|round| pieces.make(round)) {
                 let Made::Reduced { span, first: from, .. } = made else { panic!("{made:?}") };
                 prop_assert!(first[span.offset / 4..span.range().end / 4].iter().all(|first| *first == from));
             }

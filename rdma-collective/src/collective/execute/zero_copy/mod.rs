@@ -304,7 +304,7 @@ impl ZeroCopy {
             // No plan copies to all ranks, or reduces in an exchange.
             (From::One(_), To::All) | (From::All { .. }, To::Exchanged) => {}
             (From::All { .. }, To::All)
-                if !self.made && reach.are_two_in_place() && !self.arithmetic.has_an_end() =>
+                if !self.made && reach.are_two_in_place() && !self.arithmetic.averages =>
             {
                 let (made, done) = reach.reduce_both(input, span, self.arithmetic);
                 if made && done.is_err() {

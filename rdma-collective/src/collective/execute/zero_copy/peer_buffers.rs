@@ -109,7 +109,7 @@ impl PeerBuffers<'_> {
         arithmetic: Arithmetic,
     ) -> Result<(), Halt> {
         let (ranks, rank) = (self.moves.ranks, self.moves.rank);
-        let (reduction, of_rank) = (arithmetic.reduction(), |step: u32| (first + step) % ranks);
+        let (reduction, of_rank) = (arithmetic.reduction, |step: u32| (first + step) % ranks);
         let input = Operand::Region(&own.region, own.at(span));
         let ReduceScratch { made, read } = near;
         // The two buffers swap roles at each further rank. Choose the first one so that the last result is in `made`.
@@ -160,7 +160,7 @@ impl PeerBuffers<'_> {
         let (near, mut made) = ((&own.region, own.at(span)), false);
         let done = self.at((1 - rank, Source::Input), (span, CacheHint::Cached), |peer, at| {
             let done;
-            (made, done) = arithmetic.reduction().reduce_both(near, (peer, at), span.len);
+            (made, done) = arithmetic.reduction.reduce_both(near, (peer, at), span.len);
             done
         });
         #[cfg(test)]

@@ -8,19 +8,11 @@ use std::sync::OnceLock;
 
 use ::half::f16;
 
+use super::Task;
 use super::in_place::{self, Tile};
 use super::number::Number;
 #[cfg(target_arch = "x86_64")]
 use super::x86_64::{Avx2, Avx512};
-
-/// A loop that is compiled for each kind of processor. Every function that it calls must be inlined
-/// (`#[inline(always)]`), otherwise the compiler builds that function for the baseline processor.
-pub(super) trait Kernel {
-    /// Whether it calls [`Level::stream`], so that a fence must follow.
-    fn is_streamed(&self) -> bool;
-
-    fn run<V: Level>(self, level: V);
-}
 
 /// A kind of processor, with the operations for which it has better instructions than the compiler finds for plain
 /// loops.
@@ -69,8 +61,8 @@ pub(super) trait Level: Copy {
         unsafe { in_place::store(tile, to) };
     }
 
-    /// Copies; whole lines bypass the caches where the processor can. A kernel that calls this must say so by
-    /// [`Kernel::is_streamed`].
+    /// Copies; whole lines bypass the caches where the processor can. A task that calls this must say so by
+    /// what [`Task::run`] returns.
     #[inline(always)]
     fn stream(self, near: &[u8], out: &mut [u8]) {
         out.copy_from_slice(near);
@@ -127,13 +119,20 @@ impl Vectors {
         *WIDEST.get_or_init(|| Self::all().last().unwrap_or(Self(Kind::Portable)))
     }
 
-    pub(super) fn run(self, kernel: impl Kernel) {
+    /// Runs a task with these vectors, on elements of type `T`, as [`Task::run`] says.
+    pub(super) fn run<T: Number>(
+        self,
+        task: impl Task,
+        fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+        last: impl Fn(T::Wide) -> T::Wide + Copy,
+    ) {
         match self.0 {
-            Kind::Portable => kernel.run(Portable),
+            // The baseline stores nothing past the caches, so no fence follows.
+            Kind::Portable => drop(task.run::<T, _>(Portable, fold, last)),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx2(level) => level.run(kernel),
+            Kind::Avx2(level) => level.run::<T>(task, fold, last),
             #[cfg(target_arch = "x86_64")]
-            Kind::Avx512(level) => level.run(kernel),
+            Kind::Avx512(level) => level.run::<T>(task, fold, last),
         }
     }
 }

@@ -16,7 +16,6 @@ mod tiles;
 #[cfg(target_arch = "x86_64")]
 mod x86_64;
 
-use std::marker::PhantomData;
 use std::ops::{Add, Mul, Range};
 
 use ::half::{bf16, f16};
@@ -24,8 +23,8 @@ use ::half::{bf16, f16};
 use self::extreme::{brain, double, half, single};
 pub(crate) use self::in_place::Operand;
 pub(super) use self::in_place::{KernelChoice, MutualReduction, PairReduction};
+use self::level::Level;
 pub use self::level::Vectors;
-use self::level::{Kernel, Level};
 use self::number::Number;
 use super::{DataType, ReduceOp};
 
@@ -70,59 +69,32 @@ impl<'a> Job<'a> {
     }
 }
 
-/// A reduction whose element type and fold are chosen later.
+/// A reduction whose element type and fold are chosen later, and which is compiled for each kind of processor. Every
+/// function that it calls must be inlined (`#[inline(always)]`), otherwise the compiler builds that function for the
+/// baseline processor.
 trait Task {
-    /// Whether a fence must follow.
-    fn is_streamed(&self) -> bool;
-
     /// Carries the reduction out: `fold` combines two operands, from the left to the right, and `last` makes the
-    /// result that is stored.
+    /// result that is stored. Returns whether it called [`Level::stream`], so that a fence must follow.
     fn run<T: Number, V: Level>(
         self,
         level: V,
         fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
         last: impl Fn(T::Wide) -> T::Wide + Copy,
-    );
+    ) -> bool;
 }
 
 /// By reference, because a copy of a job that was just stored word by word would have to wait for these stores to
 /// retire.
 impl Task for &mut Job<'_> {
-    fn is_streamed(&self) -> bool {
-        self.streamed
-    }
-
     #[inline(always)]
     fn run<T: Number, V: Level>(
         self,
         level: V,
         fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
         last: impl Fn(T::Wide) -> T::Wide + Copy,
-    ) {
+    ) -> bool {
         T::reduce(level, self, fold, last);
-    }
-}
-
-/// A task with its element type, its fold, and what makes the stored result of the last fold.
-struct Fold<K, T, F, L> {
-    task: K,
-    fold: F,
-    last: L,
-    number: PhantomData<T>,
-}
-
-impl<K: Task, T: Number, F, L> Kernel for Fold<K, T, F, L>
-where
-    F: Fn(T::Wide, T::Wide) -> T::Wide + Copy,
-    L: Fn(T::Wide) -> T::Wide + Copy,
-{
-    fn is_streamed(&self) -> bool {
-        self.task.is_streamed()
-    }
-
-    #[inline(always)]
-    fn run<V: Level>(self, level: V) {
-        self.task.run::<T, V>(level, self.fold, self.last);
+        self.streamed
     }
 }
 
@@ -171,12 +143,7 @@ pub(super) fn reduce(vectors: Vectors, job: &mut Job<'_>, data_type: DataType, o
 fn carry_out(vectors: Vectors, task: impl Task, data_type: DataType, op: ReduceOp) {
     macro_rules! run {
         ($number:ty, $fold:expr) => {
-            vectors.run(Fold::<_, $number, _, _> {
-                task,
-                fold: $fold,
-                last: |wide| wide,
-                number: PhantomData,
-            })
+            vectors.run::<$number>(task, $fold, |wide| wide)
         };
     }
     match op {
@@ -191,10 +158,9 @@ fn carry_out(vectors: Vectors, task: impl Task, data_type: DataType, op: ReduceO
 /// their own here, because a quotient depends on the sign.
 pub(super) fn average(vectors: Vectors, job: &mut Job<'_>, data_type: DataType, ranks: u32) {
     macro_rules! run {
-        ($number:ty, $fold:expr) => {{
-            let last = |wide| <$number>::divided(wide, ranks);
-            vectors.run(Fold::<_, $number, _, _> { task: job, fold: $fold, last, number: PhantomData })
-        }};
+        ($number:ty, $fold:expr) => {
+            vectors.run::<$number>(job, $fold, |wide| <$number>::divided(wide, ranks))
+        };
     }
     match data_type {
         DataType::I8 => run!(i8, i8::wrapping_add),

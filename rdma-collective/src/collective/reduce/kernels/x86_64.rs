@@ -13,9 +13,10 @@ use std::arch::x86_64::{
     _mm256_stream_si256, _mm512_cvtph_ps, _mm512_cvtps_ph, _mm512_loadu_si512, _mm512_stream_si512,
 };
 
-use super::LINE;
 use super::in_place::{TILE, Tile};
-use super::level::{Kernel, Level};
+use super::level::Level;
+use super::number::Number;
+use super::{LINE, Task};
 
 /// Declares a kind of processor: its features, how to detect them, how it converts half precision, how it loads and
 /// stores a tile, and how it stores lines past the caches.
@@ -34,12 +35,20 @@ macro_rules! level {
                 ($(is_x86_feature_detected!($feature))&&*).then_some(Self(()))
             }
 
-            pub(super) fn run<K: Kernel>(self, kernel: K) {
+            pub(super) fn run<T: Number>(
+                self,
+                task: impl Task,
+                fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+                last: impl Fn(T::Wide) -> T::Wide + Copy,
+            ) {
                 #[target_feature(enable = $features)]
-                fn compiled<K: Kernel>(level: $name, kernel: K) {
-                    let is_streamed = kernel.is_streamed();
-                    kernel.run(level);
-                    if is_streamed {
+                fn compiled<T: Number>(
+                    level: $name,
+                    task: impl Task,
+                    fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
+                    last: impl Fn(T::Wide) -> T::Wide + Copy,
+                ) {
+                    if task.run::<T, _>(level, fold, last) {
                         // Non-temporal stores are weakly ordered. Without the fence a flag that is stored afterwards
                         // could become visible to a peer before the bytes. SAFETY: the instruction has no operands;
                         // every x86-64 processor has it, because SSE2 is baseline.
@@ -47,7 +56,7 @@ macro_rules! level {
                     }
                 }
                 // SAFETY: `self` exists, so `find` has detected these features on this processor.
-                unsafe { compiled(self, kernel) }
+                unsafe { compiled::<T>(self, task, fold, last) }
             }
         }
 
@@ -206,7 +215,7 @@ accesses!("avx512f", load_lines, store_lines: __m512i, "vmovdqu64", zmm_reg);
 
 /// Copies whole lines by non-temporal stores, one half after the other, and the bytes behind them by ordinary stores.
 ///
-/// PairReduction halves of a line follow each other, so that the write-combining buffer goes out as one full line.
+/// Both halves of a line follow each other, so that the write-combining buffer goes out as one full line.
 #[inline]
 #[target_feature(enable = "avx")]
 fn stream_halves(near: &[u8], out: &mut [u8]) {

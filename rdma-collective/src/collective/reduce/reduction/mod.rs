@@ -9,7 +9,7 @@ use super::kernels::{self, Job, KernelChoice, MutualReduction, Operand, PairRedu
 use super::{DataType, ReduceOp};
 use crate::collective::ReduceError;
 
-/// KernelChoice the bytes of elements are reduced: their type, the operation, and what else is known.
+/// How the bytes of elements are reduced: their type, the operation, and what else is known.
 ///
 /// Ranges may begin at any address. Operands are taken from the left to the right, in the order that they are given
 /// in; floating point is not associative, so the result depends on it. What bits come out is in
@@ -27,17 +27,16 @@ use crate::collective::ReduceError;
 #[derive(Clone, Copy, Debug)]
 #[must_use]
 pub struct Reduction {
-    data_type: DataType,
-    op: ReduceOp,
+    kernel: KernelChoice,
     ranks: Option<u32>,
     hint: CacheHint,
-    vectors: Vectors,
 }
 
 impl Reduction {
     /// A reduction that does not finish an average, and stores through the caches.
     pub fn new(data_type: DataType, op: ReduceOp) -> Self {
-        Self { data_type, op, ranks: None, hint: CacheHint::Cached, vectors: Vectors::widest() }
+        let kernel = KernelChoice { vectors: Vectors::widest(), data_type, op };
+        Self { kernel, ranks: None, hint: CacheHint::Cached }
     }
 
     /// Makes this the last reduction of its elements, after which they contain all `ranks`: an average is divided,
@@ -70,7 +69,7 @@ impl Reduction {
 
     /// Sets other vectors than the widest, for measurements and tests.
     pub fn with(mut self, vectors: Vectors) -> Self {
-        self.vectors = vectors;
+        self.kernel.vectors = vectors;
         self
     }
 
@@ -118,7 +117,7 @@ impl Reduction {
         (peer, at): (&mut PeerSlice<'_>, usize),
     ) -> Result<(), ReachError> {
         let len = out.len();
-        peer.run(at, len, &mut PairReduction::new(out, local, self.kernel())?)
+        peer.run(at, len, &mut PairReduction::new(out, Some(local), self.kernel)?)
     }
 
     /// A reduction to be run on memory `at`: `out[i] = local[i] op at[i]`, or without `local`, `out[i] = out[i] op
@@ -133,9 +132,8 @@ impl Reduction {
         out: &'a mut [u8],
         local: Option<&'a [u8]>,
     ) -> Result<PairReduction<'a>, ReduceError> {
-        let Some(local) = local else { return Ok(PairReduction::onto(out, self.kernel())) };
-        let (left, right) = (out.len(), local.len());
-        PairReduction::new(out, Operand::Slice(local), self.kernel())
+        let (left, right) = (out.len(), local.map_or(0, <[u8]>::len));
+        PairReduction::new(out, local.map(Operand::Slice), self.kernel)
             .map_err(|_| ReduceError::LengthsDiffer { left, right })
     }
 
@@ -150,7 +148,7 @@ impl Reduction {
         left: Operand<'_>,
         right: Operand<'_>,
     ) -> Result<(), RangeError> {
-        PairReduction::new(out, left, self.kernel())?.with(right)
+        PairReduction::new(out, Some(left), self.kernel)?.with(right)
     }
 
     /// `local[i] = peer[i] = local[i] op peer[i]`, in one pass over both, of at most 256 KiB, which is done at once
@@ -168,7 +166,7 @@ impl Reduction {
         (peer, at): (&mut PeerSlice<'_>, usize),
         len: usize,
     ) -> (bool, Result<(), ReachError>) {
-        match MutualReduction::new(local, len, self.kernel()) {
+        match MutualReduction::new(local, len, self.kernel) {
             Ok(mut both) => {
                 let done = peer.run(at, len, &mut both);
                 (both.is_made(), done)
@@ -177,14 +175,9 @@ impl Reduction {
         }
     }
 
-    fn kernel(self) -> KernelChoice {
-        let Self { vectors, data_type, op, .. } = self;
-        KernelChoice { vectors, data_type, op }
-    }
-
     #[inline]
     fn check(self, bytes: usize, inputs: &[&[u8]]) -> Result<(), ReduceError> {
-        let Self { data_type, .. } = self;
+        let data_type = self.kernel.data_type;
         if let Some(input) = inputs.iter().find(|input| input.len() != bytes) {
             return Err(ReduceError::LengthsDiffer { left: bytes, right: input.len() });
         }
@@ -197,14 +190,15 @@ impl Reduction {
     /// The number of ranks by which the sum is divided; `None` if this reduction does not finish an average.
     #[inline]
     fn divisor(self) -> Option<u32> {
-        self.ranks.filter(|_| self.op == ReduceOp::Avg)
+        self.ranks.filter(|_| self.kernel.op == ReduceOp::Avg)
     }
 
     #[inline]
     fn carry_out(self, job: &mut Job<'_>) {
+        let KernelChoice { vectors, data_type, op } = self.kernel;
         match self.divisor() {
-            Some(ranks) => kernels::average(self.vectors, job, self.data_type, ranks),
-            None => kernels::reduce(self.vectors, job, self.data_type, self.op),
+            Some(ranks) => kernels::average(vectors, job, data_type, ranks),
+            None => kernels::reduce(vectors, job, data_type, op),
         }
     }
 }

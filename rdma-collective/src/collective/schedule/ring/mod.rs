@@ -98,7 +98,7 @@ impl Ring {
             phases,
             chunking,
             // At least two signals for the slots that are not under way, so that the sender rarely waits for one.
-            signal_every: ((u64::from(operation.staging.slots) - chunking.chunks() as u64) / 2).max(1),
+            signal_every: ((u64::from(operation.staging.slots) - chunking.chunks as u64) / 2).max(1),
             next: 0,
             chunks: 0,
             sent: 0,
@@ -106,7 +106,7 @@ impl Ring {
             signalled: 0,
             ready: [alone, None, None, None, None],
         };
-        ring.chunks = chunking.rounds() as u64 * ring.steps_a_round() * chunking.chunks() as u64;
+        ring.chunks = chunking.rounds as u64 * ring.steps_a_round() * chunking.chunks as u64;
         ring
     }
 
@@ -122,7 +122,7 @@ impl Ring {
 
     /// Makes the steps of one chunk of the sequence: consume the chunk that the next `Put` needs, then send.
     fn advance(&mut self) {
-        let consumed = self.next.checked_sub(self.chunking.chunks() as u64);
+        let consumed = self.next.checked_sub(self.chunking.chunks as u64);
         let [wait, consume] = consumed.map_or([None; 2], |chunk| self.receive(chunk));
         let signal = self.signal();
         let [put, copy] = if self.next < self.chunks { self.send(self.next) } else { [None; 2] };
@@ -179,7 +179,7 @@ impl Ring {
 
     /// The step of its round, and the bytes, of the chunk at `index` in the sequence that `sender` sends.
     fn locate(&self, index: u64, sender: u32) -> (u32, Span) {
-        let (chunks, ranks) = (self.chunking.chunks() as u64, u64::from(self.operation.ranks));
+        let (chunks, ranks) = (self.chunking.chunks as u64, u64::from(self.operation.ranks));
         let (step_index, chunk) = (index / chunks, index % chunks);
         let (round, step) = (step_index / self.steps_a_round(), step_index % self.steps_a_round());
         let first = u64::from(sender) + if self.phases == Phases::ReduceScatter { ranks - 1 } else { 0 };
@@ -191,7 +191,7 @@ impl Ring {
 
     /// The end of the sequence, behind the last chunk that is sent or consumed.
     fn end(&self) -> u64 {
-        if self.chunks == 0 { 0 } else { self.chunks + self.chunking.chunks() as u64 }
+        if self.chunks == 0 { 0 } else { self.chunks + self.chunking.chunks as u64 }
     }
 }
 

@@ -141,7 +141,7 @@ fn a_count_that_does_not_divide_costs_one_element_a_step_at_most() {
         for count in [1, 7, 1000, 4099] {
             for program in programs(ranks, count, DataType::F16, STAGINGS[4]) {
                 let steps = 2 * (ranks as usize - 1);
-                let rounds = program.chunking.rounds();
+                let rounds = program.chunking.rounds;
                 let sent: usize = program
                     .filter_map(|step| if let Step::Put { span, .. } = step { Some(span.len) } else { None })
                     .sum();

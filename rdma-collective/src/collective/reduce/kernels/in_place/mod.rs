@@ -28,7 +28,7 @@ pub(super) const TILE: usize = 2 * LINE;
 pub(super) struct Tile(pub(super) [u8; TILE]);
 
 /// The vectors, the element type and the operation, which together choose a kernel.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(in crate::collective::reduce) struct KernelChoice {
     pub(in crate::collective::reduce) vectors: Vectors,
     pub(in crate::collective::reduce) data_type: DataType,
@@ -74,24 +74,22 @@ pub(crate) struct PairReduction<'a> {
 }
 
 impl<'a> PairReduction<'a> {
-    /// `out[i] = local[i] op other[i]`, of whole elements.
+    /// `out[i] = local[i] op other[i]`, of whole elements; without `local`, `out[i] = out[i] op other[i]`.
     ///
     /// # Errors
     ///
     /// `local` has fewer bytes than `out`.
     pub(in crate::collective::reduce) fn new(
         out: &'a mut [u8],
-        local: Operand<'a>,
+        local: Option<Operand<'a>>,
         kernel: KernelChoice,
     ) -> Result<Self, RangeError> {
-        let (len, local) = (out.len(), local.address(out.len())?);
-        Ok(Self { out: out.as_mut_ptr(), len, local, done: None, kernel, borrowed: PhantomData })
-    }
-
-    /// `out[i] = out[i] op other[i]`, of whole elements.
-    pub(in crate::collective::reduce) fn onto(out: &'a mut [u8], kernel: KernelChoice) -> Self {
         let (len, out) = (out.len(), out.as_mut_ptr());
-        Self { out, len, local: out.cast_const(), done: Some(0), kernel, borrowed: PhantomData }
+        let (local, done) = match local {
+            Some(local) => (local.address(len)?, None),
+            None => (out.cast_const(), Some(0)),
+        };
+        Ok(Self { out, len, local, done, kernel, borrowed: PhantomData })
     }
 
     /// Runs the reduction on memory of this process.
@@ -122,13 +120,12 @@ unsafe impl InPlace for PairReduction<'_> {
             }
             *done = range.end;
         }
-        // SAFETY: the range is cut to `len`, and `new` and `onto` have checked that `out` and `local` both have `len`
-        // bytes. The two may coincide, since each tile is loaded before it is stored.
+        // SAFETY: the range is cut to `len`, and `new` has checked that `out` and `local` both have `len` bytes. The
+        // two may coincide, since each tile is loaded before it is stored.
         let (local, out) = unsafe { (self.local.add(range.start), self.out.add(range.start)) };
         let operands = [local, at.cast_const()];
-        let tiles = Tiles { operands, outs: [out], len: range.len() };
         let KernelChoice { vectors, data_type, op } = self.kernel;
-        super::carry_out(vectors, tiles, data_type, op);
+        super::carry_out(vectors, Tiles { operands, outs: [out], len: range.len() }, data_type, op);
     }
 }
 
@@ -199,17 +196,13 @@ struct Tiles<const OUTS: usize> {
 }
 
 impl<const OUTS: usize> Task for Tiles<OUTS> {
-    fn is_streamed(&self) -> bool {
-        false
-    }
-
     #[inline(always)]
     fn run<T: Number, V: Level>(
         self,
         level: V,
         fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
         last: impl Fn(T::Wide) -> T::Wide + Copy,
-    ) {
+    ) -> bool {
         let Self { operands, outs, len } = self;
         let whole = len / TILE * TILE;
         let mut made = Tile([0; TILE]);
@@ -235,6 +228,7 @@ impl<const OUTS: usize> Task for Tiles<OUTS> {
                 unsafe { store_rest(&made.0[..rest], out.add(whole)) };
             }
         }
+        false
     }
 }
 
