@@ -4,6 +4,7 @@ mod abi_check;
 mod asan;
 mod bare;
 mod deny;
+mod example_links;
 mod fuzz;
 mod loom;
 mod msrv;
