@@ -1,4 +1,4 @@
-//! Moves KV-cache blocks from a prefill to a decode. Here both run in one process; in production they are two, on any hosts.
+//! Moves KV-cache blocks from a prefill to a decode. Here both run in one process; in production on any two hosts.
 
 use std::error::Error;
 use std::net::{SocketAddr, TcpListener};
