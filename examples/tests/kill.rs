@@ -1,5 +1,5 @@
-//! What a process leaves behind when another is killed or stopped. That survivors end in time, and whom they name, is
-//! the matter of `chaos`.
+//! Traces of a process that is killed or stopped: files, memory, sockets. `chaos` checks that survivors end in time and
+//! name the lost process.
 
 mod common;
 

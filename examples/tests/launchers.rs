@@ -23,7 +23,7 @@ fn launch(line: &str, variables: &[(&str, &str)]) -> Vec<Running> {
     (0..RANKS).map(start).collect()
 }
 
-/// That all succeed and the first prints one table of all.
+/// Checks that all succeed and that the first prints one table of all.
 fn verify(running: Vec<Running>) {
     let ended: Vec<_> = running.into_iter().map(|rank| rank.finish().expect(0)).collect();
     let text = &ended[0].stdout;
@@ -83,7 +83,7 @@ fn four_processes_with_slurms_variables_and_nothing_else_meet() {
     verify(launch(LINE, &slurm(&job, "1")));
 }
 
-/// What srun sets for a task.
+/// The variables that srun sets for a task.
 fn slurm<'a>(job: &'a str, nodes: &'a str) -> Vec<(&'static str, &'a str)> {
     vec![
         ("SLURM_PROCID", "{}"),
@@ -161,7 +161,7 @@ fn contradictory_launcher_variables_are_an_error() {
     ];
     let told = start_with(ALLREDUCE, LINE, &both).finish().expect(1).stderr;
     assert!(told.contains("RANK=1") && told.contains("OMPI_COMM_WORLD_RANK=2"), "{told}");
-    // What is set and makes no sense is not passed over.
+    // A value that makes no sense is refused, not passed over.
     let told = start_with(ALLREDUCE, LINE, &[("NCCL_IB_TIMEOUT", "soon")]).finish().expect(1).stderr;
     assert!(told.contains("NCCL_IB_TIMEOUT is \"soon\""), "{told}");
     run(ALLREDUCE, "--device soft --ranks 2 -b 8 -e 8 -n 1").expect(0);

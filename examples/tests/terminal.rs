@@ -25,7 +25,7 @@ fn on_a_terminal(line: &str) -> (String, String) {
     command.args(line.split_whitespace()).env("TERM", "xterm").stdin(Stdio::null()).stderr(end);
     let seen = thread::spawn(move || {
         let (mut terminal, mut seen) = (File::from(terminal), Vec::new());
-        // It ends with an error when the last process has closed its end.
+        // The read ends with an error when the last process has closed its end.
         let _ = terminal.read_to_end(&mut seen);
         String::from_utf8_lossy(&seen).into_owned()
     });

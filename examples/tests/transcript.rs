@@ -1,4 +1,5 @@
-//! What `NCCL_DEBUG` has the programs say: every line in NCCL's shape, the whole of a run, and what a loss looks like.
+//! The log of the programs under `NCCL_DEBUG`: each line in NCCL's shape, the lines of a whole run, and those of a
+//! loss.
 
 mod common;
 
@@ -10,7 +11,7 @@ use std::time::Instant;
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
 
-/// What a rank of two says, in this order and nothing else, however many operations there are; `*` is anything.
+/// The whole log of a rank of two, in this order, however many operations there are; `*` is anything.
 const WHOLE: [&str; 16] = [
     "INFO LocalRanks: rank {own} of 2 by RANK={own} and WORLD_SIZE=2",
     "INFO ranks meet at 127.0.0.1:*, where their launcher serves",
@@ -49,7 +50,7 @@ fn is(text: &str, pattern: &str) -> bool {
     }
 }
 
-/// One line: who says it, the rank or `-`, and the level with what is said.
+/// Splits a line into the process, its rank or `-`, and the level with the text.
 fn read(line: &str) -> Option<(u32, &str, &str)> {
     let (place, rest) = line.split_once(" [")?;
     let (rank, said) = rest.split_once("] NCCL ")?;
@@ -63,7 +64,7 @@ fn read(line: &str) -> Option<(u32, &str, &str)> {
     shaped.then_some((pid, rank, said))
 }
 
-/// What was said by each process, with its rank; any line but `others` fails the test when it has another shape.
+/// The lines of each process, with its rank; any line but `others` fails the test when it has another shape.
 fn by_process<'a>(stderr: &'a str, others: &[&str]) -> BTreeMap<(u32, &'a str), Vec<&'a str>> {
     let mut told: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for line in stderr.lines() {
@@ -86,10 +87,10 @@ fn both_ranks_tell_device_links_beginning_and_end_and_the_way_of_each_size_once(
     let ended = info(ALLREDUCE, "--device soft --ranks 2 -b 8 -e 64K -f 2 -n 20");
     let mut told = by_process(&ended.stderr, &[VERSION]);
     assert_eq!(ended.stderr.lines().filter(|line| is(line, VERSION)).count(), 3, "{}", ended.stderr);
-    told.retain(|(_, rank), _| *rank != "-"); // who starts the ranks
+    told.retain(|(_, rank), _| *rank != "-"); // `-` is the process that starts the ranks
     assert_eq!(told.len(), 2, "{}", ended.stderr);
     for ((_, own), mut said) in told {
-        // What else there is depends on the host.
+        // The further lines depend on the host.
         let all = said.len();
         said.retain(|said| !is(said, "INFO NET/Soft : Not used: *: *"));
         assert!(said.len() < all, "{}", ended.stderr);
@@ -97,7 +98,7 @@ fn both_ranks_tell_device_links_beginning_and_end_and_the_way_of_each_size_once(
         let whole = WHOLE.map(|line| line.replace("{own}", own).replace("{other}", other));
         let way = WAY.replace("{own}", own);
         let mut ways: Vec<_> = said.extract_if(.., |said| is(said, &way)).collect();
-        // Of each of these sizes there are many operations.
+        // Each of these sizes has many operations.
         assert_eq!(ways.len(), 14, "{ways:#?}");
         ways.dedup();
         assert_eq!(ways.len(), 14, "{ways:#?}");

@@ -1,4 +1,4 @@
-//! Moves KV-cache blocks from a prefill to a decode. Here both run in one process; in production they are two, on any hosts.
+//! Moves KV-cache blocks from a prefill to a decode. Here both run in one process; in production on any two hosts.
 
 use std::error::Error;
 use std::net::{SocketAddr, TcpListener};
@@ -29,7 +29,8 @@ fn main() -> Outcome<()> {
     let mut found = [0; 6];
     pool.read(0, 0, 0, &mut found)?;
     assert_eq!(&found, b"tokens");
-    println!("{} bytes in {:.1?} ({})", received.bytes, received.elapsed, decode.peer_access());
+    let ms = received.elapsed.as_secs_f64() * 1e3;
+    println!("{} bytes in {ms:.1} ms ({})", received.bytes, decode.peer_access());
     prefill.join().map_err(|_| "the prefill panicked")?
 }
 

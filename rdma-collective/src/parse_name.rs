@@ -1,6 +1,9 @@
 //! The error of a name that is parsed: data types, reductions and models share it.
 
 /// A name that no data type, reduction or model of this library has.
+///
+/// Raised where a text is parsed as [`DataType`](crate::collective::DataType),
+/// [`ReduceOp`](crate::collective::ReduceOp) or [`Model`](crate::kv::layout::Model).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} {name:?}; use one of {known}")]
 pub struct ParseNameError {

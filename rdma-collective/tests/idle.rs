@@ -1,6 +1,6 @@
 //! Engines that have nothing to do use next to nothing of a processor, though peers hear that they live.
 //!
-//! One test, alone in its process, whose time is looked at.
+//! The processor time of idle engines: a single test, because it reads the time of its whole process.
 
 mod common;
 mod pair;

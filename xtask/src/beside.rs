@@ -16,10 +16,10 @@ use crate::cargo::{Executable, LIMIT};
 use crate::tally::{Counts, Row};
 use crate::{process, workspace};
 
-/// Test executables that measure times or the use of a processor, or that stop and kill at moments of their choice (`kv`
-/// after some packets, and heartbeats are packets): nothing may run beside these.
+/// Test executables that measure times or the use of a processor, or that stop and kill at moments of their choice
+/// (`kv` after some packets, and heartbeats are packets): nothing may run beside these.
 const ALONE: [&str; 7] = ["busy", "chaos", "idle", "kill", "killed", "kv", "liveness"];
-/// What takes longest, so that it is not what all else has to be waited for at the end.
+/// Test executables that take longest. They start first, so that the others need not wait for them at the end.
 const FIRST: [&str; 4] = ["mapped", "ui", "soft", "transfers"];
 
 /// Does `work` with each of `items`, `width` at a time; what came of it is in their order.
@@ -57,8 +57,8 @@ pub enum Company {
     Others,
 }
 
-/// Runs the tests among `built` that bear such company, as cargo does, with what `prepare` adds to each; the row of all of
-/// them.
+/// Runs the tests among `built` that bear such company, as cargo does, with what `prepare` adds to each; the row of
+/// all of them.
 pub fn run_tests(
     suite: &str,
     built: &[Executable],

@@ -71,7 +71,7 @@ pub fn toolchains() -> Vec<String> {
 /// A program or test that cargo built.
 #[derive(Debug, Clone)]
 pub struct Executable {
-    /// Its target's name.
+    /// The name of the executable's target.
     pub name: String,
     /// Where it is.
     pub path: PathBuf,
@@ -82,7 +82,7 @@ pub struct Executable {
 }
 
 impl Executable {
-    /// Its package and its own name.
+    /// The package and the target, for people.
     pub fn title(&self) -> String {
         let package = self.package.file_name().unwrap_or_default().to_string_lossy();
         if package.replace('-', "_") == self.name {
@@ -114,7 +114,7 @@ pub fn build(command: &mut Command) -> Result<Vec<Executable>> {
     Ok(messages.lines().filter_map(|line| executable(&serde_json::from_str(line).ok()?)).collect())
 }
 
-/// What `cargo metadata` says of the manifest at `path` in the workspace.
+/// The answer of `cargo metadata` for the manifest at `path` in the workspace.
 pub fn metadata(path: &str) -> Result<Value> {
     let args = ["metadata", "--format-version=1", "--no-deps", "--manifest-path", path];
     let output = cargo(&args)?.output().context("cannot run cargo")?;

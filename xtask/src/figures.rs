@@ -20,7 +20,7 @@ const PROGRAMS: [&str; 9] = [
     "sendrecv",
 ];
 
-/// What each is asked for, besides the file.
+/// Arguments of each run, besides the file.
 const FLAGS: &str = "--device soft --wire mapped --ranks 2 -b 8 -e 32M -f 4 -n 400 -w 20";
 
 /// Where a program draws, seen from the workspace's root.

@@ -136,7 +136,7 @@ pub fn run(command: &mut Command, limit: Duration) -> Result<ExitStatus> {
     }
 }
 
-/// What a command that answers at once printed, or `None` where it is absent or failed.
+/// The output of a command that answers at once, or `None` where it is absent or failed.
 pub fn answer(program: &str, args: &[&str]) -> Option<String> {
     let output = Command::new(program).args(args).stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())

@@ -1,11 +1,11 @@
 //! The workspace's programs: which the README shows, and how all are built.
 
-/// What follows `cargo run --release --bin` there: they run on any machine, on the software device, and end with
-/// status 0.
+/// Programs that the README starts by `cargo run --release --bin`. They run on any machine, on the software device, and
+/// end with status 0.
 pub const README: &[&str] = &["allreduce", "kvcache_transfer"];
 
-/// How all programs are built to be fast. Always with this choice of packages: with another, cargo unites features differently
-/// and builds the dependencies again.
+/// How all programs are built to be fast. Always with this choice of packages: with another, cargo unites features
+/// differently and builds the dependencies again.
 pub const BUILD: &[&str] = &["build", "--release", "--workspace", "--exclude", "xtask", "--bins"];
 
 /// How all tests are built: without the test harness of each program, which only `kvcache_transfer` has tests for. The
@@ -13,6 +13,6 @@ pub const BUILD: &[&str] = &["build", "--release", "--workspace", "--exclude", "
 pub const TESTS: &[&str] =
     &["test", "--no-run", "--workspace", "--lib", "--test=*", "--bin=kvcache_transfer"];
 
-/// How all programs are built as the tests have them. A test has its part in it: without one, cargo chooses other features,
-/// and builds all dependencies again.
+/// How all programs are built as the tests have them. A test has its part in it: without one, cargo chooses other
+/// features, and builds all dependencies again.
 pub const BUILD_FOR_TESTS: &[&str] = &["build", "--workspace", "--bins", "--examples", "--test=planted"];

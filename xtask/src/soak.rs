@@ -1,5 +1,5 @@
-//! `cargo xtask soak`: the tests that repeat themselves, with their full counts. The tests themselves do a tenth of them,
-//! or less, when nobody asks for more; of the faults between two hosts CI has some.
+//! `cargo xtask soak`: the tests that repeat themselves, with their full counts. The tests themselves do a tenth of
+//! them, or less, when nobody asks for more; of the faults between two hosts CI has some.
 
 use std::time::Duration;
 
@@ -18,12 +18,12 @@ const LIMIT: Duration = Duration::from_secs(3600);
 const TWO_HOSTS_ROUNDS: u32 = 3;
 
 const CHAOS: &[&str] = &["test", "-p", "examples", "--test", "chaos", "--no-fail-fast"];
-/// What no program does.
+/// Barriers among ranks that are killed: a test of the library, because no program makes only barriers.
 const BARRIERS: &[&str] = &["test", "-p", "rdma-collective", "--test", "processes", "among_barriers"];
-/// Nor by this one, between hosts.
+/// All-reduces among several hosts whose ranks are killed: no program places its ranks on several hosts either.
 const HOSTS: &[&str] =
     &["test", "-p", "rdma-collective", "--test", "processes", "amid_an_all_reduce_of_several_hosts"];
-/// One test at a time: they measure how long things take.
+/// Tests of the mapped wire, run one at a time because they measure how long things take.
 const MAPPED: &[&str] = &[
     "test",
     "-p",
@@ -61,7 +61,7 @@ const EXHAUSTIVE: &[&str] = &["test", "-p", "rdma-collective", "--lib", "--no-fa
 /// Options of `cargo xtask soak`.
 #[derive(Parser)]
 pub struct Args {
-    /// Which suites [default: all].
+    /// Suites to run [default: all].
     #[arg(value_enum)]
     suites: Vec<Suite>,
     /// The seed that a failure of `chaos` or `mapped` has printed, to see it again.
@@ -69,7 +69,7 @@ pub struct Args {
     seed: Option<u64>,
 }
 
-/// What runs together.
+/// A suite: tests that run together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Suite {
     /// Processes that are killed, stopped and beset by strangers.

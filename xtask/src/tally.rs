@@ -13,7 +13,7 @@ pub struct Counts {
     pub skipped: u32,
 }
 
-/// One line of the closing table.
+/// A line of the closing table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Row {
     /// The suite, and where it ran.
@@ -25,11 +25,11 @@ pub struct Row {
 }
 
 impl Counts {
-    /// One test that passed.
+    /// A single test that passed.
     pub const ONE_PASSED: Counts = Counts { passed: 1, failed: 0, skipped: 0 };
-    /// One test that failed.
+    /// A single test that failed.
     pub const ONE_FAILED: Counts = Counts { passed: 0, failed: 1, skipped: 0 };
-    /// One test that did not run.
+    /// A single test that did not run.
     pub const ONE_SKIPPED: Counts = Counts { passed: 0, failed: 0, skipped: 1 };
 
     /// Both together.
@@ -41,8 +41,8 @@ impl Counts {
         }
     }
 
-    /// What a suite said of itself: the last line `N passed, N failed, N skipped`, or the sum of all the lines
-    /// `test result: ok. N passed; N failed; N ignored; …` of Rust's test harness. `None` when it said neither.
+    /// The counts that a suite printed: the last line `N passed, N failed, N skipped`, or the sum of all the lines
+    /// `test result: ok. N passed; N failed; N ignored; …` of Rust's test harness. `None` when it printed neither.
     pub fn read(output: &str) -> Option<Counts> {
         if let Some(counts) = output.lines().rev().find_map(closing_line) {
             return Some(counts);
@@ -50,7 +50,7 @@ impl Counts {
         output.lines().filter_map(harness_line).reduce(Counts::plus)
     }
 
-    /// What a suite that ended is counted as: what it said, and a failure when its status says otherwise.
+    /// The counts of a suite that ended: those it printed, and a failure when its status says otherwise.
     pub fn of_run(output: &str, succeeded: bool) -> Counts {
         match (Counts::read(output), succeeded) {
             (None, true) => Counts::ONE_PASSED,

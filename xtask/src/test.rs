@@ -19,12 +19,12 @@ const MPIRUN: &str = "mpirun_launches_it_with_nothing_else_set";
 /// Options of `cargo xtask test`.
 #[derive(Parser)]
 pub struct Args {
-    /// Which suites [default: all].
+    /// Suites to run [default: all].
     #[arg(value_enum)]
     suites: Vec<Suite>,
 }
 
-/// What runs together.
+/// A suite: tests that run together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Suite {
     /// Needs cargo and a linker: the tests of the workspace that nothing may run beside.

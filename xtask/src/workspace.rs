@@ -28,7 +28,7 @@ pub fn target() -> Result<PathBuf> {
     }
 }
 
-/// What is worth keeping between clones and after `cargo clean`: kernels, tools, verdicts on this machine.
+/// The folder of things worth keeping between clones and after `cargo clean`: kernels, tools, verdicts on this machine.
 pub fn cache() -> Result<PathBuf> {
     let base = match set("XDG_CACHE_HOME") {
         Some(cache) => cache,

@@ -12,7 +12,8 @@ use rdma_collective::collective::{DataType, ReduceOp};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What nccl-tests' programs take, and what ours takes besides; its name and what it says of itself are the collective's.
+/// What nccl-tests' programs take, and what ours takes besides; its name and what it says of itself are the
+/// collective's.
 #[derive(Debug, Clone, Parser)]
 #[command(version, after_help = AFTER)]
 pub struct Args {
@@ -40,7 +41,8 @@ pub struct Args {
     #[arg(short = 'n', long = "iters", value_name = "COUNT", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..))]
     pub iters: u32,
 
-    /// Operations of each iteration, at most 64: all are started before the first is waited for, each on buffers of its own
+    /// Operations of each iteration, at most 64: all are started before the first is waited for, each on buffers of
+    /// its own
     #[arg(short = 'm', long = "agg_iters", value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=AGGREGATED_MAX))]
     pub agg_iters: u32,
 
@@ -52,8 +54,8 @@ pub struct Args {
     #[arg(short = 'c', long = "check", value_name = "COUNT", default_value_t = 1)]
     pub check: u32,
 
-    /// Reduction, or all of them one after the other; only allreduce, reducescatter and reduce have one, and the table of others
-    /// says `none`
+    /// Reduction, or all of them one after the other; only allreduce, reducescatter and reduce have one, and the table
+    /// of others says `none`
     #[arg(short = 'o', long = "op", value_name = "OP", default_value = "sum", value_parser = choice(ReduceOp::ALL, ReduceOp::name))]
     pub op: Choice<ReduceOp>,
 
@@ -61,8 +63,8 @@ pub struct Args {
     #[arg(short = 'd', long = "datatype", value_name = "TYPE", default_value = "float", value_parser = choice(DataType::ALL, DataType::name))]
     pub dtype: Choice<DataType>,
 
-    /// Root rank, or all of them one after the other (`all`, -1); only broadcast, reduce, gather and scatter have one, and the
-    /// table of others says -1
+    /// Root rank, or all of them one after the other (`all`, -1); only broadcast, reduce, gather and scatter have one,
+    /// and the table of others says -1
     #[arg(short = 'r', long = "root", value_name = "RANK", default_value = "0", value_parser = parse_roots, allow_negative_numbers = true)]
     pub root: Roots,
 
@@ -109,8 +111,8 @@ pub struct Args {
     pub ranks: Option<u16>,
 
     /// `auto` (the first usable NIC, else soft), `soft`, or a name as in ibv_devices; one that is named is used or
-    /// the run fails. Of several (`a,b`, or more than once) each is a rail: operations are cut over all of them, and go on over
-    /// those that are left when one fails
+    /// the run fails. Of several (`a,b`, or more than once) each is a rail: operations are cut over all of them, and
+    /// go on over those that are left when one fails
     #[arg(long, value_name = "DEVICE,…", default_value = "auto", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
     pub device: Vec<String>,
 
@@ -118,8 +120,8 @@ pub struct Args {
     #[arg(long, value_enum, value_name = "WIRE", default_value_t = WireName::Auto)]
     pub wire: WireName,
 
-    /// Borrow slices of the program's own memory instead of using memory of the library's; the operations of an iteration (-m) then
-    /// follow each other
+    /// Borrow slices of the program's own memory instead of using memory of the library's; the operations of an
+    /// iteration (-m) then follow each other
     #[arg(long)]
     pub plain: bool,
 
@@ -127,8 +129,8 @@ pub struct Args {
     #[arg(long)]
     pub reproducible: bool,
 
-    /// For tests: `corrupt@N` flips a byte of the Nth payload that reaches rank 0 in a check, and `kill@N` ends its device at the
-    /// Nth message
+    /// For tests: `corrupt@N` flips a byte of the Nth payload that reaches rank 0 in a check, and `kill@N` ends its
+    /// device at the Nth message
     #[arg(long, hide = true, value_name = "FAULT")]
     pub fault: Option<FaultAt>,
 }

@@ -100,8 +100,8 @@ impl Collective {
         !matches!(self, Self::AllReduce | Self::Broadcast | Self::Reduce | Self::SendRecv)
     }
 
-    /// Bus bandwidth over algorithm bandwidth: what each link must carry of the bytes of the whole; the root's, where all
-    /// bytes go by it.
+    /// Bus bandwidth over algorithm bandwidth: what each link must carry of the bytes of the whole; the root's, where
+    /// all bytes go by it.
     pub fn bus_factor(self, ranks: usize) -> f64 {
         let n = ranks.max(1) as f64;
         match self {

@@ -66,7 +66,8 @@ impl<'a, T: Element> Bench<'a, T> {
         Ok(Self { job, args, buffers, started, round: 0 })
     }
 
-    /// The row of one size; the size that counts is whole elements, and as many of them for each rank where there are parts.
+    /// The row of one size; the size that counts is whole elements, and as many of them for each rank where there are
+    /// parts.
     ///
     /// # Errors
     ///

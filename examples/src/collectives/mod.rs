@@ -1,5 +1,5 @@
-//! Collectives among processes, measured and checked; they speak nccl-tests' flags, columns and closing lines. A collective's
-//! program is one line: it calls [`main`] with its [`Collective`].
+//! Collectives among processes, measured and checked; they speak nccl-tests' flags, columns and closing lines. A
+//! collective's program is one line: it calls [`main`] with its [`Collective`].
 //!
 //! Without a rank in its environment a program starts every rank as a process of its own, each of which is the program
 //! again, with one (`job`).

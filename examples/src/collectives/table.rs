@@ -1,4 +1,5 @@
-//! Every row that is asked for, in nccl-tests' order: types, of each the reductions, of each the roots, of each the sizes.
+//! Every row that is asked for, in nccl-tests' order: types, of each the reductions, of each the roots, of each the
+//! sizes.
 
 use super::args::{Args, Choice, Roots};
 use super::call::Call;

@@ -138,8 +138,8 @@ impl ParsedTable {
         Ok(Self { rows, out_of_bounds, ok, average_busbw })
     }
 
-    /// Recomputes the size from count and type, algbw from size and time, busbw from algbw, `collective` and `ranks`, the
-    /// average and the verdict, and holds each against what is printed, within what rounding allows.
+    /// Recomputes the size from count and type, algbw from size and time, busbw from algbw, `collective` and `ranks`,
+    /// the average and the verdict, and holds each against what is printed, within what rounding allows.
     ///
     /// # Errors
     ///

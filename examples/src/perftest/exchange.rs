@@ -131,7 +131,8 @@ impl Hello {
     ///
     /// # Errors
     ///
-    /// [`ExchangeError::Differs`] for the first that differs; the MTU, the reads outstanding and the depth of receive queues may.
+    /// [`ExchangeError::Differs`] for the first that differs; the MTU, the reads outstanding and the depth of receive
+    /// queues may.
     pub fn agree(&self, theirs: &Self) -> Result<(), ExchangeError> {
         fn same<T: PartialEq + std::fmt::Debug>(
             what: &'static str,

@@ -64,7 +64,8 @@ impl Idle {
     ///
     /// # Errors
     ///
-    /// [`IdleError::Stalled`] when that has been so for the time given, [`IdleError::Lost`] when the other side is gone.
+    /// [`IdleError::Stalled`] when that has been so for the time given, [`IdleError::Lost`] when the other side is
+    /// gone.
     #[inline]
     pub fn step(&mut self) -> Result<(), IdleError> {
         self.looks = self.looks.wrapping_add(1);

@@ -17,7 +17,7 @@ const MOMENTS: Duration = Duration::from_millis(60);
 /// Transfers that may be over before the fault comes, for each that is not.
 const TOO_LATE_MAX: u32 = 4;
 
-/// What is done to the victim, and how soon the survivor ends by it.
+/// The fault that the victim meets, and the time within which the survivor ends by it.
 struct Fault {
     name: &'static str,
     signal: Signal,
@@ -52,8 +52,8 @@ fn begin(name: &str, round: u32, sides: Sides, wire: &str) -> (Running, Running,
     (victim, waits, text)
 }
 
-/// That the survivor ended in time and says who is lost, and that no byte is where it should not be; `false` when the
-/// transfer was over before.
+/// Checks that the survivor ended in time and names the lost side, and that no byte stands where it should not;
+/// `false` when the transfer was over before.
 fn check(survivor: Running, sides: Sides, fault: &Fault, since: Instant, round: &str) -> bool {
     let ended = survivor.finish();
     let after = since.elapsed();

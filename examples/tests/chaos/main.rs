@@ -1,7 +1,8 @@
 //! Chaos: real processes that are killed, stopped and resumed at random moments while a workload checks every byte.
 //!
 //! The others must end by themselves, soon, and with an error that names the one at fault and nobody else. A run is
-//! decided by its seed, which a failure prints: set `SOAK_SEED` to it to see that failure again. `cargo xtask soak` sets
+//! decided by its seed, which a failure prints: set `SOAK_SEED` to it to see that failure again. `cargo xtask soak`
+//! sets
 //! `SOAK=full` for the full counts; without it there are a tenth of them. `CHAOS_DEVICE` names the device that is used,
 //! which is the software device otherwise.
 
@@ -18,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What every wait of a program may take: `-T`.
+/// The longest wait of a program: `-T`.
 const TIMEOUT: Duration = Duration::from_secs(5);
 /// How much longer things may take where it is no soak, on a machine that does other things.
 const SLACK: u32 = 5;
@@ -26,14 +27,15 @@ const SLACK: u32 = 5;
 /// The software device.
 const SOFT: &str = "soft";
 
-/// Within that much of a kill every survivor has ended: 7 s where waits may take 5 s. The kernel tells of a death at once,
-/// so that it holds on a machine that does other things; but one that is emulated may take long to end a process.
+/// Within that much of a kill every survivor has ended: 7 s where waits may take 5 s. The kernel tells of a death at
+/// once, so that it holds on a machine that does other things; but one that is emulated may take long to end a
+/// process.
 fn end_of_killed_within(timeout: Duration) -> Duration {
     let time = Duration::from_secs(2);
     timeout + if device() == SOFT { time } else { slack(time) }
 }
 
-/// The same of a stop, of which only silence tells.
+/// Within that much of a stop every survivor has ended: later than after a kill, because only silence tells of it.
 fn end_of_stopped_within(timeout: Duration) -> Duration {
     timeout + slack(Duration::from_secs(2))
 }
@@ -43,12 +45,12 @@ fn slack(time: Duration) -> Duration {
     if is_full() { time } else { time * SLACK }
 }
 
-/// Which device the processes use.
+/// The device that the processes use.
 fn device() -> String {
     std::env::var("CHAOS_DEVICE").ok().filter(|name| !name.is_empty()).unwrap_or_else(|| SOFT.to_owned())
 }
 
-/// What the `turn`th round says of its wire: the software device has two to other processes, which take turns.
+/// The wire of the `turn`th round: the software device has two to other processes, which take turns.
 fn wire(turn: u32) -> &'static str {
     if device() == SOFT { ["mapped", "tcp"][turn as usize % 2] } else { "auto" }
 }
@@ -63,8 +65,8 @@ fn kills() -> u32 {
     count(if device() == SOFT { 50 } else { 10 })
 }
 
-/// How many times as long ranks may take to meet: they do it before the fault, by the same `-T`, and slowly on an emulated
-/// machine. One that is killed is noticed at once, whatever the time they have.
+/// How many times as long ranks may take to meet: they do it before the fault, by the same `-T`, and slowly on an
+/// emulated machine. One that is killed is noticed at once, whatever the time they have.
 fn joins_slowly() -> u32 {
     if device() == SOFT { 1 } else { 6 }
 }
@@ -87,7 +89,7 @@ impl Drop for Over<'_> {
     }
 }
 
-/// One scenario at a time: they measure how long ends take.
+/// Lets one scenario run at a time, because each measures how long ends take.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     println!("The processes use the device {}", device());

@@ -17,13 +17,13 @@ use crate::{
     joins_slowly, kills, wire,
 };
 
-/// Tables of very many rows, each of many operations, which take most of the time, and a check of every element: some in pieces, or
-/// around the ring over TCP, and some that ranks of one host do without the engine.
+/// Tables of very many rows, each of many operations, which take most of the time, and a check of every element: some
+/// in pieces, or around the ring over TCP, and some that ranks of one host do without the engine.
 const WORKLOADS: [&str; 2] = ["-b 64K -e 4M -i 4 -n 50 -w 0 -c 1", "-b 8 -e 64K -i 8 -n 2000 -w 0 -c 1"];
 /// The fault comes within that much of the first row.
 const MOMENTS: Duration = Duration::from_millis(800);
 
-/// What is done to a job, and to which.
+/// A fault, and the job that meets it.
 struct Fault {
     name: &'static str,
     collective: Collective,
@@ -100,7 +100,7 @@ impl Scene {
         since
     }
 
-    /// That every survivor has ended in time, by an error that names victims alone and says where it ended.
+    /// Checks that every survivor has ended in time, by an error that names victims alone and says where it ended.
     fn check_survivors(self, since: Instant, within: fn(Duration) -> Duration) -> Checked {
         let Self { collective, survivors, victims, timeout, round, .. } = self;
         let mut places = Vec::new();
@@ -127,15 +127,16 @@ impl Scene {
     }
 }
 
-/// What is left of a scene when the survivors have ended.
+/// The rest of a scene when the survivors have ended.
 struct Checked {
     victims: Vec<(u32, Running)>,
     round: String,
     places: Vec<Place>,
 }
 
-/// That most survivors were in an operation, where they are most of the time. Those of one round are there together, or
-/// not, so that it takes many rounds to tell; where there is a root, ranks that need nothing of the victim go on without it.
+/// Checks that most survivors were in an operation, where they are most of the time. The ranks of one round are there
+/// together, or not, so that it takes many rounds to tell; where there is a root, ranks that need nothing of the
+/// victim go on without it.
 fn assert_most_in_operations(fault: &Fault, places: &[Place]) {
     let inside = places.iter().filter(|place| **place == Place::Operation).count();
     println!("{inside} of {} survivors were in an operation", places.len());
@@ -250,8 +251,8 @@ fn others(name: &'static str, timeout: Duration) -> impl Iterator<Item = Fault> 
     others.map(move |&collective| Fault { name, collective, timeout, ..KILL })
 }
 
-/// On each wire with each workload in a soak, and else so many on the first wire, with other workloads; one where each takes
-/// long.
+/// On each wire with each workload in a soak, and else so many on the first wire, with other workloads; one where each
+/// takes long.
 fn few(rounds: u32) -> impl Iterator<Item = u32> {
     let rounds = if device() == SOFT { rounds } else { 1 };
     if is_full() { (0..count(20)).step_by(1) } else { (0..2 * rounds).step_by(2) }

@@ -22,7 +22,7 @@ impl Random {
         Self { seed, state: seed ^ name ^ (u64::from(round) << 48) }
     }
 
-    /// What gives the same choices again.
+    /// The number that gives the same choices again.
     pub fn seed(&self) -> u64 {
         self.seed
     }
@@ -34,7 +34,7 @@ impl Random {
         mixed ^ (mixed >> 31)
     }
 
-    /// One of `0..bound`.
+    /// A number in `0..bound`.
     pub fn below(&mut self, bound: u32) -> u32 {
         (self.next() % u64::from(bound.max(1))) as u32
     }

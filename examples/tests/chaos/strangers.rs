@@ -63,7 +63,8 @@ impl Meeting {
     }
 }
 
-/// Does something while strangers keep coming to a port: silent ones that stay, and others that send what is no message.
+/// Does something while strangers keep coming to a port: silent ones that stay, and others that send what is no
+/// message.
 pub fn beside_strangers<T>(port: u16, meanwhile: impl FnOnce() -> T) -> T {
     const STAY_MAX: usize = 100;
     let over = AtomicBool::new(false);

@@ -1,4 +1,4 @@
-//! What the output of a program says, and what it must not say.
+//! The verdict on a program's output: lines that must be there, and lines that must not.
 
 use crate::common::Ended;
 use examples::collectives::Collective;

@@ -121,8 +121,8 @@ fn every_type_and_reduction_is_exact_for_every_collective() {
     }
 }
 
-/// Whether the program counts a wrong element, and only out of place, when a byte of the `nth` payload is flipped. Among
-/// payloads are words of the protocol, some of which end the run, and such as nothing follows from.
+/// Whether the program counts a wrong element, and only out of place, when a byte of the `nth` payload is flipped.
+/// Among payloads are words of the protocol, some of which end the run, and such as nothing follows from.
 fn counts_corrupted(collective: Collective, nth: u32) -> bool {
     // Rank 0 receives.
     let root = u32::from(matches!(collective, Collective::Broadcast | Collective::Scatter));

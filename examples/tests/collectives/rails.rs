@@ -11,7 +11,7 @@ fn with_queue_pairs(program: &str, line: &str, queue_pairs: &str) -> Ended {
     start_with(program, line, &[(QUEUE_PAIRS, queue_pairs), ("NCCL_DEBUG", "INFO")]).finish()
 }
 
-/// Its table, of which no element is wrong.
+/// The table of a program that succeeded, of which no element is wrong.
 #[track_caller]
 fn right(ended: Ended, collective: Collective, ranks: usize) -> Ended {
     let ended = ended.expect(0);

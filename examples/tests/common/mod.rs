@@ -21,7 +21,7 @@ pub struct Running {
     stderr: Pipe,
 }
 
-/// What came through a pipe so far.
+/// The bytes that came through a pipe so far.
 struct Pipe {
     text: Arc<Mutex<String>>,
     reader: JoinHandle<()>,
@@ -126,17 +126,17 @@ impl Pipe {
 }
 
 impl Running {
-    /// Its process.
+    /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()
     }
 
-    /// What it has printed so far.
+    /// The program's standard output so far.
     pub fn stdout(&self) -> String {
         self.stdout.text.lock().unwrap().clone()
     }
 
-    /// What it has complained of so far.
+    /// The program's standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.text.lock().unwrap().clone()
     }

@@ -311,6 +311,8 @@ fn hint(absent: &RankList) -> String {
 }
 
 /// A set of ranks for an error: their number, and the first of them.
+///
+/// A part of [`BootstrapError`](crate::bootstrap::BootstrapError).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RankList {
     count: u32,

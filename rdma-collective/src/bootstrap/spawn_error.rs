@@ -7,6 +7,8 @@ use std::time::Duration;
 use super::BootstrapError;
 
 /// The reason why the ranks of this host did not start, or did not end well.
+///
+/// Raised by [`LocalRanks`](crate::bootstrap::LocalRanks).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {

@@ -11,6 +11,8 @@ use crate::engine::EngineError;
 use crate::link::{LaneFailure, LaneName};
 
 /// An operation as errors quote it: `all-reduce 17 of 1024 float (sum)`.
+///
+/// A part of [`CollectiveError`](crate::collective::CollectiveError).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OperationName {
     /// Number of earlier operations of the communicator; for a send or receive, of earlier messages from the one rank
@@ -25,6 +27,8 @@ pub struct OperationName {
 }
 
 /// How far an operation had come when an error ended it.
+///
+/// A part of [`CollectiveError`](crate::collective::CollectiveError).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Interrupted {
     /// The operation.
@@ -81,6 +85,8 @@ impl fmt::Display for OperationName {
 }
 
 /// The reason for which a rank ended an operation, as that rank told the others.
+///
+/// A part of [`CollectiveError`](crate::collective::CollectiveError).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AbortReason {

@@ -5,6 +5,8 @@ use crate::bootstrap::BootstrapError;
 use crate::engine::SetupError;
 
 /// A communicator could not be made, on this rank or on another one.
+///
+/// Raised by [`Communicator::new`](crate::collective::Communicator::new).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CommunicatorError {

@@ -15,6 +15,8 @@ use rdma_core::error::{
 use crate::link::{BlobError, HandshakeError, LaneFailure};
 
 /// The reason why an engine, or a lane to a peer, could not be set up.
+///
+/// Raised by [`Engine::new`](crate::engine::Engine::new).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
@@ -108,6 +110,8 @@ pub enum SetupError {
 }
 
 /// The reason why an engine, and with it everything on it, cannot go on.
+///
+/// Raised by [`Engine::drive`](crate::engine::Engine::drive), and a part of the errors of everything on the engine.
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {

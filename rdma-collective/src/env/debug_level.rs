@@ -5,6 +5,8 @@ use super::reader::{Reader, invalid};
 use crate::env::error::EnvErrorKind;
 
 /// The level of a program's log, in NCCL's words. Each level includes the ones before it.
+///
+/// A part of [`NcclOptions`](crate::env::NcclOptions).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DebugLevel {
     /// No log.

@@ -7,6 +7,9 @@ use crate::bootstrap::BootstrapError;
 /// The variables of this process do not say which rank it is, or cannot be read.
 ///
 /// The text quotes the variables and says what to set. Show it: no program can mend one cause and not another.
+///
+/// Raised by [`Environment::read`](crate::env::Environment::read) and
+/// [`NcclOptions::read`](crate::env::NcclOptions::read).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct EnvError(#[from] pub(super) EnvErrorKind);
@@ -103,6 +106,8 @@ pub(crate) enum EnvErrorKind {
 }
 
 /// The reason why this process has not met the other ranks of its job.
+///
+/// Raised by [`join`](crate::env::join).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
@@ -121,6 +126,8 @@ pub enum JoinError {
 }
 
 /// A variable and its value, as errors and reports quote them.
+///
+/// A part of [`EnvError`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// The variable.

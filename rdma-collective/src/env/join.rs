@@ -18,6 +18,8 @@ use crate::env::{EnvError, JoinError};
 const LOOK_UP_AGAIN: Duration = Duration::from_secs(10);
 
 /// A rank that has met the other ranks of its job.
+///
+/// Returned by [`join`](crate::env::join).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Joined {

@@ -16,6 +16,8 @@ use crate::env::Setting;
 use crate::env::error::EnvErrorKind;
 
 /// The rank of this process, its job, and the place where the ranks meet.
+///
+/// A part of [`Environment`](crate::env::Environment).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Launch {

@@ -3,6 +3,8 @@
 use std::fmt;
 
 /// The launcher that has started this process as one rank of a job.
+///
+/// A part of [`Launch`](crate::env::Launch).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Launcher {

@@ -9,6 +9,8 @@ use crate::env::Setting;
 use crate::env::error::EnvErrorKind;
 
 /// The place where the ranks of a job meet.
+///
+/// A part of [`Launch`](crate::env::Launch).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Meeting {
@@ -24,6 +26,8 @@ pub enum Meeting {
 }
 
 /// A host and a port.
+///
+/// A part of [`Meeting`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Endpoint {
     /// The name or the address of the host.
@@ -70,6 +74,8 @@ impl fmt::Display for Endpoint {
 }
 
 /// A name that all ranks of a job share, and no other job on this host has.
+///
+/// A part of [`Launch`](crate::env::Launch).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace(String);
 

@@ -17,6 +17,8 @@ use crate::env::SelectError;
 use crate::env::select_error::SelectErrorKind;
 
 /// The device that was chosen, open, with the port and the GID to use.
+///
+/// Returned by [`NcclOptions::select`](crate::env::NcclOptions::select).
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct SelectedDevice {
@@ -31,6 +33,8 @@ pub struct SelectedDevice {
 }
 
 /// A device that was not chosen.
+///
+/// A part of [`SelectedDevice`] and of [`SelectError`](crate::env::SelectError).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RefusedDevice {

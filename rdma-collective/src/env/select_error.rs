@@ -7,6 +7,8 @@ use rdma_core::{GidEntry, PortNum, PortState};
 ///
 /// The text names the device, the port or the address and says what to mend. Show it: no program can mend one cause and
 /// not another.
+///
+/// Raised by [`NcclOptions::select`](crate::env::NcclOptions::select).
 #[derive(Debug, thiserror::Error)]
 #[error(transparent)]
 pub struct SelectError(#[from] pub(super) SelectErrorKind);

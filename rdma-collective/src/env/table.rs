@@ -296,6 +296,8 @@ pub(super) fn expected(name: &str) -> Option<&'static str> {
 }
 
 /// The table of all variables as Markdown. `docs/environment.md` contains it, and a test compares the two.
+///
+/// [`Environment`](crate::env::Environment) and [`NcclOptions`](crate::env::NcclOptions) read these variables.
 #[must_use]
 pub fn variables_table() -> String {
     let mut text =

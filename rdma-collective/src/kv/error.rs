@@ -13,6 +13,8 @@ use crate::kv::{HoldKind, PoolUse, Verdicts};
 use crate::link::{LaneFailure, LaneName, PeerName};
 
 /// The error of a pool that could not be made, read, written or closed.
+///
+/// Raised by [`Pool::allocate`](crate::kv::Pool::allocate) and the pool's other calls.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
@@ -74,6 +76,9 @@ pub enum PoolError {
 
 /// The reason why blocks were not moved. Unless the text says that the link has ended, later transfers on the link
 /// are not affected.
+///
+/// Raised by [`Decode::grant`](crate::kv::Decode::grant), [`Prefill::push`](crate::kv::Prefill::push) and their
+/// sisters.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KvError {

@@ -10,6 +10,8 @@ use crate::kv::layout::Side;
 use crate::kv::plan::PlanError;
 
 /// The hold of a transfer on a block.
+///
+/// A part of [`KvError`](crate::kv::KvError).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum HoldKind {

@@ -49,6 +49,8 @@ pub(super) struct Shared {
 }
 
 /// A push under way. Dropping the handle lets the push go on; its outcome is lost.
+///
+/// Returned by [`Prefill::push`].
 #[must_use = "a push is done when it was waited for"]
 pub struct Push {
     shared: Arc<Shared>,
@@ -58,6 +60,8 @@ pub struct Push {
 }
 
 /// The outcome of a push that decode has confirmed: its blocks may be used for something else.
+///
+/// Returned by [`Push::wait`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pushed {
@@ -73,6 +77,8 @@ pub struct Pushed {
 }
 
 /// The outcome of an offer that decode has read: its blocks may be used for something else.
+///
+/// Returned by [`Offer::wait`](crate::kv::Offer::wait).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pulled {

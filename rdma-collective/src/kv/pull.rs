@@ -22,6 +22,8 @@ use crate::link::LaneFailure;
 
 /// Blocks that decode may read. Dropping the handle leaves them offered until they were read or their deadline
 /// passes.
+///
+/// Returned by [`Prefill::offer`](crate::kv::Prefill::offer).
 #[must_use = "blocks are free when their offer was waited for"]
 pub struct Offer {
     shared: Arc<prefill::Shared>,
@@ -31,6 +33,8 @@ pub struct Offer {
 }
 
 /// A pull under way. Dropping the handle lets the pull go on; its outcome is lost.
+///
+/// Returned by [`Decode::pull`](crate::kv::Decode::pull).
 #[must_use = "blocks are there when their pull was waited for"]
 pub struct Pull(Grant);
 

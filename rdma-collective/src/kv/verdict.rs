@@ -9,6 +9,8 @@ use super::plan::BlockPlan;
 use super::pool::Pool;
 
 /// The verdict on one destination block in one layer.
+///
+/// A part of [`Verdicts`](crate::kv::Verdicts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum BlockVerdict {
     /// The block holds the bytes of the source: all have arrived, and the checksum matches if the link has checksums.

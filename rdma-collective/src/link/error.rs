@@ -9,6 +9,9 @@ use std::time::Duration;
 use rdma_core::{Failure, Gid, QpNum};
 
 /// The reason why bytes are not the blob of the peer that was meant.
+///
+/// A part of [`LinkError`](crate::kv::LinkError) and of a communicator's
+/// [`CommunicatorError`](crate::collective::CommunicatorError).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlobError {
@@ -58,6 +61,8 @@ pub enum BlobError {
 }
 
 /// The reason why two processes did not meet over TCP.
+///
+/// A part of [`LinkError`](crate::kv::LinkError).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -130,6 +135,8 @@ pub enum HandshakeError {
 }
 
 /// The name of the peer at the other end of a link, for errors and logs.
+///
+/// Returned by [`Decode::peer`](crate::kv::Decode::peer).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerName {
@@ -155,6 +162,8 @@ impl fmt::Display for PeerName {
 }
 
 /// The name of a lane (one queue pair to one peer), for errors and logs.
+///
+/// A part of [`LaneFailure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaneName {
     /// The number of this side's queue pair.
@@ -170,6 +179,8 @@ impl fmt::Display for LaneName {
 }
 
 /// The reason why a lane has ended.
+///
+/// A part of [`CollectiveError`](crate::collective::CollectiveError) and [`KvError`](crate::kv::KvError).
 #[derive(Debug, Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaneFailure {

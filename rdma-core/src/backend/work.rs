@@ -36,6 +36,8 @@ pub struct AttachedRange {
 }
 
 /// The local memory of a work request.
+///
+/// A part of [`Work`](crate::Work).
 #[derive(Debug, Default)]
 #[non_exhaustive]
 pub enum Segment {

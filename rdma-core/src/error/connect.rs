@@ -6,6 +6,8 @@ use std::io;
 use crate::{GidEntry, PortNum, PortState, QpNum, QpState};
 
 /// A queue pair could not be moved to its next state.
+///
+/// Raised by the transitions of a queue pair, such as [`QueuePair::connect`](crate::QueuePair::connect).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
@@ -65,6 +67,8 @@ fn show_gids(table: &[GidEntry]) -> String {
 }
 
 /// The reason why an entry of a GID table was not chosen.
+///
+/// [`NoUsableGid`] and [`Chosen`](crate::gid::Chosen) list one for each entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GidRejection {
@@ -93,6 +97,8 @@ impl fmt::Display for GidRejection {
 }
 
 /// No entry of a port's GID table can be used.
+///
+/// Raised by [`gid::choose`](crate::gid::choose).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NoUsableGid {
     /// Number of the port.

@@ -3,6 +3,9 @@
 use std::io;
 
 /// A protection domain, a worker or a queue pair could not be created.
+///
+/// Raised by [`Context::alloc_pd`](crate::Context::alloc_pd), [`Context::worker`](crate::Context::worker) and
+/// [`Worker::create_queue_pair`](crate::Worker::create_queue_pair).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {

@@ -3,6 +3,8 @@
 use std::io;
 
 /// libibverbs cannot be used. The software device still can.
+///
+/// [`DeviceList::library_unavailable`](crate::DeviceList::library_unavailable) has it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryUnavailable {
@@ -37,6 +39,8 @@ pub enum LibraryUnavailable {
 }
 
 /// A device could not be found or opened.
+///
+/// Raised by [`Device::open`](crate::Device::open) and [`DeviceList::find`](crate::DeviceList::find).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
@@ -89,6 +93,8 @@ pub enum OpenError {
 }
 
 /// A device did not answer a query.
+///
+/// Raised by the queries of a [`Context`](crate::Context).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {

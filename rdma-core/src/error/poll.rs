@@ -7,6 +7,8 @@ use crate::QpNum;
 
 /// A completion queue could not be polled or waited for. Only after `DeadlineExceeded` is the worker still
 /// usable.
+///
+/// Raised by [`Worker::poll`](crate::Worker::poll) and [`Worker::wait`](crate::Worker::wait).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PollError {
@@ -46,6 +48,8 @@ pub enum PollError {
 ///
 /// Each variant says what may still happen. Fence again, except after `ForeignWorker`. Memory of a queue pair
 /// that is never fenced is leaked with the worker.
+///
+/// Raised by [`Worker::fence`](crate::Worker::fence).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {

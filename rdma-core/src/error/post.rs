@@ -7,6 +7,8 @@ use super::RangeError;
 use crate::QpNum;
 
 /// The reason why a work request was not posted.
+///
+/// [`PostRefused`] has it beside the request; [`Worker::post`](crate::Worker::post) raises both.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
@@ -76,6 +78,8 @@ pub enum PostError {
 }
 
 /// A work request that was not posted, given back with the reason.
+///
+/// Raised by [`Worker::post`](crate::Worker::post) and [`Worker::post_recv`](crate::Worker::post_recv).
 pub struct PostRefused<W> {
     /// The request with its buffer, unchanged.
     pub work: W,
@@ -104,6 +108,8 @@ impl<W> std::error::Error for PostRefused<W> {
 /// A batch of which the device accepted only the first requests.
 ///
 /// Requests that were posted complete as usual. The others are given back here, in order.
+///
+/// Raised by [`Batch::submit`](crate::Batch::submit).
 pub struct PartialPost<W> {
     /// Number of requests that were posted.
     pub posted: usize,
@@ -136,6 +142,8 @@ impl<W> std::error::Error for PartialPost<W> {
 }
 
 /// A region could not be detached from a worker.
+///
+/// Raised by [`Worker::detach`](crate::Worker::detach).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DetachError {

@@ -9,6 +9,9 @@ use crate::{PeerAccess, QpNum};
 /// Mapped memory of a peer could not be accessed, or a flag did not arrive.
 ///
 /// The peer does not learn of these errors, and the state of the queue pair does not change.
+///
+/// Raised by [`PeerWindow`](crate::memory::PeerWindow), [`PeerSlice`](crate::PeerSlice) and
+/// [`Region::wait`](crate::Region::wait).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReachError {

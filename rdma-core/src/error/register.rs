@@ -3,6 +3,8 @@
 use std::io;
 
 /// Memory could not be allocated or registered.
+///
+/// Raised by [`ProtectionDomain::register`](crate::ProtectionDomain::register) and by its allocating sisters.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {

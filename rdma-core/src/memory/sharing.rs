@@ -25,6 +25,8 @@ pub enum Sharing {
 }
 
 /// The reason why the pages of some memory are still the caller's own.
+///
+/// [`Sharing`](crate::memory::Sharing) has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unshared {

@@ -5,6 +5,8 @@ use std::fmt;
 use crate::{Gid, Mtu, Psn, QpNum};
 
 /// The local identifier (LID) of a port on an InfiniBand fabric; 0 on RoCE.
+///
+/// A part of [`Endpoint`](crate::Endpoint).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Default)]
 pub struct Lid(pub u16);
 

@@ -49,6 +49,8 @@ impl DeviceAttributes {
 const SOFT_ROCE: u32 = 0x00ff_ffff;
 
 /// The state of a port. Only `ACTIVE` carries data.
+///
+/// A part of [`PortAttributes`](crate::PortAttributes).
 #[doc(alias = "ibv_port_state")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PortState(pub u32);
@@ -77,6 +79,8 @@ impl fmt::Display for PortState {
 }
 
 /// The kind of network that a port is attached to; it decides how peers are addressed.
+///
+/// A part of [`PortAttributes`](crate::PortAttributes).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkLayer(pub u8);
 
@@ -161,6 +165,8 @@ impl fmt::Display for QpState {
 /// The kind of an asynchronous event.
 ///
 /// See `ibv_get_async_event(3)`.
+///
+/// A part of [`AsyncEvent`](crate::AsyncEvent), which [`Context::next_event`](crate::Context::next_event) returns.
 #[doc(alias = "ibv_event_type")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventKind(pub u32);

@@ -8,6 +8,8 @@ use crate::CompletionStatus;
 ///
 /// The number encodes the slot of the queue pair, a generation and a sequence number. It is never a pointer, so a
 /// number that a faulty device returns can be checked instead of being followed.
+///
+/// Returned by [`Worker::post`](crate::Worker::post), and quoted by the [`Completion`](crate::Completion).
 #[doc(alias = "wr_id")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct WorkId(pub(crate) u64);
@@ -19,6 +21,8 @@ impl fmt::Display for WorkId {
 }
 
 /// The operation that a completed work request carried out.
+///
+/// A part of [`Success`] and [`Failure`].
 #[doc(alias = "ibv_wc_opcode")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -37,6 +41,8 @@ pub enum Opcode {
 }
 
 /// The outcome of a work request that succeeded. See `ibv_poll_cq(3)`.
+///
+/// The value in [`Completion::result`](crate::Completion).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Success {
@@ -52,6 +58,8 @@ pub struct Success {
 ///
 /// The device leaves opcode, length and immediate undefined after a failure, so this type does not expose
 /// them.
+///
+/// The error in [`Completion::result`](crate::Completion).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {

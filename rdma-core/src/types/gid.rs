@@ -54,6 +54,8 @@ impl fmt::Display for Gid {
 }
 
 /// The wire format of packets that are sent from a GID.
+///
+/// A part of [`GidEntry`].
 #[doc(alias = "ibv_gid_type")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GidType(pub u32);
@@ -79,6 +81,8 @@ impl fmt::Display for GidType {
 }
 
 /// A filled entry of a port's GID table. See `ibv_query_gid_table(3)`.
+///
+/// Returned by [`Context::gids`](crate::Context::gids), for [`gid::choose`](crate::gid::choose).
 #[doc(alias = "ibv_gid_entry")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

@@ -6,6 +6,8 @@ use std::ops::Range;
 use crate::error::RangeError;
 
 /// The key that names a registration in requests of this process.
+///
+/// Requests carry it by themselves: a [`Segment`](crate::Segment) knows its registration.
 #[doc(alias = "lkey")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LocalKey(pub u32);
@@ -14,6 +16,8 @@ pub struct LocalKey(pub u32);
 ///
 /// A remote key is a capability: any peer that knows it and has a connected queue pair may use the memory as
 /// far as the registration allows. See `ibv_reg_mr(3)`.
+///
+/// Returned by [`Region::rkey`](crate::Region::rkey), and a part of [`RemoteMemory`](crate::RemoteMemory).
 #[doc(alias = "rkey")]
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteKey(pub u32);

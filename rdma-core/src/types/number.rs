@@ -3,6 +3,8 @@
 use std::fmt;
 
 /// The number of a port of a device, counted from 1.
+///
+/// The argument of [`Context::port`](crate::Context::port).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PortNum(pub u8);
 
@@ -19,6 +21,8 @@ impl fmt::Display for PortNum {
 }
 
 /// The number of a queue pair on its device; 24 bits.
+///
+/// A part of [`Endpoint`](crate::Endpoint).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct QpNum(pub u32);
 
@@ -29,6 +33,8 @@ impl fmt::Display for QpNum {
 }
 
 /// A packet sequence number: 24 bits, wrapping.
+///
+/// A part of [`Endpoint`](crate::Endpoint).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Psn(u32);
 

@@ -24,6 +24,8 @@ impl Default for WorkerOptions {
 /// Options of a queue pair.
 ///
 /// See `ibv_create_qp(3)`. Everything beyond a limit of the device is refused when the queue pair is created.
+///
+/// The argument of [`Worker::create_queue_pair`](crate::Worker::create_queue_pair).
 #[doc(alias = "ibv_qp_init_attr")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct QueuePairOptions {
@@ -43,6 +45,8 @@ impl Default for QueuePairOptions {
 }
 
 /// Options of the transition from RESET to INIT. See `ibv_modify_qp(3)`.
+///
+/// The argument of [`QueuePair::init`](crate::QueuePair::init).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InitOptions {
     /// The port to use (1).
@@ -60,6 +64,8 @@ impl Default for InitOptions {
 }
 
 /// Options of the transition from INIT to RTR, besides the peer's endpoint. See `ibv_modify_qp(3)`.
+///
+/// The argument of [`QueuePair::connect`](crate::QueuePair::connect).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PathOptions {
     /// Index of the GID that this end sends from (0). Let [`gid::choose`](crate::gid::choose) pick it,
@@ -98,6 +104,8 @@ impl Default for PathOptions {
 }
 
 /// Options of the transition from RTR to RTS. See `ibv_modify_qp(3)`.
+///
+/// The argument of [`QueuePair::connect`](crate::QueuePair::connect); [`RetryOptions::suiting`] fits a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RetryOptions {
     /// Time after which an unacknowledged request is sent again (code 17, 537 ms).

@@ -107,6 +107,8 @@ impl Default for RnrTimer {
 }
 
 /// Repetitions of a send when the peer has no receive posted.
+///
+/// A part of [`RetryOptions`](crate::RetryOptions).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RnrRetry {

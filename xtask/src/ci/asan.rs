@@ -14,9 +14,9 @@ use crate::times::Times;
 use crate::{beside, programs, test, workspace};
 
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
-/// Tests of the code that touches raw memory: its units, what is mapped from other processes, what drives a provider of
-/// libibverbs, and every verb by `conformance`. The collectives come by the programs. Their own tests are left out: they
-/// hold processes to times.
+/// Tests of the code that touches raw memory: its units, what is mapped from other processes, what drives a provider
+/// of libibverbs, and every verb by `conformance`. The collectives come by the programs. Their own tests are left out:
+/// they hold processes to times.
 const REGULAR: &[&str] = &[
     "-p",
     "rdma-core",
@@ -44,7 +44,7 @@ const BESIDES: &[&str] = &[
     "--test=tcp",
     "--test=transfers",
 ];
-/// One choice of features for all that is built, so that nothing is built twice.
+/// Flags that choose the features once for all packages, so that nothing is built twice.
 const UNITED: [&str; 3] = ["-Zfeature-unification", "--config", "resolver.feature-unification='workspace'"];
 /// Tests with no memory for the sanitizer to watch, each minutes long under it, and those that it cannot bear.
 const LEFT_OUT: [&str; 13] = [

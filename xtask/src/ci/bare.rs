@@ -29,7 +29,7 @@ pub fn run() -> Result<()> {
             };
         }
         command.env("CARGO_TARGET_DIR", &target).current_dir(workspace::root()?);
-        // What it takes to build, and not how fast the program is.
+        // The step asks what a build needs, not how fast the program is.
         command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "0").env("CARGO_PROFILE_RELEASE_DEBUG", "0");
         let status = process::run(&mut command, LIMIT)?;
         if !status.success() {

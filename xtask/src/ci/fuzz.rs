@@ -1,5 +1,5 @@
-//! Each fuzz target for some seconds, from its checked-in inputs where it has some: enough to show that it builds, starts
-//! and does not fail at once. Longer runs are for a person with `cargo fuzz`.
+//! Each fuzz target for some seconds, from its checked-in inputs where it has some: enough to show that it builds,
+//! starts and does not fail at once. Longer runs are for a person with `cargo fuzz`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,8 +17,8 @@ const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// Seconds of one target in CI, and in a soak.
 const SECONDS: [u64; 2] = [4, 60];
 const GRACE: Duration = Duration::from_secs(60);
-/// Flags that cargo-fuzz passes to rustc: coverage for libFuzzer, and AddressSanitizer. Its single unit of codegen and its full
-/// optimisation are left out, because the targets run for seconds, and building them so takes minutes.
+/// Flags that cargo-fuzz passes to rustc: coverage for libFuzzer, and AddressSanitizer. Its single unit of codegen and
+/// its full optimisation are left out, because the targets run for seconds, and building them so takes minutes.
 const FLAGS: &str = "--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
     -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \
     -Cllvm-args=-sanitizer-coverage-trace-compares -Cdebug-assertions -Zsanitizer=address";

@@ -1,4 +1,5 @@
-//! Models of the parts that go without a lock: every interleaving of their threads, and every value that a load may see.
+//! Models of the parts that go without a lock: every interleaving of their threads, and every value that a load may
+//! see.
 
 use anyhow::Result;
 

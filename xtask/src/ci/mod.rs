@@ -4,6 +4,7 @@ mod abi_check;
 mod asan;
 mod bare;
 mod deny;
+mod example_links;
 mod fuzz;
 mod loom;
 mod msrv;
@@ -29,9 +30,9 @@ pub fn soak_instrumented() -> Result<()> {
 /// Options of `cargo xtask ci`.
 #[derive(Parser)]
 pub struct Args {
-    /// Which steps [default: all, and `deny` only where cargo-deny is installed].
+    /// Steps to run [default: all, and `deny` only where cargo-deny is installed].
     steps: Vec<Step>,
-    /// Of `asan` and `fuzz`, builds what they run and runs nothing.
+    /// Builds what `asan` and `fuzz` run, and runs nothing.
     #[arg(long)]
     no_run: bool,
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 use crate::cargo::{build, cargo};
 use crate::{process, programs};
 
-/// What a program must not be linked with.
+/// Libraries that a program must not be linked with.
 const FORBIDDEN: [&str; 2] = ["libibverbs", "librdmacm"];
 
 /// Builds every program, and reads its dynamic section.

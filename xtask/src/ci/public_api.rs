@@ -1,4 +1,5 @@
-//! The public API of the libraries as text, checked in, so that a change of it is seen in review.
+//! The public API of the libraries as text, checked in, so that a change of it is seen in review; and that each item of
+//! it is shown in use.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -8,6 +9,7 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use serde_json::Value;
 
+use super::example_links;
 use crate::{cargo, workspace};
 
 const LIBRARIES: [&str; 2] = ["rdma-core", "rdma-collective"];
@@ -29,17 +31,18 @@ pub fn main(args: &Args) -> Result<()> {
     }
     for library in LIBRARIES {
         let path = snapshot_path(library)?;
-        fs::write(&path, extract(library)?).with_context(|| format!("cannot write {}", path.display()))?;
+        fs::write(&path, extract(library)?.0).with_context(|| format!("cannot write {}", path.display()))?;
         println!("wrote {library}/public-api.txt");
     }
     Ok(())
 }
 
-/// Compares with what is checked in.
+/// Compares with what is checked in, and finds items that no doc shows in use.
 pub fn check() -> Result<()> {
-    let mut changed = Vec::new();
+    let (mut changed, mut not_shown) = (Vec::new(), Vec::new());
     for library in LIBRARIES {
-        let now = extract(library)?;
+        let (now, rustdoc) = extract(library)?;
+        not_shown.extend(example_links::missing(&rustdoc));
         let before = fs::read_to_string(snapshot_path(library)?).unwrap_or_default();
         if now != before {
             changed.push(library);
@@ -50,6 +53,12 @@ pub fn check() -> Result<()> {
         let changed = changed.join(" and ");
         bail!("the public API of {changed} changed: if that is meant, run `cargo xtask public-api --bless`");
     }
+    if !not_shown.is_empty() {
+        bail!(
+            "these public items have neither an example nor a link to an item that has one: {}",
+            not_shown.join(", ")
+        );
+    }
     Ok(())
 }
 
@@ -57,7 +66,8 @@ fn snapshot_path(library: &str) -> Result<PathBuf> {
     Ok(workspace::root()?.join(library).join("public-api.txt"))
 }
 
-fn extract(library: &str) -> Result<String> {
+/// The API as text, and rustdoc's JSON.
+fn extract(library: &str) -> Result<(String, Value)> {
     let target = workspace::target()?.join("public-api");
     let mut rustdoc = cargo::nightly(&["rustdoc", "--quiet", "--lib", "-p", library, "--"])?;
     rustdoc.args(["-Zunstable-options", "--output-format=json", "--cap-lints=allow"]);
@@ -78,7 +88,7 @@ fn extract(library: &str) -> Result<String> {
         .omit_auto_derived_impls(true)
         .build()
         .context("rustdoc's JSON cannot be read")?;
-    Ok(api.to_string())
+    Ok((api.to_string(), value))
 }
 
 fn print_difference(before: &str, now: &str) {

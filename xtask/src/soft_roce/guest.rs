@@ -1,5 +1,5 @@
-//! What a guest is given: a folder it may write, with the command, its environment and the script that sets
-//! up the device. What a guest gives back lies in the same folder.
+//! The folder that a guest shares with its host: the command, its environment and the script that sets up the device go
+//! in, and the guest's output comes back.
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
@@ -15,7 +15,7 @@ pub const DEVICE: &str = "rxe0";
 /// A guest that writes this file to its folder is killed at once, with no notice, and has passed.
 pub const KILL: &str = "kill";
 
-/// What to run on every host, and for how long at most.
+/// The command for every host, and the longest that it may take.
 pub struct Command {
     /// The program and its arguments.
     pub argv: Vec<OsString>,
@@ -23,7 +23,7 @@ pub struct Command {
     pub timeout: Duration,
 }
 
-/// One host of the run: its number, its address and its peer's.
+/// A host of the run: its number, its address and its peer's.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// 0 or 1.
@@ -96,7 +96,7 @@ impl Folder {
         self.path.join(KILL).exists()
     }
 
-    /// What the guest wrote to one of its files so far.
+    /// The text that the guest wrote to one of its files so far.
     pub fn read(&self, name: &str) -> String {
         fs::read(self.path.join(name))
             .map(|bytes| String::from_utf8_lossy(&bytes).into_owned())

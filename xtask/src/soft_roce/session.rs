@@ -1,4 +1,4 @@
-//! One run: boots a machine, or two on one wire, shows what the command prints, and collects the verdicts.
+//! A run: boots a machine, or two on one wire, shows what the command prints, and collects the verdicts.
 
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};

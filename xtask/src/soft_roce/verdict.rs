@@ -4,12 +4,12 @@
 /// How every verdict line starts.
 pub const PREFIX: &str = "SOFT-ROCE-VERDICT:";
 
-/// What a guest said of its command.
+/// A guest's verdict on its command.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Verdict {
     /// The command ended with status 0.
     Ok,
-    /// It ended with this status, or a step before it did.
+    /// The command ended with this status, or a step before it failed.
     Failed(String),
 }
 

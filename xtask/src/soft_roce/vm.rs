@@ -1,4 +1,4 @@
-//! One virtual machine: its command line, its life, and what the guest has said so far.
+//! A virtual machine: its command line, its life, and the guest's output so far.
 
 use std::fs::File;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::workspace;
 /// Where a guest has empty folders of its own in place of the host's.
 const HIDDEN: [&str; 3] = ["/tmp", "/var/tmp", "/run"];
 
-/// What a machine is made of.
+/// The parts of a machine.
 pub struct Shape {
     /// Whether to use KVM.
     pub accelerated: bool,
@@ -39,13 +39,13 @@ pub struct Vm {
     ready: Option<Duration>,
 }
 
-/// What there is to know about a machine's guest.
+/// The state of a machine's guest.
 pub enum Progress {
-    /// It is still at work.
+    /// The guest is still at work.
     Running,
-    /// It has given its verdict.
+    /// The guest has given its verdict.
     Said(Verdict),
-    /// It ended, and never gave one.
+    /// The guest ended and gave no verdict.
     Silent(String),
 }
 
@@ -108,7 +108,7 @@ impl Vm {
         (self.up, self.ready)
     }
 
-    /// What the guest wrote to one of its files.
+    /// The text that the guest wrote to one of its files.
     pub fn read(&self, name: &str) -> String {
         self.folder.read(name)
     }
@@ -135,7 +135,7 @@ impl Vm {
     }
 }
 
-/// What was built and planned, where the guest would not see it by itself.
+/// Folders of builds and plans that the guest would not see by itself.
 fn hidden_builds() -> Result<Vec<PathBuf>> {
     let target = workspace::target()?;
     let is_hidden = HIDDEN.iter().any(|folder| target.starts_with(folder));

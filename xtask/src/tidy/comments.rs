@@ -8,18 +8,8 @@ use std::fmt;
 use super::Finding;
 use crate::lines::{self, Block};
 
-/// Folders and files whose findings fail the check. Findings elsewhere are counted, so that a folder can be listed here
-/// once its count is zero.
-const STRICT: [&str; 8] = [
-    "rdma-core/src/",
-    "rdma-collective/src/",
-    "xtask/src/checkout.rs",
-    "xtask/src/compare/",
-    "xtask/src/count/",
-    "xtask/src/lines/",
-    "xtask/src/tidy/",
-    "xtask/src/walk/",
-];
+/// Folders whose findings are only counted, until somebody rewrites their comments. Findings elsewhere fail the check.
+const COUNTED: [&str; 2] = ["examples/src/", "benches/src/"];
 /// Words that name nothing, so a reader who sees the comment alone learns nothing from the sentence they open.
 const BARE: [&str; 11] =
     ["what", "who", "that", "those", "it", "its", "of", "one", "the same", "whose", "which"];
@@ -85,7 +75,7 @@ pub struct Checked {
 
 /// Whether a finding in the file at `path` fails the check.
 pub fn is_strict(path: &str) -> bool {
-    STRICT.iter().any(|folder| path.starts_with(folder))
+    !COUNTED.iter().any(|folder| path.starts_with(folder))
 }
 
 /// Checks all comments of one file.
@@ -268,7 +258,8 @@ mod tests {
     }
 
     #[test]
-    fn the_libraries_are_strict() {
-        assert!(is_strict("rdma-core/src/lib.rs") && !is_strict("rdma-core/tests/x.rs"));
+    fn all_is_strict_but_the_programs_of_examples_and_benches() {
+        assert!(is_strict("rdma-core/src/lib.rs") && is_strict("rdma-core/tests/x.rs"));
+        assert!(!is_strict("examples/src/lib.rs"));
     }
 }

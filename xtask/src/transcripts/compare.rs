@@ -4,8 +4,8 @@ use super::block::Entry;
 
 /// The first line in which `printed` is not what `entry` expects; `None` where there is none.
 ///
-/// Numbers, addresses and identifiers may differ, and so may the width of columns, which follows them. A line `…` in the
-/// document stands for any number of lines, `…` at the end of a line for the rest of it.
+/// Numbers, addresses and identifiers may differ, and so may the width of columns, which follows them. A line `…` in
+/// the document stands for any number of lines, `…` at the end of a line for the rest of it.
 pub fn difference(entry: &Entry, printed: &str) -> Option<String> {
     let printed: Vec<String> = printed.lines().map(shape).collect();
     let expected: Vec<String> = entry.expected.iter().map(|line| shape(line)).collect();

@@ -1,7 +1,7 @@
 //! Many requests at once: which blocks each of them has on either side, what they hold, and which are aborted.
 //!
-//! Every worker of either side takes the requests whose number leaves its own, one after the other, through two slots of
-//! blocks that nobody else has. Both sides follow from the flags alone.
+//! Every worker of either side takes the requests whose number leaves its own, one after the other, through two slots
+//! of blocks that nobody else has. Both sides follow from the flags alone.
 
 pub mod decode;
 pub mod prefill;

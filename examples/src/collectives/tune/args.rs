@@ -37,8 +37,8 @@ pub struct TuneArgs {
     #[arg(long, value_name = "NAME,…", value_delimiter = ',', value_parser = tunable())]
     pub collectives: Vec<Tunable>,
 
-    /// Where to write the table; of a file that is there already the rows of other numbers of ranks are kept. Without it the
-    /// table is printed
+    /// Where to write the table; of a file that is there already the rows of other numbers of ranks are kept. Without
+    /// it the table is printed
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub output: Option<PathBuf>,
 

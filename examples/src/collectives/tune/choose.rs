@@ -11,7 +11,8 @@ const FASTER_BY: f64 = 1.05;
 /// Sizes, and the ways of each.
 pub type Chosen = Vec<(u64, Vec<Algorithm>)>;
 
-/// The fastest way for each size: and where that is `direct`, what is the fastest in its place where memory is borrowed.
+/// The fastest way for each size: and where that is `direct`, what is the fastest in its place where memory is
+/// borrowed.
 pub fn ways(times: &Times, collective: Tunable, sizes: &[u64]) -> Chosen {
     let fastest = |size: u64, of: &[Algorithm], memory: Memory, before: Option<Algorithm>| {
         let time = |way: Algorithm| times.of(collective, size, way, memory);

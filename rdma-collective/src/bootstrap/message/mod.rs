@@ -5,10 +5,16 @@ use super::frame::Frame;
 use crate::bootstrap::FrameError;
 
 /// The longest key and the longest name of a gathering, in bytes.
+///
+/// The bound of [`StoreClient::set`](crate::bootstrap::StoreClient::set).
 pub const KEY_BYTES_MAX: usize = 256;
 /// The longest value, in bytes.
+///
+/// The bound of [`StoreClient::set`](crate::bootstrap::StoreClient::set).
 pub const VALUE_BYTES_MAX: usize = 64 * 1024;
 /// The longest gathering, in bytes: the values of all ranks, with 4 more for each.
+///
+/// The bound of [`StoreClient::all_gather`](crate::bootstrap::StoreClient::all_gather).
 pub const GATHERED_BYTES_MAX: usize = 4 << 20;
 /// The longest payload before a client has joined: that of [`Hello`].
 pub(crate) const HELLO_BYTES: usize = 32;

@@ -29,6 +29,8 @@ const CONNECT_PAUSE_MAX: Duration = Duration::from_millis(200);
 const LATE_READS_MAX: u32 = 4;
 
 /// The store to join, and the rank to join it as.
+///
+/// The argument of [`StoreClient::connect`](crate::bootstrap::StoreClient::connect).
 #[derive(Clone, Debug)]
 pub struct Join {
     /// The address at which the store listens.

@@ -28,7 +28,11 @@ use super::{CollectiveError, DataType, Element, ReduceError, ReduceOp, Tensor};
 pub use group::Group;
 
 /// The result of an operation: an error says what ended it, and how to go on.
+///
+/// [`Communicator::all_reduce`](crate::collective::Communicator::all_reduce) has an example.
 pub type Result<T> = std::result::Result<T, CollectiveError>;
 
 /// The result of starting an operation on tensors: what waits for them, or the tensors themselves with the error.
+///
+/// [`Communicator::start_all_reduce`](crate::collective::Communicator::start_all_reduce) has an example.
 pub type Started<T> = std::result::Result<Pending<T>, Refused<T, CollectiveError>>;

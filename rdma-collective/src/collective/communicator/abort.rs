@@ -12,6 +12,8 @@ use crate::collective::CollectiveError;
 use crate::engine::Service;
 
 /// A handle that ends a communicator from any thread. Clones end the same communicator.
+///
+/// Returned by [`Communicator::aborter`](crate::collective::Communicator::aborter).
 #[derive(Clone)]
 pub struct Aborter {
     shared: Weak<Shared>,

@@ -60,6 +60,8 @@ const EVERY: Set = Set::MAX >> (Set::BITS as usize - Algorithm::ALL.len());
 pub(super) const TUNED: usize = Collective::ALL.len();
 
 /// A list of algorithms has an unknown name, or an empty one.
+///
+/// Raised where a text is parsed as [`Algorithms`](crate::collective::Algorithms).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{name:?} is no algorithm or no collective; there are ring, tree, flat, pieces, direct, pairs, bruck and hierarchical, in a list \

@@ -19,6 +19,8 @@ const NAME_BYTES_MAX: usize = 64;
 const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + TUNED + 8 + 4 * (1 + NAME_BYTES_MAX);
 
 /// A rank's process, host and device, as the rank itself reported them.
+///
+/// Returned by [`Communicator::ranks`](crate::collective::Communicator::ranks).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RankInfo {

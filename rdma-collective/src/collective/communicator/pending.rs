@@ -46,9 +46,13 @@ enum HandleState {
 }
 
 /// A wait that ended before the operation did, which goes on.
+///
+/// A part of [`WaitError`].
 pub struct StillPending<T>(pub Pending<T>);
 
 /// Why waiting for an operation gave nothing.
+///
+/// Raised by [`Pending::wait`](crate::collective::Pending::wait).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError<T> {

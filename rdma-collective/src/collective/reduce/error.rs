@@ -5,6 +5,8 @@ use rdma_core::error::RegisterError;
 use crate::collective::DataType;
 
 /// Why bytes were not reduced; the destination is untouched.
+///
+/// Raised by [`Reduction`](crate::collective::Reduction).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReduceError {
@@ -44,6 +46,8 @@ pub enum ReduceError {
 }
 
 /// Why there is no schedule for an operation.
+///
+/// A part of [`CollectiveError`](crate::collective::CollectiveError).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
@@ -82,6 +86,8 @@ pub enum ScheduleError {
 }
 
 /// Why there is no tensor.
+///
+/// Raised by [`Communicator::alloc`](crate::collective::Communicator::alloc).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocError {

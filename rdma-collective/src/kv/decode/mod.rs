@@ -52,6 +52,8 @@ pub(super) struct Shared {
 }
 
 /// Blocks granted to a request. Dropping the handle lets them fill; the outcome is lost.
+///
+/// Returned by [`Decode::grant`], which has an example.
 #[must_use = "blocks are there when their grant was waited for"]
 pub struct Grant {
     shared: Arc<Shared>,
@@ -63,6 +65,8 @@ pub struct Grant {
 }
 
 /// The progress of a transfer.
+///
+/// Returned by [`Grant::progress`], and by the other handles.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
     /// Bytes that have arrived so far.
@@ -76,6 +80,8 @@ pub struct Progress {
 }
 
 /// The outcome of a transfer that has ended well: every block has arrived.
+///
+/// Returned by [`Grant::wait`]; [`Decode`] has an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {

@@ -60,6 +60,8 @@ pub struct LinkStats {
 }
 
 /// The kind of a transfer, as seen from this end.
+///
+/// A part of [`LinkEvent`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransferKind {
@@ -76,6 +78,8 @@ pub enum TransferKind {
 }
 
 /// The way in which a transfer has ended.
+///
+/// A part of [`LinkEvent`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum TransferOutcome {
@@ -92,6 +96,8 @@ pub enum TransferOutcome {
 }
 
 /// An event of a link.
+///
+/// Returned by [`Decode::next_event`](crate::kv::Decode::next_event).
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum LinkEvent {

@@ -6,6 +6,8 @@ use std::fmt;
 ///
 /// A transfer moves bytes and never looks into them. Scales of quantised types that lie outside of the blocks are for
 /// the server to move.
+///
+/// A part of [`Shape`](crate::kv::layout::Shape).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CacheType {

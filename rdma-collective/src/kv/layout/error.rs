@@ -5,6 +5,8 @@ use std::fmt;
 use crate::kv::layout::Shape;
 
 /// The reason why a shape has no layout, or two layouts do not match.
+///
+/// Raised by [`Layout::new`](crate::kv::layout::Layout::new).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
@@ -101,6 +103,8 @@ pub enum LayoutError {
 }
 
 /// A side of a transfer, as errors name it.
+///
+/// A part of [`LayoutError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The side whose bytes are read.

@@ -6,6 +6,8 @@ use super::{CacheType, HeadOrder, Order, TensorParallel};
 use crate::kv::layout::LayoutError;
 
 /// The cache entry of a token in one layer.
+///
+/// A part of [`Shape`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Attention {
     /// A key and a value for each key-value head: multi-head, grouped-query and multi-query attention.

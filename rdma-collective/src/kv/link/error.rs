@@ -5,6 +5,8 @@ use crate::kv::PoolUse;
 use crate::kv::layout::LayoutError;
 
 /// The error of a link between a source pool and a destination pool that could not be set up.
+///
+/// Raised by [`Decode::new`](crate::kv::Decode::new) and [`Prefill::new`](crate::kv::Prefill::new).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {

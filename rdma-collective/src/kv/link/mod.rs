@@ -29,6 +29,8 @@ pub(super) use prepare::Opening;
 pub use prepare::Prepared;
 
 /// Options of a KV link; `docs/defaults.md` has the reason of each default.
+///
+/// The argument of [`Decode::new`](crate::kv::Decode::new) and [`Prefill::new`](crate::kv::Prefill::new).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkOptions {
     /// Number of links that there have been to this peer (0). Both ends must give the same, so that messages of an

@@ -3,6 +3,8 @@
 use crate::kv::layout::{LayoutError, Side};
 
 /// The reason why a transfer has no plan; no byte was moved.
+///
+/// A part of [`KvError`](crate::kv::KvError).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {

@@ -20,6 +20,8 @@ pub(super) use memory::AttachedPool;
 pub use stats::PoolStats;
 
 /// The use of a pool, which decides the access rights of peers.
+///
+/// The argument of [`Pool::allocate`](crate::kv::Pool::allocate).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PoolUse {

@@ -45,6 +45,8 @@ const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
 const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The place where the two ends of a link meet: one end accepts, the other connects.
+///
+/// The argument of [`Decode::new`](crate::kv::Decode::new) and [`Prefill::new`](crate::kv::Prefill::new).
 #[derive(Debug)]
 pub enum Meet<'a> {
     /// The peer connects to this listener. The first process with the job's token is taken, others are sent away.

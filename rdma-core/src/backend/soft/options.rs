@@ -6,6 +6,8 @@ use super::fault::{FaultPlan, Planted};
 use super::port;
 
 /// The wire by which a software device reaches its peers.
+///
+/// Set in [`SoftOptions`](crate::SoftOptions).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
 pub enum Wire {

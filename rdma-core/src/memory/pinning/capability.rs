@@ -19,6 +19,8 @@ const INITIAL_USER_NAMESPACE: u64 = 0xEFFF_FFFD;
 /// # References
 ///
 /// `capabilities(7)`, `user_namespaces(7)`
+///
+/// A part of [`PinningSnapshot`](crate::memory::pinning::PinningSnapshot).
 #[doc(alias = "CAP_IPC_LOCK")]
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]

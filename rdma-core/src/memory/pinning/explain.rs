@@ -31,6 +31,8 @@ struct Inner {
 }
 
 /// The limit that refused.
+///
+/// [`PinningDiagnosis::cause`] has it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PinningCause {

@@ -15,6 +15,8 @@ use std::path::Path;
 /// # References
 ///
 /// `getrlimit(2)`, `proc_pid_status(5)`, `proc_pid_limits(5)`
+///
+/// A part of [`PinningSnapshot`](crate::memory::pinning::PinningSnapshot).
 #[doc(alias = "RLIMIT_MEMLOCK")]
 #[doc(alias = "VmPin")]
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -17,6 +17,8 @@ const FILE_BYTES_MAX: u64 = 4 << 20;
 pub type Reading<T> = Result<T, NotKnown>;
 
 /// The reason why a value of the environment is not known.
+///
+/// [`PinningSnapshot`](crate::memory::pinning::PinningSnapshot) has it in place of a value.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not known ({}: {why})", .path.display())]
 #[non_exhaustive]
@@ -34,6 +36,8 @@ impl NotKnown {
 }
 
 /// A bound that the kernel enforces, in the unit of the bounded thing (bytes or objects).
+///
+/// [`PinningSnapshot`](crate::memory::pinning::PinningSnapshot) shows several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limit {
     /// At most this many.

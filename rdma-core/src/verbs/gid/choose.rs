@@ -7,6 +7,8 @@ use crate::error::{GidRejection, NoUsableGid};
 use crate::{GidEntry, GidType, LinkLayer, PortNum};
 
 /// The family of the address inside a GID.
+///
+/// A part of [`Preference`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum AddressFamily {
     /// IPv4, mapped into IPv6 (`::ffff:0:0/96`).
@@ -16,6 +18,8 @@ pub enum AddressFamily {
 }
 
 /// Requirements on the GID to choose.
+///
+/// The argument of [`choose`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preference {
     /// The type; `None` takes RoCE v2 on Ethernet and any type on InfiniBand.
@@ -35,6 +39,8 @@ impl Preference {
 }
 
 /// The chosen entry, with the reason why each other entry was rejected. `Display` prints both.
+///
+/// Returned by [`choose`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Chosen {
     /// The entry to use.

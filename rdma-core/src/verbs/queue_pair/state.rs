@@ -13,9 +13,13 @@ pub trait State: sealed::Sealed {
 }
 
 /// A state in which receives may be posted: INIT, RTR, RTS.
+///
+/// [`Worker::post_recv`](crate::Worker::post_recv) takes a queue pair in such a state.
 pub trait Receiving: State {}
 
 /// A state in which everything may be posted: RTS.
+///
+/// [`Worker::post`](crate::Worker::post) takes a queue pair in such a state.
 pub trait Posting: Receiving {}
 
 macro_rules! states {
@@ -33,11 +37,19 @@ macro_rules! states {
 
 states! {
     /// RESET: newly created; nothing may be posted.
+    ///
+    /// [`Worker::create_queue_pair`](crate::Worker::create_queue_pair) returns it.
     Reset = RESET;
     /// INIT: receives may be posted.
+    ///
+    /// [`QueuePair::init`](crate::QueuePair::init) returns it.
     Init = INIT: Receiving;
     /// RTR: packets of the peer are carried out; receives may be posted.
+    ///
+    /// [`QueuePair::ready_to_receive`](crate::QueuePair::ready_to_receive) returns it.
     ReadyToReceive = RTR: Receiving;
     /// RTS: connected; everything may be posted.
+    ///
+    /// [`QueuePair::connect`](crate::QueuePair::connect) returns it.
     ReadyToSend = RTS: Receiving: Posting;
 }

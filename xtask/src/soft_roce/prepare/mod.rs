@@ -1,4 +1,4 @@
-//! What a virtual machine needs on this host, found in the cache or installed: packages from the
+//! The needs of a virtual machine on this host, found in the cache or installed: packages from the
 //! distribution, [`kernel`] with `rdma_rxe` as a module, [`virtme`] to boot it.
 
 mod kernel;
@@ -14,7 +14,7 @@ use anyhow::{Context, Result};
 
 use crate::{packages, workspace};
 
-/// What boots the machine, and what people run inside it.
+/// Packages that boot the machine, and those of the tools that people run inside it.
 const PACKAGES: [&str; 11] = [
     "qemu-system-x86",
     "busybox-static",
@@ -32,7 +32,7 @@ const PACKAGES: [&str; 11] = [
 const NOT_DEBIAN: &str = "no rdma_rxe here, and only Debian and Ubuntu have the packages to boot a machine with it; \
     load it on this host: `modprobe rdma_rxe` (Fedora and its kin: kernel-modules-extra, iproute, libibverbs)";
 
-/// What [`prepare`] found.
+/// The result of [`prepare`].
 pub enum Ready {
     /// Machines can be booted.
     Yes(Tools),

@@ -1,6 +1,6 @@
-//! What the suite runs, as data, with [`collectives`], [`perftest`] and [`faults`]. A case names its programs; `{device}`,
-//! `{self}` and `{peer}` stand for what the host knows, `{port}` for one that no other case has, `{bin:NAME}` for a program
-//! of ours and `{test:NAME}` for a test executable.
+//! The suite's cases as data, with [`collectives`], [`perftest`] and [`faults`]. A case names its programs; `{device}`,
+//! `{self}` and `{peer}` stand for what the host knows, `{port}` for one that no other case has, `{bin:NAME}` for a
+//! program of ours and `{test:NAME}` for a test executable.
 
 use std::ops::RangeFrom;
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::cargo::{self, Executable};
 const PORTS: RangeFrom<u16> = 18_800..;
 
 /// Build before the machines boot: the tests that cases name, and `planted`, for whose sake cargo builds the program
-/// `conformance` as it builds those of `examples` for `chaos`. The choice of packages is that of all tests, so that nothing
-/// is built twice.
+/// `conformance` as it builds those of `examples` for `chaos`. The choice of packages is that of all tests, so that
+/// nothing is built twice.
 const BUILD: &[&str] = &[
     "test",
     "--no-run",
@@ -47,11 +47,11 @@ pub struct Case {
     pub server_stays: bool,
     /// Whether host 1 runs the server, and host 0 the client: of those that cost a host alone.
     pub swapped: bool,
-    /// Who must have printed the device that was used.
+    /// The sides that must have printed the device that was used.
     pub names_device: Sides,
-    /// What becomes of the network between the hosts meanwhile.
+    /// The state of the network between the hosts meanwhile.
     pub network: Network,
-    /// What the final errors of the server and of the client name, one of several with `|` between them, where the
+    /// Names in the final errors of the server and of the client, one of several with `|` between them, where the
     /// network may be the end of them. Without, both succeed.
     pub errors: Option<[&'static str; 2]>,
     /// Where it runs besides a soak.
@@ -63,7 +63,7 @@ pub struct Case {
 /// How much of the suite runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Share {
-    /// What every change has to pass.
+    /// Cases that every change has to pass.
     Regular,
     /// All that is done to the network, and to processes.
     Soak,
@@ -241,7 +241,7 @@ const CASES: &[Case] = &[
 /// A case with its programs found, as a host reads it.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Planned {
-    /// What the report calls it.
+    /// The case's name in the report.
     pub name: String,
     /// See [`Case::server`].
     pub server: Vec<String>,

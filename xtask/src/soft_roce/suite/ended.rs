@@ -3,7 +3,7 @@
 
 /// How a process has ended.
 pub struct Ended<'a> {
-    /// Its exit status; `None` when a signal ended it.
+    /// The exit status; `None` when a signal ended the process.
     pub code: Option<i32>,
     /// All that it printed.
     pub output: &'a str,
@@ -12,8 +12,8 @@ pub struct Ended<'a> {
 impl Ended<'_> {
     /// Says what is wrong with it.
     ///
-    /// `names` is what an error has to name, one of several with `|` between them; none may happen without. `lost` tells
-    /// that nothing but an error is right.
+    /// `names` is the text that an error has to have, one of several with `|` between them; without it no error may
+    /// happen. `lost` tells that nothing but an error is right.
     pub fn judge(&self, names: Option<&str>, lost: bool) -> Result<(), String> {
         if let Some(line) = self.output.lines().find(|line| tells_of_wrong_bytes(line)) {
             return Err(format!("bytes are wrong: {line}"));

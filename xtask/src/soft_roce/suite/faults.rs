@@ -37,7 +37,8 @@ const LONG_KVCACHE: Case = Case { work: "--requests 25", errors: SENT_AGAIN, ..K
 const LONG_PULLED: Case = Case { work: "--requests 25 --pull", errors: SENT_AGAIN, ..KVCACHE };
 const LONG_STREAMED: Case = Case { work: "--requests 25 --stream", errors: SENT_AGAIN, ..KVCACHE };
 
-/// With work for ever, and between two operations no word with the store, which a lost host holds up until the deadline.
+/// With work for ever, and between two operations no word with the store, which a lost host holds up until the
+/// deadline.
 const ENDLESS_ALLREDUCE: Case = Case {
     work: "-b 1M -e 1M -n 100000",
     network: Network::PeerKilled { after_packets: 2000 },
@@ -59,11 +60,12 @@ const OTHER_RANK: Option<[&str; 2]> =
 /// A side says that the other is lost or late, or that this has given up first.
 const OTHER_SIDE: Option<[&str; 2]> = Some(["{peer}|the peer gave up", "{peer}|the peer gave up"]);
 
-/// Where packets are lost, for a time or all the time, the kernel now and then ends the connection: one side is told that a
-/// good request was invalid, the other that it was flushed (docs/platform.md). Nothing else excuses an error there.
+/// Where packets are lost, for a time or all the time, the kernel now and then ends the connection: one side is told
+/// that a good request was invalid, the other that it was flushed (docs/platform.md). Nothing else excuses an error
+/// there.
 const SENT_AGAIN: Option<[&str; 2]> = Some(["REM_INV_REQ_ERR|WR_FLUSH_ERR"; 2]);
 
-/// Those that CI has, then those that a soak has besides, then those that cost a host.
+/// Cases of CI first, then those that a soak has besides, then those that cost a host.
 pub const CASES: &[Case] = &[
     Case { name: "allreduce, 0.5 % of packets lost", network: loss(5), errors: SENT_AGAIN, ..ALLREDUCE },
     Case { name: "kvcache_transfer, 0.5 % of packets lost", network: loss(5), errors: SENT_AGAIN, ..KVCACHE },

@@ -24,8 +24,8 @@ const STEP_PORT: u16 = 18_400;
 const STEP_LIMIT: Duration = Duration::from_secs(300);
 /// How long it takes until this machine is no more, once it has asked for that.
 const KILL_LIMIT: Duration = Duration::from_secs(60);
-/// How long those may take that have lost their peer, with the seconds until it is killed: half of the deadline that they
-/// are given. Who waits in the store for the lost machine is told after 10 s.
+/// How long those may take that have lost their peer, with the seconds until it is killed: half of the deadline that
+/// they are given. Who waits in the store for the lost machine is told after 10 s.
 const SURVIVOR_LIMIT: Duration = Duration::from_secs(30);
 
 /// Options of the hidden subcommand that a host runs.
@@ -35,7 +35,7 @@ pub struct Args {
     plan: PathBuf,
 }
 
-/// What this host is told of itself.
+/// The facts that this host is given about itself.
 pub struct Host {
     number: u8,
     hosts: u8,

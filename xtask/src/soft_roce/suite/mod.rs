@@ -1,6 +1,6 @@
-//! The suite that runs where a soft-RoCE device is: [`cases`], [`collectives`], [`perftest`] and [`faults`] say what, this
-//! file builds it and reads the reports, [`mod@inside`] runs it on each host: each process is a [`side`], on a [`network`]
-//! that may be disturbed.
+//! The suite that runs where a soft-RoCE device is: [`cases`], [`collectives`], [`perftest`] and [`faults`] say what,
+//! this file builds it and reads the reports, [`mod@inside`] runs it on each host: each process is a [`side`], on a
+//! [`network`] that may be disturbed.
 
 mod cases;
 mod collectives;
@@ -29,7 +29,7 @@ pub use inside::main as inside;
 /// The file that each host leaves in its folder: a line for each case.
 const REPORT: &str = "report";
 
-/// What a run of the suite gives.
+/// The outcome of a run of the suite.
 pub struct SuiteRun {
     /// How the hosts ended.
     pub outcome: Outcome,
@@ -63,7 +63,7 @@ fn write_plan(hosts: u8, share: Share) -> Result<PathBuf> {
     Ok(path)
 }
 
-/// One row a case: the counts of the host that had more to tell (a server counts as one test, the client that runs
+/// A row for each case: the counts of the host that had more to tell (a server counts as one test, the client that runs
 /// a whole suite against it as many), and the failures of every host.
 fn rows(hosts: u8, run: &Run) -> Vec<Row> {
     let place = format!("soft-RoCE, {hosts} host{}", if hosts == 1 { "" } else { "s" });

@@ -1,5 +1,5 @@
-//! What a case does to the network between two hosts, and the proof that it was done: a fault that never came must not
-//! look like one that was survived.
+//! Faults that a case brings to the network between two hosts, and the proof that they came: a fault that never came
+//! must not look like one that was survived.
 
 use std::fs;
 use std::io::Write;
@@ -16,21 +16,21 @@ use crate::process;
 /// A link that is up again has its port active soon after.
 const UP_LIMIT: Duration = Duration::from_secs(30);
 
-/// What becomes of the network while a case runs.
+/// The state of the network while a case runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
     /// Nothing.
     Clean,
     /// Both hosts lose packets that they send.
     Loss {
-        /// Of a thousand.
+        /// Packets lost of a thousand.
         per_mille: u32,
     },
     /// Both hosts delay packets that they send, except some, which overtake.
     Late {
         /// The delay.
         delay_ms: u32,
-        /// Of a thousand, those that overtake.
+        /// Packets of a thousand that overtake others.
         reordered_per_mille: u32,
     },
     /// Host 0's link goes down, and comes back.
@@ -89,7 +89,7 @@ pub struct Wire {
     port: PathBuf,
 }
 
-/// What the device has counted.
+/// The device's counters.
 #[derive(Debug, Clone, Copy)]
 pub struct Packets {
     /// Sent and received.
@@ -111,7 +111,7 @@ impl Wire {
         Wire { interface, port: PathBuf::from(format!("/sys/class/infiniband/{device}/ports/1")) }
     }
 
-    /// What has passed since the device was made.
+    /// Packets that have passed since the device was made.
     pub fn packets(&self) -> Result<Packets> {
         let out_of_order = self.counter("out_of_seq_request")? + self.counter("completer_retry_err")?;
         let passed = self.counter("sent_pkts")? + self.counter("rcvd_pkts")?;
@@ -153,8 +153,8 @@ impl Wire {
 
     /// Lets nothing through for `time`, in either direction.
     pub fn cut(&self, time: Duration) -> Result<()> {
-        // Once elsewhere and with nothing lost there, since loading modules takes seconds on an emulated machine; then both
-        // ends of it by one process, since starting another takes them, too.
+        // Once elsewhere and with nothing lost there, since loading modules takes seconds on an emulated machine; then
+        // both ends of it by one process, since starting another takes them, too.
         let load = filtered("lo", "0%", "pass") + &whole("lo");
         batch(&[(&load, Duration::ZERO)])?;
         println!("[network] cut");
@@ -189,13 +189,13 @@ fn batch(lines: &[(&str, Duration)]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// What `tc` is told so that nothing passes an interface. A device that hears of each packet it loses would try again at
-/// once, and do nothing else: netem does not tell.
+/// Commands to `tc` by which nothing passes an interface. A device that hears of each packet it loses would try again
+/// at once, and do nothing else: netem does not tell.
 fn cut(interface: &str) -> String {
     filtered(interface, "100%", "drop")
 }
 
-/// What `tc` is told so that an interface loses that much of what leaves, and does that with what arrives.
+/// Commands to `tc` by which an interface loses `lost` of what leaves, and does `arriving` with what arrives.
 fn filtered(interface: &str, lost: &str, arriving: &str) -> String {
     format!(
         "qdisc add dev {interface} root netem loss {lost}\nqdisc add dev {interface} ingress\n\
@@ -203,7 +203,7 @@ fn filtered(interface: &str, lost: &str, arriving: &str) -> String {
     )
 }
 
-/// What `tc` is told so that everything passes again.
+/// Commands to `tc` by which everything passes again.
 fn whole(interface: &str) -> String {
     format!(
         "qdisc show dev {interface} root\nqdisc del dev {interface} ingress\nqdisc del dev {interface} root\n"
@@ -211,7 +211,8 @@ fn whole(interface: &str) -> String {
 }
 
 impl Disturbed<'_> {
-    /// That it was disturbed: where the data comes from, packets were lost; where they go, some came out of order.
+    /// Checks that the network was disturbed: where the data comes from, packets were lost; where they go, some came
+    /// out of order.
     pub fn check(self, host: u8) -> Result<()> {
         let output =
             Command::new("tc").args(["-s", "qdisc", "show", "dev", &self.wire.interface]).output()?;

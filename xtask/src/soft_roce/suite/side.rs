@@ -1,4 +1,4 @@
-//! One process of a case on this host: its start, its output, and what its end counts as.
+//! A process of a case on this host: its start, its output, and the count of its end.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -15,16 +15,16 @@ use super::network::{Network, Wire};
 use crate::process::{self, Group};
 use crate::tally::Counts;
 
-/// What the side that starts first is called.
+/// The name of the side that starts first.
 pub const SERVER: &str = "server";
-/// What the other one is called.
+/// The name of the side that connects to it.
 pub const CLIENT: &str = "client";
 const LISTEN_LIMIT: Duration = Duration::from_secs(60);
 const CONNECT_LIMIT: Duration = Duration::from_secs(60);
-/// What the programs print once they are connected.
+/// The line that programs print once they are connected.
 const CONNECTED: &str = "# Using device";
 
-/// One process of a case.
+/// A process of a case.
 pub struct Side {
     name: &'static str,
     group: Group,

@@ -151,7 +151,8 @@ impl Shared<'_> {
 }
 
 /// Waits until so much of a transfer has arrived, at least its announcement: both sides have met then. One that stands
-/// still is not waited for; but nobody would tell prefill of a pull that has not met its offer, which it has by `pulls`.
+/// still is not waited for; but nobody would tell prefill of a pull that has not met its offer, which it has by
+/// `pulls`.
 fn until(incoming: &Incoming, percent: u8, pulls: Option<Deadline>) {
     let (mut last, mut since) = (incoming.progress(), Instant::now());
     while since.elapsed() < STILL || (last.writes == 0 && pulls.is_some_and(|until| !until.expired())) {

@@ -3,6 +3,8 @@
 use crate::collective::UnknownAlgorithm;
 
 /// A tuning table cannot be read, or is not valid.
+///
+/// Raised by [`Tuning::read`](crate::collective::tuning::Tuning::read).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuningError {
@@ -24,23 +26,13 @@ pub enum TuningError {
         /// The system's reason.
         reason: String,
     },
-    /// The file is longer than a table can be.
-    #[error("{file} has more than {bytes_max} bytes, and is no tuning file; write one with `tune`")]
-    TooLong {
-        /// The file.
+    /// The file as a whole is no table that this release reads: too long, cut off, or of another version.
+    #[error("{file} {reason}")]
+    NoTable {
+        /// The file, or the other source of the table.
         file: String,
-        /// The bound.
-        bytes_max: usize,
-    },
-    /// The file is of another version of the format.
-    #[error(
-        "{file} is a tuning file of version {version}, and this release reads version 1; write it anew with `tune`"
-    )]
-    OtherVersion {
-        /// The file.
-        file: String,
-        /// The version in the file.
-        version: String,
+        /// The fault, and the mend.
+        reason: String,
     },
     /// A line makes no sense.
     #[error("{file}, line {line}: {what}; mend the line, or write the file anew with `tune`")]
@@ -51,15 +43,5 @@ pub enum TuningError {
         line: usize,
         /// The mistake in that line.
         what: String,
-    },
-    /// The end of the file is missing.
-    #[error(
-        "{file} has no `end` behind its {lines} lines, so it was cut off; copy it again, or write it anew with `tune`"
-    )]
-    CutOff {
-        /// The file.
-        file: String,
-        /// Number of lines that are there.
-        lines: usize,
     },
 }

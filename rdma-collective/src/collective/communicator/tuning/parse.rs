@@ -9,10 +9,12 @@ use super::{Algorithm, Collective, FILE_BYTES_MAX, MAGIC, Peers, Row, VERSION};
 
 /// Reads the rows of a file.
 pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
-    let file = || name.to_owned();
+    let no_table = |reason| TuningError::NoTable { file: name.to_owned(), reason };
     // Before anything else: text from a program or a fuzzer has not passed `read_file`'s bound.
     if bytes.len() > FILE_BYTES_MAX {
-        return Err(TuningError::TooLong { file: file(), bytes_max: FILE_BYTES_MAX });
+        return Err(no_table(format!(
+            "has more than {FILE_BYTES_MAX} bytes, and is no tuning file; write one with `tune`"
+        )));
     }
     let wrong = |line, what: String| TuningError::Line { file: name.to_owned(), line, what };
     let text = str::from_utf8(bytes).map_err(|error| {
@@ -30,7 +32,9 @@ pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
             [one, two, version] if !begun && [*one, *two] == MAGIC => {
                 // Refused, not guessed: a later version may give a row another meaning.
                 if *version != VERSION {
-                    return Err(TuningError::OtherVersion { file: file(), version: (*version).to_owned() });
+                    return Err(no_table(format!(
+                        "is a tuning file of version {version}, and this release reads version 1; write it anew with `tune`"
+                    )));
                 }
                 begun = true;
             }
@@ -50,7 +54,9 @@ pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
     // A missing `end` means a file that was cut off: its rows would be a choice for some sizes only.
     match (begun, ended) {
         (false, _) => Err(wrong(1, format!("a tuning file begins with {:?}", header()))),
-        (true, false) => Err(TuningError::CutOff { file: file(), lines: last }),
+        (true, false) => Err(no_table(format!(
+            "has no `end` behind its {last} lines, so it was cut off; copy it again, or write it anew with `tune`"
+        ))),
         (true, true) => Ok(rows),
     }
 }

@@ -31,6 +31,8 @@ impl Row {
 }
 
 /// How the ranks of a communicator reach each other.
+///
+/// A part of [`Row`], and returned by [`Communicator::peers`](crate::collective::Communicator::peers).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Peers {

@@ -32,6 +32,8 @@ impl fmt::Display for Order {
 ///
 /// A transfer moves the same bytes for either order, so pools that differ in it would hand each other garbled blocks;
 /// links compare it.
+///
+/// A part of [`Shape`](crate::kv::layout::Shape).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Default)]
 pub enum HeadOrder {
     /// `[token][head][element]`: the heads of a token are adjacent.
@@ -53,6 +55,8 @@ impl fmt::Display for HeadOrder {
 }
 
 /// A range of a pool, in bytes from its start.
+///
+/// Returned by [`Layout::extents`](crate::kv::layout::Layout::extents).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Extent {
     /// First byte of the range.

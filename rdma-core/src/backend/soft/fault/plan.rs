@@ -26,6 +26,8 @@ struct Inner {
 }
 
 /// How often each fault struck.
+///
+/// Returned by [`FaultPlan::counts`](crate::fault::FaultPlan::counts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct FaultCounts {

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 /// A kind of fault.
+///
+/// A [`Rule`](crate::fault::Rule) injects it; [`FaultPlan`](crate::fault::FaultPlan) has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Fault {
@@ -33,6 +35,8 @@ pub enum Fault {
 }
 
 /// The messages that a rule looks at.
+///
+/// [`Rule`](crate::fault::Rule) has it; [`FaultPlan`](crate::fault::FaultPlan) has an example.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Messages {

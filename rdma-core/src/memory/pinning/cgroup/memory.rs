@@ -17,6 +17,8 @@ const V1_UNLIMITED: u64 = i64::MAX as u64 & !0xFFFF;
 /// # References
 ///
 /// `cgroups(7)`; `Documentation/admin-guide/cgroup-v2.rst` and `cgroup-v1/memory.rst` of the kernel
+///
+/// A part of [`PinningSnapshot`](crate::memory::pinning::PinningSnapshot).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MemoryCgroup {

@@ -19,6 +19,8 @@ use std::path::{Path, PathBuf};
 ///
 /// Each of them must admit an allocation. Left out are groups in which the controller is not enabled, and the
 /// root group, which has no limits.
+///
+/// A part of [`PinningSnapshot`](crate::memory::pinning::PinningSnapshot).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Hierarchy<T> {

@@ -14,6 +14,8 @@ pub(super) const MAX_FILE: &str = "rdma.max";
 /// # References
 ///
 /// `Documentation/admin-guide/cgroup-v1/rdma.rst` of the kernel
+///
+/// A part of [`PinningSnapshot`](crate::memory::pinning::PinningSnapshot).
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RdmaCgroup {
@@ -26,6 +28,8 @@ pub struct RdmaCgroup {
 }
 
 /// A line of `rdma.max` or `rdma.current`.
+///
+/// [`RdmaCgroup`] has both for each device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RdmaCounts {
@@ -38,6 +42,8 @@ pub struct RdmaCounts {
 }
 
 /// A resource that the rdma controller counts.
+///
+/// The argument of [`RdmaCgroup::usage`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RdmaResource {
