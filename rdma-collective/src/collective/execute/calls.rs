@@ -57,7 +57,7 @@ impl Communicator {
             Some(mut fast) => {
                 // A stand-in for the start, because the clock is not read yet; `begun_at` sets it below.
                 let mut exchange = EagerExchange::new(&shm, fast.sequence, deadline.instant());
-                let sent = exchange.begin(fast.host, &buffers, fast.scratch).is_ok();
+                let refused = exchange.begin(fast.host, &buffers, fast.scratch).is_err();
                 let started = Instant::now();
                 exchange.begun_at(started);
                 let mut with =
@@ -68,14 +68,14 @@ impl Communicator {
                     // over then.
                     fast.gate.is_open()
                 };
-                let done = sent && exchange.hurry(&mut with, deadline, goes_on);
+                let done = !refused && exchange.spin_until_arrived(&mut with, deadline, goes_on);
                 if done && exchange.finish(fast.host, &mut buffers, fast.scratch).is_ok() {
                     fast.done(Instant::now);
                     return Ok(());
                 }
-                // The engine must continue an exchange whose messages are sent, and may not begin another. If nothing
-                // was sent, the engine meets the same refusal and reports it.
-                (sent.then_some(exchange), started)
+                // The engine must continue this exchange and may not begin another, because the messages may be sent.
+                // After a refusal nothing was sent, and the engine meets the same refusal and reports it.
+                ((!refused).then_some(exchange), started)
             }
         };
         let plan = Plan::new(call, ranks, ExecutionPlan::Shm(shm));
@@ -162,9 +162,9 @@ impl Communicator {
         };
         let Some(shm) = self.shm_plan(call, Ownership::Owned) else {
             let class = self.class(call);
-            let plan = self.plan_execution(call, class, Ownership::Owned).map(|way| {
-                self.announce_plan(call, class, (way.algorithm(), way.name()));
-                Plan::new(call, ranks, way)
+            let plan = self.plan_execution(call, class, Ownership::Owned).map(|execution| {
+                self.announce_plan(call, class, (execution.algorithm(), execution.name()));
+                Plan::new(call, ranks, execution)
             });
             return self.start_planned(job, plan, deadline, give_back);
         };
@@ -214,7 +214,7 @@ impl Communicator {
         let started = Instant::now();
         exchange.begun_at(started);
         let mut with = ShmContext { host: fast.host, buffers: &mut buffers, scratch: &mut *fast.scratch };
-        let come = exchange.has_all_soon(&mut with);
+        let come = exchange.has_arrived_soon(&mut with);
         // If the result cannot be computed, the engine tries again and reports the error.
         if come && exchange.finish(fast.host, &mut buffers, fast.scratch).is_ok() {
             fast.done(|| started);
@@ -269,22 +269,23 @@ impl Communicator {
         let call = request.of(count, data_type);
         let steps =
             P2pSchedule::uneven(Operation { rank, ranks, count: 0, data_type, staging }, shares.into())?;
-        let way = self.plan_p2p(call, (Algorithm::Pairs, steps, Reach::All), ownership)?;
-        self.chose((call.collective, input.max(output)), |_| way.name().to_owned());
-        Ok(Plan::new(call, RankOf { rank, size: ranks }, way))
+        let execution = self.plan_p2p(call, (Algorithm::Pairs, steps, Reach::All), ownership)?;
+        self.chose((call.collective, input.max(output)), |_| execution.name().to_owned());
+        Ok(Plan::new(call, RankOf { rank, size: ranks }, execution))
     }
 
     /// Carries an uneven collective out on borrowed slices.
     pub(in crate::collective) fn call_uneven(
         &mut self,
-        what: (Request, Counts<'_>),
+        requested: (Request, Counts<'_>),
         data_type: DataType,
         input: &[u8],
         output: &mut [u8],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         let started = Instant::now();
-        let plan = self.plan_uneven(what, data_type, [input.len(), output.len()], Ownership::Borrowed)?;
+        let plan =
+            self.plan_uneven(requested, data_type, [input.len(), output.len()], Ownership::Borrowed)?;
         self.carry_out((&plan, None), &mut Borrowed::out_of_place(input, output), started, deadline)
     }
 
@@ -292,7 +293,7 @@ impl Communicator {
     #[expect(clippy::type_complexity, reason = "both tensors go in and come back")]
     pub(in crate::collective) fn start_uneven<T: Element>(
         &mut self,
-        what: (Request, Counts<'_>),
+        requested: (Request, Counts<'_>),
         input: Tensor<T>,
         output: Tensor<T>,
         deadline: Deadline,
@@ -300,7 +301,7 @@ impl Communicator {
         let job = output.into_job(Some(input));
         let lengths = [job.input.as_deref().map_or(0, Job::len), job.len()];
         let plan = self.check_memory(&job);
-        let plan = plan.and_then(|()| self.plan_uneven(what, T::DATA_TYPE, lengths, Ownership::Owned));
+        let plan = plan.and_then(|()| self.plan_uneven(requested, T::DATA_TYPE, lengths, Ownership::Owned));
         self.start_planned(job, plan, deadline, Tensor::both_from_job)
             .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }

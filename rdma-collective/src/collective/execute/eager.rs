@@ -38,7 +38,7 @@ const ROOM_WITHIN: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(in crate::collective) struct EagerExchange {
     content: Content,
-    meeting: HeaderExchange,
+    headers: HeaderExchange,
     /// Whether the engine polls again at once, because pieces are arriving.
     look_soon: bool,
     started: Instant,
@@ -75,29 +75,29 @@ impl EagerExchange {
             ShmProtocol::Eager(plan) => Content::Messages(plan, arithmetic),
             ShmProtocol::Pipelined(plan) => Content::Pipelined(Pipeline::new(plan, arithmetic, others)),
         };
-        let meeting = HeaderExchange::new(Header { sequence, ..header }, [others, needed], started);
-        Self { content, meeting, look_soon: false, started }
+        let headers = HeaderExchange::new(Header { sequence, ..header }, [others, needed], started);
+        Self { content, headers, look_soon: false, started }
     }
 
     /// Continues a zero-copy operation that fell back to pieces. All ranks have exchanged headers, and all know it.
-    pub(super) fn go_on<B: Buffers>(
-        pieces: PipelinePlan,
-        meeting: HeaderExchange,
+    pub(super) fn after_fallback<B: Buffers>(
+        plan: PipelinePlan,
+        headers: HeaderExchange,
         started: Instant,
         with: &mut ShmContext<'_, B>,
     ) -> Self {
-        let arithmetic = pieces.call.arithmetic(pieces.ranks);
-        let mut stage = Pipeline::new(pieces, arithmetic, RankSet::all_but(pieces.rank, pieces.ranks));
+        let arithmetic = plan.call.arithmetic(plan.ranks);
+        let mut pipeline = Pipeline::new(plan, arithmetic, RankSet::all_but(plan.rank, plan.ranks));
         // The headers are exchanged already, so the pipeline begins here and not in `begin`.
-        stage.begin(with.host, with.buffers, with.scratch);
-        Self { content: Content::Pipelined(stage), meeting, look_soon: false, started }
+        pipeline.begin(with.host, with.buffers, with.scratch);
+        Self { content: Content::Pipelined(pipeline), headers, look_soon: false, started }
     }
 
     /// Sets the time of the begin. The fast path reads the clock only after it has sent its messages.
     #[inline]
     pub(super) fn begun_at(&mut self, started: Instant) {
         self.started = started;
-        self.meeting.progressed = started;
+        self.headers.progressed = started;
     }
 
     /// Writes a message for every other rank once all mailboxes have room; returns whether it has.
@@ -113,33 +113,33 @@ impl EagerExchange {
         buffers: &B,
         scratch: &mut Scratch,
     ) -> Result<bool, Stop> {
-        if !self.meeting.begun {
+        if !self.headers.begun {
             // Check before waiting for room: a forked child shares its parent's window, so it would wait for messages
             // that the parent takes.
             host.check().map_err(Stop::Refused)?;
             // Until the round begins, the exchange takes the messages of earlier rounds: the `AHEAD` rule. Without
             // that a message could overwrite one that its receiver still reads.
-            if !self.meeting.look(host)? {
+            if !self.headers.look(host)? {
                 return Ok(false);
             }
-            self.meeting.begin(host);
+            self.headers.begin(host);
             match &mut self.content {
                 Content::Messages(exchange, _) => {
                     for to in host.others() {
                         let span = exchange.sent(to);
                         // An empty span has no buffer behind it. The message is still sent, because its header counts.
                         let message = if span.len > 0 { buffers.view(span, &mut scratch[0]) } else { &[] };
-                        host.put(to, &self.meeting.header, message).map_err(Stop::Refused)?;
+                        host.put(to, &self.headers.header, message).map_err(Stop::Refused)?;
                     }
                 }
-                Content::Pipelined(stage) => {
+                Content::Pipelined(pipeline) => {
                     // Units before headers, so that a peer which has all headers finds the first pieces, too.
-                    stage.begin(host, buffers, scratch);
+                    pipeline.begin(host, buffers, scratch);
                     // A peer with registered buffers runs the zero-copy protocol and reads an advert here. "Borrowed"
                     // makes it fall back to the same pieces.
                     let advert = BufferAdvert::BORROWED.encode();
                     for to in host.others() {
-                        host.put(to, &self.meeting.header, &advert).map_err(Stop::Refused)?;
+                        host.put(to, &self.headers.header, &advert).map_err(Stop::Refused)?;
                     }
                 }
             }
@@ -164,7 +164,7 @@ impl EagerExchange {
         match look() {
             Polled::Nothing => {
                 let begun = spin_then_yield(host, Deadline::after(ROOM_WITHIN), || true, look);
-                self.meeting.progressed = Instant::now();
+                self.headers.progressed = Instant::now();
                 begun
             }
             looked => looked == Polled::Done,
@@ -183,19 +183,19 @@ impl EagerExchange {
             return Ok(false);
         }
         // Headers before pieces: a rank that has called something else must not have its units read.
-        let met = self.meeting.look(with.host)?;
+        let all = self.headers.look(with.host)?;
         match &mut self.content {
-            Content::Pipelined(stage) if met => stage.go(with).map_err(Stop::Reduce),
-            _ => Ok(met),
+            Content::Pipelined(pipeline) if all => pipeline.go(with).map_err(Stop::Reduce),
+            _ => Ok(all),
         }
     }
 
     #[inline]
     fn position(&self) -> Position {
-        let HeaderExchange { begun, missing, .. } = self.meeting;
+        let HeaderExchange { begun, missing, .. } = self.headers;
         let step = match &self.content {
             Content::Messages(..) => None,
-            Content::Pipelined(stage) => Some(stage.next_step),
+            Content::Pipelined(pipeline) => Some(pipeline.next_step),
         };
         Position { begun, missing, step }
     }
@@ -203,27 +203,27 @@ impl EagerExchange {
     /// The ranks that the operation waits for.
     fn missing(&self) -> RankSet {
         match &self.content {
-            Content::Pipelined(stage) if self.meeting.missing.is_empty() => stage.missing(),
-            _ => self.meeting.missing,
+            Content::Pipelined(pipeline) if self.headers.missing.is_empty() => pipeline.missing(),
+            _ => self.headers.missing,
         }
     }
 
     /// Polls once; returns whether all has arrived. `false` also for a message of another operation: the engine polls
     /// again, finds it and reports it.
-    pub(super) fn has_all<B: Buffers>(&mut self, with: &mut ShmContext<'_, B>) -> bool {
+    pub(super) fn has_arrived<B: Buffers>(&mut self, with: &mut ShmContext<'_, B>) -> bool {
         self.look(with).unwrap_or(false)
     }
 
-    /// Like [`has_all`](Self::has_all), but polls a few times in a row.
+    /// Like [`has_arrived`](Self::has_arrived), but polls a few times in a row.
     #[inline]
-    pub(super) fn has_all_soon<B: Buffers>(&mut self, with: &mut ShmContext<'_, B>) -> bool {
-        self.position() == Position::COMPLETE || poll_brief(with.host, || self.has_all(with))
+    pub(super) fn has_arrived_soon<B: Buffers>(&mut self, with: &mut ShmContext<'_, B>) -> bool {
+        self.position() == Position::COMPLETE || poll_brief(with.host, || self.has_arrived(with))
     }
 
     /// Spins, then yields, until all has arrived; returns whether it has. Gives up when the peers are not there, at
     /// `deadline`, and when `goes_on` turns false.
     #[inline]
-    pub(super) fn hurry<B: Buffers>(
+    pub(super) fn spin_until_arrived<B: Buffers>(
         &mut self,
         with: &mut ShmContext<'_, B>,
         deadline: Deadline,
@@ -247,7 +247,7 @@ impl EagerExchange {
             }
         });
         if !done && self.position() != at_first {
-            self.meeting.progressed = Instant::now();
+            self.headers.progressed = Instant::now();
         }
         done
     }
@@ -288,7 +288,7 @@ impl EagerExchange {
             Ok(true) => Poll::Ready(Ok(())),
             Ok(false) => {
                 let (awaited, HeaderExchange { header, progressed, .. }) =
-                    (self.waits_for(with.ring), self.meeting);
+                    (self.waits_for(with.ring), self.headers);
                 with.ring.wait(with.core, header.sequence, awaited, progressed);
                 Poll::Pending
             }
@@ -301,7 +301,7 @@ impl EagerExchange {
         with: &mut ExecContext<'_, B>,
         host: &HostGroup,
     ) -> Result<bool, Stop> {
-        self.meeting.listen(with.ring, with.core, None)?;
+        self.headers.listen(with.ring, with.core, None)?;
         // Sample `ended` **before** polling: a rank writes its messages before it exits, so this order cannot miss one.
         let ended = with.ring.ended(with.core);
         let before = self.position();
@@ -314,10 +314,10 @@ impl EagerExchange {
         }
         let further = self.position() != before;
         if further {
-            self.meeting.progressed = with.core.now();
+            self.headers.progressed = with.core.now();
         }
         self.look_soon = further && before.step.is_some();
-        self.missing().can_come(&self.meeting.header, with.ring, ended).map(|()| false)
+        self.missing().can_come(&self.headers.header, with.ring, ended).map(|()| false)
     }
 
     /// Polls, and polls on for a while as long as pieces arrive, because the next piece is there before the engine's
@@ -351,22 +351,22 @@ impl EagerExchange {
 
     pub(super) fn waits_for(&self, ring: &RingLinks) -> WaitingFor {
         let awaited = match &self.content {
-            Content::Pipelined(stage) if self.meeting.missing.is_empty() => stage.awaited(),
-            _ => self.meeting.missing,
+            Content::Pipelined(pipeline) if self.headers.missing.is_empty() => pipeline.awaited(),
+            _ => self.headers.missing,
         };
         awaited.waits_for(ring)
     }
 
     /// The time of the next poll after `now`. Messages in windows raise no completion, so only polling finds them.
     pub(super) fn look_at(&self, now: Instant) -> Instant {
-        if self.look_soon { now } else { self.meeting.look_at(now) }
+        if self.look_soon { now } else { self.headers.look_at(now) }
     }
 
     pub(super) fn progress(&self) -> Progress {
-        let HeaderExchange { header, progressed, missing, .. } = self.meeting;
+        let HeaderExchange { header, progressed, missing, .. } = self.headers;
         let bytes_outstanding = match &self.content {
             Content::Messages(exchange, _) => missing.iter().map(|rank| exchange.received(rank) as u64).sum(),
-            Content::Pipelined(stage) => stage.outstanding(),
+            Content::Pipelined(pipeline) => pipeline.outstanding(),
         };
         Progress { header, sequence: header.sequence, bytes_outstanding, started: self.started, progressed }
     }

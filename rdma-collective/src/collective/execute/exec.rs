@@ -48,7 +48,7 @@ impl Exec {
     ) -> Option<Self> {
         let ring = parts.ring.as_deref()?;
         Some(match &plan.execution {
-            ExecutionPlan::Shm(what) => Self::Shm(EagerExchange::new(what, sequence, started)),
+            ExecutionPlan::Shm(plan) => Self::Shm(EagerExchange::new(plan, sequence, started)),
             ExecutionPlan::Ring(steps) => {
                 Self::Ring(Self::around(ring, plan, steps, (parts.rank, sequence), started))
             }
@@ -83,7 +83,7 @@ impl Exec {
             }
             Fallback::Pipelined(pieces) => {
                 let mut at = ShmContext { host, buffers: with.buffers, scratch: with.scratch };
-                Self::Shm(EagerExchange::go_on(*pieces, direct.meeting(), started, &mut at))
+                Self::Shm(EagerExchange::after_fallback(*pieces, direct.headers(), started, &mut at))
             }
         }
     }
@@ -91,7 +91,7 @@ impl Exec {
     fn progress(&self) -> Progress {
         match self {
             Self::Ring(run) => run.progress(),
-            Self::Shm(flat) => flat.progress(),
+            Self::Shm(exchange) => exchange.progress(),
             Self::P2p(mesh) => mesh.progress(),
             Self::ZeroCopy(direct) => direct.progress(),
             Self::SendRecv(flows) => flows.progress(),
@@ -172,9 +172,9 @@ pub(super) fn advance<B: Buffers>(
             outcome
         }
         (Exec::SendRecv(flows), _) => flows.advance(with.ring, with.core, &mut Lent(with.buffers)),
-        (Exec::Shm(flat), Some(host)) => {
-            let outcome = flat.advance(&mut with, host);
-            *parts.look_at = outcome.is_pending().then(|| flat.look_at(with.core.now()));
+        (Exec::Shm(exchange), Some(host)) => {
+            let outcome = exchange.advance(&mut with, host);
+            *parts.look_at = outcome.is_pending().then(|| exchange.look_at(with.core.now()));
             outcome
         }
         (Exec::ZeroCopy(direct), Some(host)) => {
@@ -246,7 +246,7 @@ pub(super) fn late(
     };
     let awaited = match running {
         Exec::Ring(run) => run.waits_for(),
-        Exec::Shm(flat) => flat.waits_for(ring),
+        Exec::Shm(exchange) => exchange.waits_for(ring),
         Exec::P2p(mesh) => mesh.waits_for(ring, core),
         Exec::ZeroCopy(direct) => direct.waits_for(ring),
         Exec::SendRecv(flows) => flows.waits_for(ring, core),

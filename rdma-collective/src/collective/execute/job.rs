@@ -163,10 +163,10 @@ impl Job {
         // Exchanges through shared memory copy with the processor. A barrier's bytes are not registered, so every
         // executor has to copy them.
         let here = |job: &Self| matches!(job.memory, JobMemory::Here(_));
-        let flat =
+        let by_windows =
             self.work.as_ref().is_some_and(|work| matches!(work.plan.execution, ExecutionPlan::Shm(_)));
         let own = matches!(self.memory, JobMemory::Own(_));
-        own || flat && here(self) && self.input.as_deref().is_none_or(here)
+        own || by_windows && here(self) && self.input.as_deref().is_none_or(here)
     }
 
     /// Gives the job its operation.
@@ -301,17 +301,17 @@ impl Job {
         scratch: &mut Scratch,
         looks: Patience,
     ) -> bool {
-        let Some((Work { running: Some(Exec::Shm(flat)), .. }, mut buffers)) = self.work_at_hand() else {
+        let Some((Work { running: Some(Exec::Shm(exchange)), .. }, mut buffers)) = self.work_at_hand() else {
             return false;
         };
         let mut at = ShmContext { host, buffers: &mut buffers, scratch };
         let come = match looks {
-            Patience::Once => flat.has_all(&mut at),
-            Patience::Until(until) => flat.hurry(&mut at, until, || true),
+            Patience::Once => exchange.has_arrived(&mut at),
+            Patience::Until(until) => exchange.spin_until_arrived(&mut at, until, || true),
         };
         // A failure is not reported from here. The engine polls the same executor again, finds it, and tells the
         // peers.
-        if !come || flat.finish(host, &mut buffers, scratch).is_err() {
+        if !come || exchange.finish(host, &mut buffers, scratch).is_err() {
             return false;
         }
         self.work = None;

@@ -57,7 +57,7 @@ pub(super) enum Outcome {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    Telling,
+    Exporting,
     HeaderExchange,
     Moving,
     Leaving,
@@ -70,10 +70,10 @@ pub(super) struct ZeroCopy {
     /// The cache hint for bytes that are stored for good.
     expect: CacheHint,
     arithmetic: Arithmetic,
-    meeting: HeaderExchange,
-    stage: Phase,
+    headers: HeaderExchange,
+    phase: Phase,
     /// The advertised buffers, by rank.
-    told: [BufferAdvert; RANKS_MAX as usize],
+    adverts: [BufferAdvert; RANKS_MAX as usize],
     /// The move under way. It survives a halt, so that a retry does not repeat what was done.
     current: Option<Move>,
     /// Whether the result of the move is in the scratch memory.
@@ -102,13 +102,13 @@ impl ZeroCopy {
             moves,
             expect: call.expect(ranks),
             arithmetic: call.arithmetic(ranks),
-            meeting: HeaderExchange::new(
+            headers: HeaderExchange::new(
                 call.header(rank, sequence),
                 [RankSet::all_but(rank, ranks); 2],
                 started,
             ),
-            stage: Phase::Telling,
-            told: [BufferAdvert::default(); RANKS_MAX as usize],
+            phase: Phase::Exporting,
+            adverts: [BufferAdvert::default(); RANKS_MAX as usize],
             current: None,
             made: false,
             stored: 0,
@@ -120,7 +120,7 @@ impl ZeroCopy {
 
     /// The number of this rank, and that of the operation.
     pub(super) fn named(&self) -> (u32, u64) {
-        let Header { rank, sequence, .. } = self.meeting.header;
+        let Header { rank, sequence, .. } = self.headers.header;
         (rank, sequence)
     }
 
@@ -129,8 +129,8 @@ impl ZeroCopy {
     }
 
     /// The state of the header exchange, for the fallback.
-    pub(super) fn meeting(&self) -> HeaderExchange {
-        self.meeting
+    pub(super) fn headers(&self) -> HeaderExchange {
+        self.headers
     }
 
     /// Runs one bounded step on the engine. With `around`, the fallback is the ring, so a rank that knows of it may
@@ -145,7 +145,7 @@ impl ZeroCopy {
             Ok(Some(came)) => Poll::Ready(Ok(came)),
             Ok(None) => {
                 let (awaited, HeaderExchange { header, progressed, .. }) =
-                    (self.waits_for(with.ring), self.meeting);
+                    (self.waits_for(with.ring), self.headers);
                 with.ring.wait(with.core, header.sequence, awaited, progressed);
                 Poll::Pending
             }
@@ -159,48 +159,48 @@ impl ZeroCopy {
         host: &HostGroup,
         around: bool,
     ) -> Result<Option<Outcome>, Stop> {
-        self.meeting.listen(with.ring, with.core, around.then_some(host))?;
-        if self.stage == Phase::Telling {
-            if !self.meeting.attend(with.ring, with.core, host)? {
+        self.headers.listen(with.ring, with.core, around.then_some(host))?;
+        if self.phase == Phase::Exporting {
+            if !self.headers.attend(with.ring, with.core, host)? {
                 return Ok(None);
             }
             // Export before the message: a peer may use the buffers as soon as it has read their addresses.
-            self.meeting.begin(host);
-            let told = self.export(with.core, with.buffers);
-            self.tell(host, &told.encode())?;
-            self.stage = Phase::HeaderExchange;
+            self.headers.begin(host);
+            let advert = self.export(with.core, with.buffers);
+            self.send(host, &advert.encode())?;
+            self.phase = Phase::HeaderExchange;
         }
-        if self.stage == Phase::HeaderExchange {
-            if !self.meeting.attend_patiently(with.ring, with.core, host)? {
+        if self.phase == Phase::HeaderExchange {
+            if !self.headers.attend_patiently(with.ring, with.core, host)? {
                 return Ok(None);
             }
             // Every rank reads the same adverts, so all ranks come to the same decision here.
-            if !self.hear(host) {
+            if !self.receive_adverts(host) {
                 with.buffers.revoke(Deadline::after(REVOKE_WITHIN));
                 return Ok(Some(Outcome::Fallback));
             }
             host.end_round();
-            self.meeting.again(host, with.core.now());
-            self.stage = Phase::Moving;
+            self.headers.again(host, with.core.now());
+            self.phase = Phase::Moving;
         }
-        if self.stage == Phase::Moving {
+        if self.phase == Phase::Moving {
             if !self.go_on(with, host)? {
                 // A peer may fail while this rank moves, so look at the others between the steps.
-                self.meeting.attend(with.ring, with.core, host)?;
+                self.headers.attend(with.ring, with.core, host)?;
                 // A rank says that its share is made, and may die before this rank has made its own share in that
                 // rank's memory. No message is missing then, so the end of the rank that blocks must be asked for.
                 if let Some(rank) = self.blocked {
                     let ended = with.ring.ended(with.core);
-                    RankSet::from_iter([rank]).can_come(&self.meeting.header, with.ring, ended)?;
+                    RankSet::from_iter([rank]).can_come(&self.headers.header, with.ring, ended)?;
                 }
                 return Ok(None);
             }
             // An empty message of the second round says "done". The header is enough.
-            self.tell(host, &[])?;
-            self.stage = Phase::Leaving;
+            self.send(host, &[])?;
+            self.phase = Phase::Leaving;
             self.waits = Instant::now();
         }
-        if !self.meeting.attend_patiently(with.ring, with.core, host)? {
+        if !self.headers.attend_patiently(with.ring, with.core, host)? {
             return Ok(None);
         }
         host.end_round();
@@ -213,33 +213,33 @@ impl ZeroCopy {
         let ZeroCopyPlan { call, rank, .. } = self.moves;
         self.moves.in_place = u32::from(buffers.is_in_place()) << rank;
         let rights = Rights { read: self.moves.reads(rank), write: self.moves.writes(rank) };
-        let told = buffers.export(core.pd(), rights, call.origins(rank)).unwrap_or_default();
-        self.told[rank as usize] = told;
-        told
+        let advert = buffers.export(core.pd(), rights, call.origins(rank)).unwrap_or_default();
+        self.adverts[rank as usize] = advert;
+        advert
     }
 
-    fn tell(&self, host: &HostGroup, message: &[u8]) -> Result<(), Stop> {
-        let mut told = host.others().map(|to| host.put(to, &self.meeting.header, message));
-        told.try_for_each(|told| told.map_err(Stop::Refused))
+    fn send(&self, host: &HostGroup, message: &[u8]) -> Result<(), Stop> {
+        let mut sent = host.others().map(|to| host.put(to, &self.headers.header, message));
+        sent.try_for_each(|sent| sent.map_err(Stop::Refused))
     }
 
     /// Reads the adverts of all ranks; returns whether all buffers are registered.
-    fn hear(&mut self, host: &HostGroup) -> bool {
+    fn receive_adverts(&mut self, host: &HostGroup) -> bool {
         for from in host.others() {
             let mut bytes = [0; ADVERT_BYTES];
             host.read(from, (0, ADVERT_BYTES), &mut bytes);
-            let told = BufferAdvert::decode(&bytes);
-            self.told[from as usize] = told;
+            let advert = BufferAdvert::decode(&bytes);
+            self.adverts[from as usize] = advert;
             // In an all-to-all, peers store only to ranks that work in place, so a writable output shows that.
-            self.moves.in_place |= u32::from(told.is_stored_to()) << from;
+            self.moves.in_place |= u32::from(advert.is_stored_to()) << from;
         }
-        self.told.iter().take(self.moves.ranks as usize).all(|told| !told.is_borrowed())
+        self.adverts.iter().take(self.moves.ranks as usize).all(|advert| !advert.is_borrowed())
     }
 
     /// Carries out moves, about `LOOK_EVERY` bytes of them; returns whether all are done.
     fn go_on<B: Buffers>(&mut self, with: &mut ExecContext<'_, B>, host: &HostGroup) -> Result<bool, Stop> {
         // The content stays from step to step: a move that halted finds its result there again.
-        let mut near = host.reduce_scratch();
+        let mut scratch = host.reduce_scratch();
         let mut moved = 0;
         self.blocked = None;
         loop {
@@ -250,11 +250,11 @@ impl ZeroCopy {
             if moved >= LOOK_EVERY {
                 return Ok(false);
             }
-            match self.take(with, host, &mut near, current) {
+            match self.take(with, host, &mut scratch, current) {
                 Ok(()) => {
                     moved += current.span.len;
                     self.current = None;
-                    self.meeting.progressed = with.core.now();
+                    self.headers.progressed = with.core.now();
                 }
                 Err(Halt::Blocked(rank)) => {
                     self.blocked = Some(rank);
@@ -270,17 +270,17 @@ impl ZeroCopy {
         &mut self,
         with: &mut ExecContext<'_, B>,
         host: &HostGroup,
-        near: &mut ReduceScratch,
+        scratch: &mut ReduceScratch,
         current: Move,
     ) -> Result<(), Halt> {
         let (Move { span, from, to, .. }, source) = (current, current.source());
-        let own = self.moves.rank;
+        let (own, expect) = (self.moves.rank, self.expect);
         let Some([input, output]) = with.buffers.places() else { return Ok(()) };
         let mut reach =
-            PeerBuffers { core: with.core, host, moves: &self.moves, expect: self.expect, told: &self.told };
+            PeerBuffers { core: with.core, host, moves: &self.moves, expect, adverts: &self.adverts };
         match (from, to) {
             (From::One(rank), To::One(other)) if rank == own && other == own => {
-                with.buffers.copy(span, self.expect)
+                with.buffers.copy(span, expect)
             }
             (From::One(rank), To::One(_)) if rank != own => {
                 reach.read_to(rank, source, (output, span))?;
@@ -292,14 +292,14 @@ impl ZeroCopy {
                 // Three steps: save this rank's bytes, read the peer's over them, store the saved ones at the peer. A
                 // retry begins at the first step that was not done. To save again after the read would lose bytes.
                 if !self.made {
-                    reach.read(own, output, span, &mut near.made[..span.len])?;
+                    reach.read(own, output, span, &mut scratch.made[..span.len])?;
                     self.made = true;
                 }
                 if self.stored == 0 {
                     reach.read_to(rank, source, (output, span))?;
                     self.stored = 1;
                 }
-                reach.store(rank, output, source, &near.made[..span.len])?;
+                reach.store(rank, output, source, &scratch.made[..span.len])?;
             }
             // No plan copies to all ranks, or reduces in an exchange.
             (From::One(_), To::All) | (From::All { .. }, To::Exchanged) => {}
@@ -310,14 +310,14 @@ impl ZeroCopy {
                 if made && done.is_err() {
                     // The result has overwritten this rank's operand, so it cannot be made again. Keep it in the
                     // scratch memory; the retry only stores it at the peer.
-                    reach.read(own, output, span, &mut near.made[..span.len])?;
+                    reach.read(own, output, span, &mut scratch.made[..span.len])?;
                     self.made = true;
                 }
                 return done;
             }
             (From::All { first }, to) => {
                 if !self.made {
-                    reach.reduce(near, input, span, first, self.arithmetic)?;
+                    reach.reduce(scratch, input, span, first, self.arithmetic)?;
                     self.made = true;
                 }
                 let ranks = match to {
@@ -325,7 +325,7 @@ impl ZeroCopy {
                     _ => 0..self.moves.ranks,
                 };
                 for rank in ranks.skip(self.stored as usize) {
-                    reach.store(rank, output, span, &near.made[..span.len])?;
+                    reach.store(rank, output, span, &scratch.made[..span.len])?;
                     self.stored += 1;
                 }
             }
@@ -337,25 +337,25 @@ impl ZeroCopy {
     pub(super) fn waits_for(&self, ring: &RingLinks) -> WaitingFor {
         match self.blocked {
             Some(rank) => WaitingFor::Ranks(1 << rank),
-            None => self.meeting.missing.waits_for(ring),
+            None => self.headers.missing.waits_for(ring),
         }
     }
 
     /// The time of the next poll after `now`: at once while there is something to move. Messages in windows raise no
     /// completion, so only polling finds them.
     pub(super) fn look_at(&self, now: Instant) -> Instant {
-        let works = self.stage == Phase::Moving && self.blocked.is_none();
+        let works = self.phase == Phase::Moving && self.blocked.is_none();
         if works || now.saturating_duration_since(self.waits) < YIELD_FOR {
             now
         } else {
-            self.meeting.look_at(now)
+            self.headers.look_at(now)
         }
     }
 
     pub(super) fn progress(&self) -> Progress {
         let current = self.current.map_or(0, |current| current.span.len);
         let bytes_outstanding = (self.moves.left() + current) as u64;
-        let HeaderExchange { header, progressed, .. } = self.meeting;
+        let HeaderExchange { header, progressed, .. } = self.headers;
         Progress { header, sequence: header.sequence, bytes_outstanding, started: self.started, progressed }
     }
 }

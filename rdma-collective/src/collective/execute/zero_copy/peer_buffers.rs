@@ -28,7 +28,7 @@ pub(super) struct PeerBuffers<'a> {
     pub(super) moves: &'a ZeroCopyPlan,
     /// The cache hint for bytes that are stored for good.
     pub(super) expect: CacheHint,
-    pub(super) told: &'a [BufferAdvert],
+    pub(super) adverts: &'a [BufferAdvert],
 }
 
 impl PeerBuffers<'_> {
@@ -40,10 +40,10 @@ impl PeerBuffers<'_> {
         with: impl FnOnce(&mut PeerSlice<'_>, usize) -> Result<(), ReachError>,
     ) -> Result<(), Halt> {
         let ([input, output], origins) = (self.moves.lengths(), self.moves.call.origins(rank));
-        let told = &self.told[rank as usize];
+        let advert = &self.adverts[rank as usize];
         let (at, len, origin) = match source {
-            Source::Input => (told.input, input, origins.input),
-            _ => (told.output, output, origins.output),
+            Source::Input => (advert.input, input, origins.input),
+            _ => (advert.output, output, origins.output),
         };
         self.with(rank, (at.memory(len), expect), |peer| with(peer, span.offset - origin))
     }
@@ -99,10 +99,10 @@ impl PeerBuffers<'_> {
         })
     }
 
-    /// Reduces `span` of the inputs of all ranks, at least two, from `first` on, into `near.made`.
+    /// Reduces `span` of the inputs of all ranks, at least two, from `first` on, into `scratch.made`.
     pub(super) fn reduce(
         &mut self,
-        near: &mut ReduceScratch,
+        scratch: &mut ReduceScratch,
         own: &RegisteredBuffer,
         span: Span,
         first: u32,
@@ -111,7 +111,7 @@ impl PeerBuffers<'_> {
         let (ranks, rank) = (self.moves.ranks, self.moves.rank);
         let (reduction, of_rank) = (arithmetic.reduction, |step: u32| (first + step) % ranks);
         let input = Operand::Region(&own.region, own.at(span));
-        let ReduceScratch { made, read } = near;
+        let ReduceScratch { made, read } = scratch;
         // The two buffers swap roles at each further rank. Choose the first one so that the last result is in `made`.
         let (mut out, mut sum) = (&mut made[..span.len], &mut read[..span.len]);
         if ranks % 2 == 1 {
@@ -145,7 +145,7 @@ impl PeerBuffers<'_> {
 
     /// Whether there are two ranks, and both work in place.
     pub(super) fn are_two_in_place(&self) -> bool {
-        self.moves.ranks == 2 && self.told.iter().take(2).all(|told| told.input == told.output)
+        self.moves.ranks == 2 && self.adverts.iter().take(2).all(|advert| advert.input == advert.output)
     }
 
     /// Reduces `span` of the inputs of two ranks in place on both, in one pass. Returns whether this rank's buffer has
@@ -157,10 +157,10 @@ impl PeerBuffers<'_> {
         arithmetic: Arithmetic,
     ) -> (bool, Result<(), Halt>) {
         let rank = self.moves.rank;
-        let (near, mut made) = ((&own.region, own.at(span)), false);
+        let (local, mut made) = ((&own.region, own.at(span)), false);
         let done = self.at((1 - rank, Source::Input), (span, CacheHint::Cached), |peer, at| {
             let done;
-            (made, done) = arithmetic.reduction.reduce_both(near, (peer, at), span.len);
+            (made, done) = arithmetic.reduction.reduce_both(local, (peer, at), span.len);
             done
         });
         #[cfg(test)]

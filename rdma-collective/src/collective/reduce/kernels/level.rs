@@ -128,7 +128,9 @@ impl Vectors {
     ) {
         match self.0 {
             // The baseline stores nothing past the caches, so no fence follows.
-            Kind::Portable => drop(task.run::<T, _>(Portable, fold, last)),
+            Kind::Portable => {
+                task.run::<T, _>(Portable, fold, last);
+            }
             #[cfg(target_arch = "x86_64")]
             Kind::Avx2(level) => level.run::<T>(task, fold, last),
             #[cfg(target_arch = "x86_64")]
