@@ -58,7 +58,8 @@ pub struct NcclOptions {
     /// `NCCL_IB_SL`: the InfiniBand service level.
     pub service_level: Option<u8>,
     /// `NCCL_IB_QPS_PER_CONNECTION`: the number of queue pairs to a peer on each device, 1 to 128. Programs that use
-    /// rails make one rail of each. A single engine or communicator ignores it: they use one queue pair to a peer.
+    /// rails make a rail of each, and take 8 at most. A single engine or communicator ignores it, because they use one
+    /// queue pair to a peer.
     pub qps_per_connection: Option<u8>,
     /// `NCCL_SOCKET_IFNAME`: the network interfaces to use.
     pub socket_ifname: NameFilter,

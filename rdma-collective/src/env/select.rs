@@ -65,11 +65,11 @@ impl SelectedDevice {
 impl NcclOptions {
     /// Opens the device called `wanted`. For `auto`, opens the first device that can be used: NICs and soft-RoCE in
     /// the kernel's order, as far as the variables take them, then the software device. The software device gets the
-    /// options
-    /// `soft`; it answers at `soft.address`, or at the first interface that `NCCL_SOCKET_IFNAME` takes.
+    /// options `soft`; it answers at `soft.address`, or at the first interface that `NCCL_SOCKET_IFNAME` takes.
     ///
-    /// `NCCL_IB_DISABLE` applies to `auto` only. For a device that is named, `NCCL_IB_HCA` chooses among its ports. The
-    /// variables about GIDs apply to RDMA devices; `gid_index` applies to any device, and wins over them.
+    /// `NCCL_IB_DISABLE` applies to `auto` only. For a device that is named, `NCCL_IB_HCA` chooses among its ports,
+    /// and is ignored where it takes none of them. The variables about GIDs apply to RDMA devices; `gid_index` applies
+    /// to any device, and wins over them.
     ///
     /// ```
     /// use rdma_collective::engine::Engine;

@@ -159,8 +159,8 @@ impl fmt::Debug for Verdicts {
 
 /// The set of writes of a transfer that have arrived, each counted once.
 ///
-/// Completion is decided by this count alone: no write is inferred from another's arrival, because several lanes or
-/// adaptive routing may reorder writes.
+/// Completion is decided by this count alone: no write is inferred from another's arrival, because adaptive routing may
+/// reorder writes.
 #[derive(Debug, Default)]
 pub(super) struct Arrived {
     bits: Vec<u64>,

@@ -91,8 +91,9 @@ const ROOT_ONE: (Ranks, Holds) = (Ranks::Root, Holds::One);
 const ROOT_PARTS: (Ranks, Holds) = (Ranks::Root, Holds::Parts);
 
 // The order of rows is the order of codes: `properties` indexes by code. Codes go over the wire, so a new row goes to
-// the end. The collectives with parts of any length count as `ONE`, because their counts are each rank's own and not in
-// the call.
+// the end; a new one that `tune` may choose for goes behind the last row of `ALL`, because `tuned` and `index` count
+// on `ALL` having the first codes, and the version in `docs/wire.md` goes up with it. The collectives with parts of
+// any length count as `ONE`, because their counts are each rank's own and not in the call.
 #[rustfmt::skip]
 const TABLE: [Properties; 17] = [
     row(AllReduce,     "all-reduce",     true,  EVERY_ONE,   EVERY_ONE),

@@ -121,7 +121,6 @@ impl Receives {
     /// ends alone.
     ///
     /// Returns whether a transfer has changed.
-    ///
     pub(super) fn expire(&mut self, core: &mut EngineState, known: Instant, now: Instant) -> bool {
         let layout = *self.pool.layout();
         let (peer, lane) = (self.link.peer, self.link.name);

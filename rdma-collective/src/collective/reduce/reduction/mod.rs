@@ -9,7 +9,7 @@ use super::kernels::{self, Job, KernelChoice, MutualReduction, Operand, PairRedu
 use super::{DataType, ReduceOp};
 use crate::collective::ReduceError;
 
-/// How the bytes of elements are reduced: their type, the operation, and what else is known.
+/// A way to reduce bytes of elements: their type, the operation, and whether the bytes are in a cache.
 ///
 /// Ranges may begin at any address. Operands are taken from the left to the right, in the order that they are given
 /// in; floating point is not associative, so the result depends on it. What bits come out is in

@@ -8,8 +8,8 @@
 //! plan. A plan also takes orders at any moment ([`FaultPlan::kill`], [`FaultPlan::stop`], [`FaultPlan::flap_port`]),
 //! and counts what it did.
 //!
-//! A process that has mapped the memory of a device ([`Wire::Mapped`](crate::Wire)) sends it no messages, so no rule
-//! sees its accesses.
+//! Another process that has mapped the memory of a device ([`Wire::Mapped`](crate::Wire)) sends it no messages, so no
+//! rule sees its accesses. Within one process, rules strike on this wire, too.
 //!
 //! ```
 //! use std::time::Duration;
