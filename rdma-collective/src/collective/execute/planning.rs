@@ -43,9 +43,9 @@ impl Communicator {
         let staging = staging(options);
         let around = || call.schedule(ranks, staging, options.reproducible);
         // `plan_shm` has tried the algorithms through windows before.
-        let mut ways = class.ways().filter(|way| !matches!(way, Algorithm::Flat | Algorithm::Pieces));
+        let mut algorithms = class.ways().filter(|by| !matches!(by, Algorithm::Flat | Algorithm::Pieces));
         let by = loop {
-            let way = match ways.next() {
+            let execution = match algorithms.next() {
                 Some(Algorithm::Direct) => match self.pipeline_instead(call, class) {
                     Some(pieces) => Some(self.plan_zero_copy(call, Fallback::Pipelined(pieces))?),
                     None => {
@@ -55,8 +55,8 @@ impl Communicator {
                 Some(Algorithm::Ring) => around()?.map(ExecutionPlan::Ring),
                 by => break by.unwrap_or(Algorithm::Pairs),
             };
-            if let Some(way) = way {
-                return Ok(way);
+            if let Some(execution) = execution {
+                return Ok(execution);
             }
         };
         let (steps, reach) = call.rounds(ranks, self.link_staging(), (by, self.hosts()))?;
@@ -143,14 +143,14 @@ impl Communicator {
     /// The pipelined fallback of a zero-copy call. `None` if the ring comes first in the table, since a ring can always
     /// take over; and if the options ask for an algorithm over links and not for pieces.
     fn pipeline_instead(&self, call: Call, class: Class) -> Option<PipelinePlan> {
-        let mut behind = class.ways().skip_while(|way| *way != Algorithm::Direct);
-        let asked = |way: &Algorithm| {
+        let mut behind = class.ways().skip_while(|by| *by != Algorithm::Direct);
+        let asked = |by: &Algorithm| {
             let algorithms = self.options().algorithms;
-            !way.needs_mapped() && call.collective.tuned().is_some_and(|of| algorithms.allow(of, *way))
+            !by.needs_mapped() && call.collective.tuned().is_some_and(|of| algorithms.allow(of, *by))
         };
-        match behind.find(|way| matches!(way, Algorithm::Pieces | Algorithm::Ring)) {
+        match behind.find(|by| matches!(by, Algorithm::Pieces | Algorithm::Ring)) {
             Some(Algorithm::Ring) => return None,
-            None if class.ways().any(|way| asked(&way)) => return None,
+            None if class.ways().any(|by| asked(&by)) => return None,
             _ => {}
         }
         PipelinePlan::new(call, self.rank_of(), self.options())

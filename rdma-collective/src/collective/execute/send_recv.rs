@@ -409,7 +409,7 @@ impl SendRecvExec {
     ///
     /// A peer that closed in good order matters only if a transfer with it is not done. All other ends are failures.
     fn check_lanes(&mut self, ring: &RingLinks, core: &mut EngineState) -> Result<(), Stop> {
-        let near = ring.ended(core).into_iter().flatten().filter(Lost::is_loss);
+        let neighbours = ring.ended(core).into_iter().flatten().filter(Lost::is_loss);
         let undone = |rank| {
             let waits =
                 |flow: &TransferExec| flow.point.peer == rank && !flow.is_done() && !flow.has_more(ring);
@@ -418,7 +418,7 @@ impl SendRecvExec {
         let linked = ring.link_table.ended(core);
         let matters = |lost: &Lost| !matches!(lost.cause, LaneFailure::Closed) || undone(lost.rank).is_some();
         // A failure is preferred over an end in good order: that peer may have closed because of the failure.
-        let Some(lost) = near.chain(linked).filter(matters).min_by_key(|lost| !lost.is_loss()) else {
+        let Some(lost) = neighbours.chain(linked).filter(matters).min_by_key(|lost| !lost.is_loss()) else {
             return Ok(());
         };
         self.at = undone(lost.rank).unwrap_or(self.at);

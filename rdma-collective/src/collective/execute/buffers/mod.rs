@@ -497,12 +497,12 @@ mod tests {
 
     #[test]
     fn it_comes_back_and_none_is_borrowed() {
-        let told = BufferAdvert {
+        let advert = BufferAdvert {
             input: BufferAddress { addr: u64::MAX - 7, rkey: 9 },
             output: BufferAddress { addr: 1 << 40, rkey: u32::MAX },
         };
-        assert_eq!(BufferAdvert::decode(&told.encode()), told);
-        assert!(!told.is_borrowed() && BufferAdvert::default().is_borrowed());
+        assert_eq!(BufferAdvert::decode(&advert.encode()), advert);
+        assert!(!advert.is_borrowed() && BufferAdvert::default().is_borrowed());
         assert!(BufferAdvert::decode(&[0; ADVERT_BYTES]).is_borrowed());
     }
 }

@@ -258,7 +258,7 @@ impl Buffers for RegisteredBuffers {
     fn export(&mut self, pd: &ProtectionDomain, rights: Rights, origins: Origins) -> Option<BufferAdvert> {
         let read = if rights.read { Access::REMOTE_READ } else { Access::empty() };
         let write = if rights.write { Access::LOCAL_WRITE | Access::REMOTE_WRITE } else { Access::empty() };
-        let told = match &mut self.input {
+        let advert = match &mut self.input {
             Some(input) => input.export(pd, read, origins.input).and_then(|input| {
                 Some(BufferAdvert { input, output: self.output.export(pd, write, origins.output)? })
             }),
@@ -277,12 +277,12 @@ impl Buffers for RegisteredBuffers {
                 }
             }),
         };
-        if told.is_none() {
+        if advert.is_none() {
             // The input may have been exported before the output failed. No peer has its address yet, so no time is
             // needed for peers to let go.
             self.revoke(Deadline::after(Duration::ZERO));
         }
-        told
+        advert
     }
 
     fn revoke(&mut self, deadline: Deadline) -> bool {

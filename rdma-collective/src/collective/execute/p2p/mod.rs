@@ -175,11 +175,11 @@ impl P2pExec {
         }
         // The header goes around the ring even if this schedule sends nothing to the next rank. The ranks of a tree
         // could otherwise succeed while some rank has called another operation.
-        let told = !self.announce && self.agreed;
-        if told && unsent(with.ring, with.core).is_none() {
+        let announced = !self.announce && self.agreed;
+        if announced && unsent(with.ring, with.core).is_none() {
             return Ok(true);
         }
-        self.check_lanes(with.ring, with.core, !told)?;
+        self.check_lanes(with.ring, with.core, !announced)?;
         Ok(false)
     }
 
@@ -264,14 +264,15 @@ impl P2pExec {
     fn check_lanes(&self, ring: &RingLinks, core: &mut EngineState, waits: bool) -> Result<(), Stop> {
         let awaited = self.waits_for(ring, core);
         let [next, previous] = ring.ended(core);
-        let near = [(Direction::Next, next), (Direction::Previous, previous)];
-        let near = near.into_iter().filter_map(|(side, lost)| Some((WaitingFor::Neighbour(side), lost?)));
+        let neighbours = [(Direction::Next, next), (Direction::Previous, previous)];
+        let neighbours =
+            neighbours.into_iter().filter_map(|(side, lost)| Some((WaitingFor::Neighbour(side), lost?)));
         let linked = ring.link_table.ended(core).map(|lost| (WaitingFor::Linked(lost.rank), lost));
         let matters = |(of, lost): &(WaitingFor, Lost)| {
             !matches!(lost.cause, LaneFailure::Closed) || (waits && *of == awaited)
         };
         // A failure is preferred over an end in good order: that peer may have closed because of the failure.
-        let lost = near.chain(linked).filter(matters).min_by_key(|(_, lost)| !lost.is_loss());
+        let lost = neighbours.chain(linked).filter(matters).min_by_key(|(_, lost)| !lost.is_loss());
         lost.map_or(Ok(()), |(_, lost)| Err(Stop::Lost(lost)))
     }
 

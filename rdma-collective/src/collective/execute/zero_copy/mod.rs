@@ -219,8 +219,7 @@ impl ZeroCopy {
     }
 
     fn send(&self, host: &HostGroup, message: &[u8]) -> Result<(), Stop> {
-        let mut sent = host.others().map(|to| host.put(to, &self.headers.header, message));
-        sent.try_for_each(|sent| sent.map_err(Stop::Refused))
+        host.others().try_for_each(|to| host.put(to, &self.headers.header, message)).map_err(Stop::Refused)
     }
 
     /// Reads the adverts of all ranks; returns whether all buffers are registered.
