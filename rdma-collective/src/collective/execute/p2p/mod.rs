@@ -264,9 +264,8 @@ impl P2pExec {
     fn check_lanes(&self, ring: &RingLinks, core: &mut EngineState, waits: bool) -> Result<(), Stop> {
         let awaited = self.waits_for(ring, core);
         let [next, previous] = ring.ended(core);
-        let neighbours = [(Direction::Next, next), (Direction::Previous, previous)];
-        let neighbours =
-            neighbours.into_iter().filter_map(|(side, lost)| Some((WaitingFor::Neighbour(side), lost?)));
+        let neighbours = [(Direction::Next, next), (Direction::Previous, previous)].into_iter();
+        let neighbours = neighbours.filter_map(|(side, lost)| Some((WaitingFor::Neighbour(side), lost?)));
         let linked = ring.link_table.ended(core).map(|lost| (WaitingFor::Linked(lost.rank), lost));
         let matters = |(of, lost): &(WaitingFor, Lost)| {
             !matches!(lost.cause, LaneFailure::Closed) || (waits && *of == awaited)
