@@ -74,6 +74,41 @@ impl MappedRange {
         }
         Ok(())
     }
+
+    #[inline]
+    fn copy_in(self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
+        let to = self.at(offset, bytes.len())?;
+        // SAFETY: `at` checked the range, and the owner of this value keeps it mapped. No reference to shared
+        // memory exists, because windows never give one.
+        unsafe { copy::copy_shared(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        Ok(())
+    }
+
+    #[inline]
+    fn copy_out(self, offset: usize, bytes: &mut [u8], hint: CacheHint) -> Result<(), ReachError> {
+        let from = self.at(offset, bytes.len())?;
+        // SAFETY: `at` checked the range, and the owner of this value keeps it mapped. Only `bytes` has a
+        // reference, which nobody shares.
+        unsafe { copy::copy_shared_hinted(from.as_ptr(), bytes.as_mut_ptr(), bytes.len(), hint) };
+        Ok(())
+    }
+
+    #[inline]
+    fn store<F: Flag>(self, offset: usize, flag: F) -> Result<(), ReachError> {
+        let at = self.flag_at::<F>(offset)?;
+        // SAFETY: `flag_at` checked range and alignment, and the owner of this value keeps the range mapped, so
+        // the store is valid.
+        unsafe { flag::store(at.as_ptr(), F::LEN, flag.to_bits()) };
+        Ok(())
+    }
+
+    #[inline]
+    fn load<F: Flag>(self, offset: usize) -> Result<F, ReachError> {
+        let at = self.flag_at::<F>(offset)?;
+        // SAFETY: `flag_at` checked range and alignment, and the owner of this value keeps the range mapped, so
+        // the load is valid.
+        Ok(F::from_bits(unsafe { flag::load(at.as_ptr(), F::LEN) }))
+    }
 }
 
 /// The memory of a window, mapped as long as this value lives.
@@ -179,11 +214,7 @@ impl Window {
     /// [`ReachError::Range`] when `bytes` do not fit; nothing is copied then.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        let to = self.kept.range.at(offset, bytes.len())?;
-        // SAFETY: `at` checked the range, and `self` keeps it mapped. No reference to shared memory exists,
-        // because windows never give one.
-        unsafe { copy::copy_shared(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
-        Ok(())
+        self.kept.range.copy_in(offset, bytes)
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
@@ -193,11 +224,7 @@ impl Window {
     /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        let from = self.kept.range.at(offset, bytes.len())?;
-        // SAFETY: `at` checked the range, and `self` keeps it mapped. Only `bytes` has a reference, which
-        // nobody shares.
-        unsafe { copy::copy_shared(from.as_ptr(), bytes.as_mut_ptr(), bytes.len()) };
-        Ok(())
+        self.kept.range.copy_out(offset, bytes, CacheHint::Cached)
     }
 
     /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what a peer writes
@@ -219,11 +246,7 @@ impl Window {
     /// length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        let at = self.kept.range.flag_at::<F>(offset)?;
-        // SAFETY: `flag_at` checked range and alignment, and `self` keeps the range mapped, so the store is
-        // valid.
-        unsafe { flag::store(at.as_ptr(), F::LEN, flag.to_bits()) };
-        Ok(())
+        self.kept.range.store(offset, flag)
     }
 
     /// Loads a flag that a peer may store. Everything that the peer wrote before the flag is then visible.
@@ -233,10 +256,7 @@ impl Window {
     /// The errors of [`store`](Self::store).
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        let at = self.kept.range.flag_at::<F>(offset)?;
-        // SAFETY: `flag_at` checked range and alignment, and `self` keeps the range mapped, so the load is
-        // valid.
-        Ok(F::from_bits(unsafe { flag::load(at.as_ptr(), F::LEN) }))
+        self.kept.range.load(offset)
     }
 
     /// Waits until `enough` accepts a flag that a peer stores here, and returns it.
@@ -328,11 +348,7 @@ impl PeerWindow {
     /// forked child, which does not have its parent's mapping.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        let to = self.range()?.at(offset, bytes.len())?;
-        // SAFETY: `at` checked the range, and `self` keeps it mapped. No reference to shared memory exists,
-        // because windows never give one.
-        unsafe { copy::copy_shared(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
-        Ok(())
+        self.range()?.copy_in(offset, bytes)
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
@@ -357,11 +373,7 @@ impl PeerWindow {
         bytes: &mut [u8],
         hint: CacheHint,
     ) -> Result<(), ReachError> {
-        let from = self.range()?.at(offset, bytes.len())?;
-        // SAFETY: `at` checked the range, and `self` keeps it mapped. Only `bytes` has a reference, which
-        // nobody shares.
-        unsafe { copy::copy_shared_hinted(from.as_ptr(), bytes.as_mut_ptr(), bytes.len(), hint) };
-        Ok(())
+        self.range()?.copy_out(offset, bytes, hint)
     }
 
     /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what the owner writes
@@ -384,11 +396,7 @@ impl PeerWindow {
     /// multiple of the flag's length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        let at = self.range()?.flag_at::<F>(offset)?;
-        // SAFETY: `flag_at` checked range and alignment, and `self` keeps the range mapped, so the store is
-        // valid.
-        unsafe { flag::store(at.as_ptr(), F::LEN, flag.to_bits()) };
-        Ok(())
+        self.range()?.store(offset, flag)
     }
 
     /// Loads a flag. Everything that was written before the flag is then visible.
@@ -398,10 +406,7 @@ impl PeerWindow {
     /// The errors of [`store`](Self::store).
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        let at = self.range()?.flag_at::<F>(offset)?;
-        // SAFETY: `flag_at` checked range and alignment, and `self` keeps the range mapped, so the load is
-        // valid.
-        Ok(F::from_bits(unsafe { flag::load(at.as_ptr(), F::LEN) }))
+        self.range()?.load(offset)
     }
 
     #[inline]
