@@ -12,8 +12,8 @@ use rdma_collective::collective::{DataType, ReduceOp};
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What nccl-tests' programs take, and what ours takes besides; its name and what it says of itself are the
-/// collective's.
+/// Flags of a collective's program: those of nccl-tests, and some of ours. `command_of` adds the program's name and
+/// description, because each collective has its own.
 #[derive(Debug, Clone, Parser)]
 #[command(version, after_help = AFTER)]
 pub struct Args {

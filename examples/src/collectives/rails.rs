@@ -1,5 +1,4 @@
-//! Which rails a run has: the devices of `--device`, each with as many queue pairs as `NCCL_IB_QPS_PER_CONNECTION`
-//! says.
+//! Rails of a run: the devices of `--device`, each with as many queue pairs as `NCCL_IB_QPS_PER_CONNECTION` says.
 
 use super::args::Args;
 use super::kind::Collective;

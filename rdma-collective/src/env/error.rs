@@ -127,7 +127,7 @@ pub enum JoinError {
 
 /// A variable and its value, as errors and reports quote them.
 ///
-/// A part of [`EnvError`].
+/// A part of [`Launch`](crate::env::Launch).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setting {
     /// The variable.

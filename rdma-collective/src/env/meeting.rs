@@ -75,7 +75,7 @@ impl fmt::Display for Endpoint {
 
 /// A name that all ranks of a job share, and no other job on this host has.
 ///
-/// A part of [`Launch`](crate::env::Launch).
+/// A part of [`Meeting`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Namespace(String);
 

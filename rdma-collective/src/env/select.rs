@@ -34,7 +34,7 @@ pub struct SelectedDevice {
 
 /// A device that was not chosen.
 ///
-/// A part of [`SelectedDevice`] and of [`SelectError`](crate::env::SelectError).
+/// A part of [`SelectedDevice`].
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RefusedDevice {

@@ -10,8 +10,7 @@ use rdma_core::{Failure, Gid, QpNum};
 
 /// The reason why bytes are not the blob of the peer that was meant.
 ///
-/// A part of [`LinkError`](crate::kv::LinkError) and of a communicator's
-/// [`CommunicatorError`](crate::collective::CommunicatorError).
+/// A part of [`SetupError`](crate::engine::SetupError).
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlobError {
@@ -62,7 +61,7 @@ pub enum BlobError {
 
 /// The reason why two processes did not meet over TCP.
 ///
-/// A part of [`LinkError`](crate::kv::LinkError).
+/// A part of [`SetupError`](crate::engine::SetupError).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
@@ -163,7 +162,8 @@ impl fmt::Display for PeerName {
 
 /// The name of a lane (one queue pair to one peer), for errors and logs.
 ///
-/// A part of [`LaneFailure`].
+/// Named beside a [`LaneFailure`] by [`CollectiveError`](crate::collective::CollectiveError) and
+/// [`KvError`](crate::kv::KvError).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaneName {
     /// The number of this side's queue pair.

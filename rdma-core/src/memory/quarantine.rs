@@ -32,7 +32,7 @@ pub struct Quarantined {
 
 /// Returns what is in quarantine now. A child that was forked from this process has nothing in quarantine.
 ///
-/// [`RegisterError`](crate::error::RegisterError) and `docs/guide.md` say when memory goes there.
+/// [`error::Quarantine`](crate::error::Quarantine) says when memory goes there.
 #[must_use]
 pub fn quarantined() -> Quarantined {
     release();

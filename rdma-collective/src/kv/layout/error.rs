@@ -104,7 +104,7 @@ pub enum LayoutError {
 
 /// A side of a transfer, as errors name it.
 ///
-/// A part of [`LayoutError`].
+/// A part of [`PlanError`](crate::kv::PlanError).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The side whose bytes are read.
