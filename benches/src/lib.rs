@@ -1,7 +1,8 @@
 //! Ratios of one run: what we do beside what people would use instead.
 //!
 //! Timings of a machine drift, so each row interleaves pairs (ours, theirs, ours, …) and tells the
-//! median of the pairs' ratios. [`RESULTS.md`](../RESULTS.md) keeps the figures with their commands.
+//! median of the pairs' ratios. With `--save` a bench writes its rows to `benches/results`, of which
+//! [`RESULTS.md`](../RESULTS.md) is made.
 
 pub mod blocks;
 pub mod collectives;
@@ -10,7 +11,9 @@ pub mod peers;
 pub mod plain;
 pub mod preparing;
 pub mod programs;
+pub mod ranks;
 pub mod ratio;
+pub mod report;
 pub mod samples;
 pub mod soft;
 pub mod turns;

@@ -13,6 +13,18 @@ pub enum Bound {
     Told,
 }
 
+impl Bound {
+    /// Whether a figure is within this bound.
+    #[must_use]
+    pub fn holds(self, figure: f64) -> bool {
+        match self {
+            Self::AtLeast(bound) => figure >= bound,
+            Self::AtMost(bound) => figure <= bound,
+            Self::Told => true,
+        }
+    }
+}
+
 impl fmt::Display for Bound {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -72,11 +84,14 @@ impl Row {
     /// Whether it is what it must be.
     #[must_use]
     pub fn holds(&self) -> bool {
-        match self.bound {
-            Bound::AtLeast(bound) => self.ratio() >= bound,
-            Bound::AtMost(bound) => self.ratio() <= bound,
-            Bound::Told => true,
-        }
+        self.bound.holds(self.ratio())
+    }
+
+    /// The least and the greatest of the pairs' ratios.
+    #[must_use]
+    pub fn range(&self) -> (f64, f64) {
+        let ends = (f64::INFINITY, f64::NEG_INFINITY);
+        self.ratios().into_iter().fold(ends, |(low, high), ratio| (low.min(ratio), high.max(ratio)))
     }
 
     fn ratios(&self) -> Vec<f64> {
@@ -87,9 +102,7 @@ impl Row {
 /// A line of a table: name, both medians, the ratio with its range, the bound.
 impl fmt::Display for Row {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let ratios = self.ratios();
-        let low = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-        let high = ratios.iter().copied().fold(f64::NEG_INFINITY, f64::max);
+        let (low, high) = self.range();
         write!(
             f,
             "| {} | {} {} | {} {} | {:.3} ({low:.3}-{high:.3}, {} pairs) | {} | {} |",

@@ -5,12 +5,17 @@
 //! (`venv-impi` for Intel MPI, `venv-mpi5` for Open MPI, `venv-torch` for gloo); one that is not there is not measured.
 //! What is run of theirs, and the program that asks what the machine gives, are built by gcc from `benches/peers`.
 
+use std::fs::File;
+use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use benches::collectives::rank::{self, Work};
-use benches::collectives::{Pairs, Setup, Side, Table};
+use benches::collectives::{Pairs, Setup, Side, Table, picture};
+use benches::ranks;
+use benches::ratio::Bound;
+use benches::report::{Line, Report, SaveArgs, Saved};
 use benches::soft::Outcome as Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use rdma_collective::bootstrap::{LocalRanks, StoreClient};
@@ -21,7 +26,7 @@ use rdma_core::{Deadline, Device, SoftOptions, Wire};
 use rustix::time::ClockId;
 
 /// What an engine that has nothing to do may take of a core.
-const IDLE_MAX: f64 = 0.01;
+const IDLE_MAX: Bound = Bound::AtMost(0.01);
 /// How long it is watched.
 const IDLE_FOR: Duration = Duration::from_secs(5);
 /// One job of ours ends within that much.
@@ -54,6 +59,14 @@ struct Args {
     /// Sizes in bytes: of a rank's buffer, or of the parts of all ranks [default: of each table its own]
     #[arg(long, value_delimiter = ',')]
     sizes: Vec<usize>,
+    /// Draws bus bandwidth by size to FILE: of this run, or of the one that --from names.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Measures nothing, and draws what an earlier run saved.
+    #[arg(long, value_name = "SAVED", requires = "plot")]
+    from: Option<PathBuf>,
+    #[command(flatten)]
+    save: SaveArgs,
     #[command(subcommand)]
     process: Option<Process>,
 }
@@ -94,13 +107,20 @@ fn run(args: &Args) -> Result<bool> {
         None => None,
     };
     match (&args.process, &mut store) {
-        (None, _) => compare(args),
+        (None, _) => match (&args.from, &args.plot) {
+            (Some(from), Some(plot)) => {
+                let saved: Saved = serde_json::from_reader(File::open(from)?)?;
+                std::fs::write(plot, picture::draw(&saved.rows).to_string())?;
+                Ok(true)
+            }
+            _ => compare(args),
+        },
         (Some(Process::Job { table, side, sizes }), Some(store)) => {
             let work = Work { table: *table, side: *side, milliseconds: args.milliseconds, sizes };
             rank::rank(store, &work).map(|()| true)
         }
         (Some(Process::Idle { wire }), Some(store)) => {
-            let wire = WIRES.into_iter().find(|(name, _)| name == wire).ok_or("no such wire")?;
+            let (_, wire) = WIRES.into_iter().find(|(name, _)| name == wire).ok_or("no such wire")?;
             idle(store, wire)
         }
         (Some(_), None) => again(args.ranks, std::env::args_os().skip(1).collect(), JOB_MAX),
@@ -131,24 +151,42 @@ fn compare(args: &Args) -> Result<bool> {
     // What is to be timed in each shares the time that is left.
     let cells = |(table, sizes): &(Table, Vec<usize>)| (table.sides().len() * sizes.len()).max(1) as f64;
     let (until, mut all_hold) = (Instant::now() + Duration::from_secs(60) * args.minutes, true);
+    let mut report = Report::default();
     for (at, (table, sizes)) in sized.iter().enumerate() {
         let part = cells(&sized[at]) / sized[at..].iter().map(cells).sum::<f64>();
         let within = until.saturating_duration_since(Instant::now()).mul_f64(part);
         let pairs = Pairs::measure(&setup, *table, sizes, (args.pairs, within))?;
-        all_hold &= table.print(args.ranks, &pairs);
+        all_hold &= table.print(args.ranks, &pairs, &mut report);
     }
-    if args.only_small || !args.collectives.is_empty() {
-        return Ok(all_hold);
+    if !args.only_small && args.collectives.is_empty() {
+        all_hold &= idle_engines(&mut report)?;
     }
+    if let Some(plot) = &args.plot {
+        std::fs::write(plot, picture::draw(report.rows()).to_string())?;
+    }
+    report.save(&args.save, &format!("collectives-{}", args.ranks))?;
+    Ok(all_hold)
+}
+
+/// Prints and keeps the processor time of engines with nothing to do; returns whether each holds.
+fn idle_engines(report: &mut Report) -> Result<bool> {
     println!("\n| an idle engine | of a core | bound | |\n|---|---|---|---|");
+    let mut all_hold = true;
     for (name, _) in WIRES {
-        all_hold &= again(2, vec!["idle".into(), name.into()], Duration::from_secs(60)).is_ok();
+        let parts = ranks::figures(2, &["idle".into(), name.into()], Duration::from_secs(60))?;
+        for (rank, part) in (0..).zip(parts) {
+            let word = if IDLE_MAX.holds(part) { "holds" } else { "DOES NOT HOLD" };
+            println!("| {name}, rank {rank} of 2 | {:.2} % | <= 1 % | {word} |", part * 100.0);
+            let what = format!("an idle engine, {name}, rank {rank} of 2");
+            report.line(Line::single(what, "of a core", part, IDLE_MAX));
+            all_hold &= IDLE_MAX.holds(part);
+        }
     }
     Ok(all_hold)
 }
 
 /// The processor time of a process that has a communicator and does nothing with it, as a part of the time that passes.
-fn idle(store: &mut StoreClient, (name, wire): (&str, Wire)) -> Result<bool> {
+fn idle(store: &mut StoreClient, wire: Wire) -> Result<bool> {
     let device = Device::soft(SoftOptions { wire, ..SoftOptions::default() });
     let engine = Engine::new(&device.open()?, EngineOptions::default())?;
     let deadline = Deadline::after(Duration::from_secs(30));
@@ -159,15 +197,9 @@ fn idle(store: &mut StoreClient, (name, wire): (&str, Wire)) -> Result<bool> {
     let before = processor_time();
     thread::sleep(IDLE_FOR);
     let part = (processor_time() - before).as_secs_f64() / IDLE_FOR.as_secs_f64();
-    let verdict = if part <= IDLE_MAX { "holds" } else { "DOES NOT HOLD" };
-    println!(
-        "| {name}, rank {} of {} | {:.2} % | <= 1 % | {verdict} |",
-        comm.rank(),
-        comm.size(),
-        part * 100.0
-    );
+    ranks::say(comm.rank(), part);
     comm.close(Deadline::after(Duration::from_secs(10)))?;
-    Ok(part <= IDLE_MAX)
+    Ok(true)
 }
 
 fn processor_time() -> Duration {

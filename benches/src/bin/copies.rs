@@ -9,12 +9,13 @@ use std::hint::black_box;
 use std::process::ExitCode;
 
 use benches::ratio::{Bound, HEAD, Row, median};
+use benches::report::{Line, Report, SaveArgs};
 use clap::Parser;
 use rdma_core::Memory;
 use rdma_core::memory::{CacheHint, copy_slice};
 use rustix::time::{ClockId, clock_gettime};
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What a single copy of a page or more must be of `memcpy`, and by how much a shorter one may take longer.
 const SINGLE_MIN: f64 = 0.9;
@@ -36,6 +37,8 @@ struct Args {
     /// Bytes of a list, in MiB; four times as much is allocated.
     #[arg(long, default_value_t = 256)]
     list_mib: usize,
+    #[command(flatten)]
+    save: SaveArgs,
 }
 
 fn main() -> ExitCode {
@@ -50,35 +53,45 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<bool> {
-    let mut all_hold = single(args)?;
+    let mut report = Report::default();
+    let mut all_hold = single(args, &mut report)?;
     println!(
         "\nLists of blocks, each once, scattered over {POOL} times their bytes, beside memcpy:\n\n{HEAD}"
     );
     let bytes = args.list_mib << 20;
     for (block, least) in [(4 << 10, 0.9), (16 << 10, 1.0), (64 << 10, 1.0), (256 << 10, 1.0)] {
-        all_hold &= list(args, bytes, block, least, [Some(CacheHint::of_total(bytes)), None])?;
+        let row = list(args, bytes, block, least, [Some(CacheHint::of_total(bytes)), None])?;
+        all_hold &= report.row(&row);
     }
     println!("\nThe same by the expectation that follows from their bytes, beside the other one:\n\n{HEAD}");
     for bytes in [1 << 20, 4 << 20, bytes] {
         let hint = CacheHint::of_total(bytes);
         let other = if hint == CacheHint::Cached { CacheHint::Streamed } else { CacheHint::Cached };
-        all_hold &= list(args, bytes, 64 << 10, 1.0, [Some(hint), Some(other)])?;
+        let row = list(args, bytes, 64 << 10, 1.0, [Some(hint), Some(other)])?;
+        all_hold &= report.row(&row);
     }
+    report.save(&args.save, "copies")?;
     Ok(all_hold)
 }
 
-/// Whether a single copy is fast enough, and what that is: beside `memcpy` a ratio, where both take nanoseconds those.
-fn verdict(bytes: usize, rows: &[Row]) -> (bool, String) {
+/// The slowest of a single copy's places, and whether it is fast enough: beside `memcpy` a ratio, where both take nanoseconds
+/// the nanoseconds that it takes longer.
+fn slowest(bytes: usize, rows: &[Row]) -> (Line, bool) {
+    let what =
+        format!("single copy of {} beside memcpy, the slowest of {} places", figure(bytes), rows.len());
     if bytes >= 4096 {
-        return (rows.iter().all(Row::holds), format!(">= {SINGLE_MIN}"));
+        let row = rows.iter().min_by(|one, other| one.ratio().total_cmp(&other.ratio()));
+        let line = row.map_or_else(Line::default, Line::from);
+        return (Line { what, ..line }, rows.iter().all(Row::holds));
     }
     let more = |&(ours, theirs): &(f64, f64)| bytes as f64 / ours - bytes as f64 / theirs;
-    let holds = |row: &Row| median(row.pairs.iter().map(more).collect()) <= NANOSECONDS_MAX;
-    (rows.iter().all(holds), format!("<= {NANOSECONDS_MAX} ns more"))
+    let worst = rows.iter().map(|row| median(row.pairs.iter().map(more).collect())).fold(f64::MIN, f64::max);
+    let bound = Bound::AtMost(NANOSECONDS_MAX);
+    (Line::single(what, "ns more", worst, bound), bound.holds(worst))
 }
 
 /// One line a size, the same two places again and again.
-fn single(args: &Args) -> Result<bool> {
+fn single(args: &Args, report: &mut Report) -> Result<bool> {
     let most = args.most_mib << 20;
     let (source, mut target) = (touched(most + 4096)?, touched(most + 4096)?);
     let places = PLACES.map(|(from, to)| format!("{from} to {to}"));
@@ -102,16 +115,18 @@ fn single(args: &Args) -> Result<bool> {
         }
         let memcpy = median(rows[0].pairs.iter().map(|pair| pair.1).collect());
         let ratios: Vec<_> = rows.iter().map(|row| format!("{:.2}", row.ratio())).collect();
-        let (holds, bound) = verdict(bytes, &rows);
+        let (line, holds) = slowest(bytes, &rows);
         let word = if holds { "holds" } else { "DOES NOT HOLD" };
+        let bound = if bytes < 4096 { line.bound.clone() + " ns more" } else { line.bound.clone() };
         println!("| {} | {memcpy:.1} GB/s | {} | {bound} | {word} |", figure(bytes), ratios.join(" | "));
+        report.line(line);
         all_hold &= holds;
     }
     Ok(all_hold)
 }
 
 /// One row: the same blocks in the same order on both sides, ours and theirs, each as [`copy`] takes it.
-fn list(args: &Args, bytes: usize, block: usize, least: f64, sides: [Option<CacheHint>; 2]) -> Result<bool> {
+fn list(args: &Args, bytes: usize, block: usize, least: f64, sides: [Option<CacheHint>; 2]) -> Result<Row> {
     let blocks = bytes / block;
     let (source, mut target) = (touched(POOL * bytes)?, touched(POOL * bytes)?);
     let mut random = 0x2545_F491_4F6C_DD1D_u64;
@@ -119,16 +134,14 @@ fn list(args: &Args, bytes: usize, block: usize, least: f64, sides: [Option<Cach
     let rounds = ((256 << 20) / bytes).max(1);
     let beside = sides.map(|side| side.map_or("memcpy".to_owned(), |hint| format!("{hint:?}")));
     let name = format!("{blocks} blocks of {}, {}", figure(block), beside.join(" over "));
-    let row = measure(&name, args.pairs, least, bytes * rounds, |is_ours| {
+    measure(&name, args.pairs, least, bytes * rounds, |is_ours| {
         for _ in 0..rounds {
             for (&from, &to) in from.iter().zip(&to).take(blocks) {
                 let (source, target) = (&source[from * block..], &mut target[to * block..]);
                 copy(&source[..block], &mut target[..block], sides[usize::from(!is_ours)]);
             }
         }
-    })?;
-    println!("{row}");
-    Ok(row.holds())
+    })
 }
 
 /// By the library with an expectation, else by the C library.
@@ -147,7 +160,7 @@ fn measure(name: &str, pairs: usize, least: f64, bytes: usize, copies: impl FnMu
         copies.borrow_mut()(ours);
         let took = clock_gettime(ClockId::ThreadCPUTime) - begin;
         let nanoseconds = took.tv_sec as f64 * 1e9 + took.tv_nsec as f64;
-        Ok::<_, Box<dyn Error>>(bytes as f64 / nanoseconds)
+        Ok::<_, Box<dyn Error + Send + Sync>>(bytes as f64 / nanoseconds)
     };
     side(true)?;
     Row::measure(name, "GB/s", Bound::AtLeast(least), pairs, || side(true), || side(false))

@@ -10,6 +10,7 @@ use std::process::{Command, ExitCode};
 
 use benches::blocks::{self, List};
 use benches::ratio::{Bound, HEAD, Row};
+use benches::report::{Line, Report, SaveArgs};
 use benches::soft::Outcome as Result;
 use benches::turns::{self, Turn};
 use benches::{pair, programs, ucx, windows};
@@ -36,6 +37,8 @@ struct Args {
     /// Ours alone, for profilers.
     #[arg(long)]
     alone: bool,
+    #[command(flatten)]
+    save: SaveArgs,
     #[command(subcommand)]
     end: Option<End>,
 }
@@ -157,15 +160,17 @@ impl Args {
 /// Rows as they are measured.
 struct Table<'a> {
     args: &'a Args,
+    report: Report,
     all_hold: bool,
 }
 
 fn compare(args: &Args) -> Result<bool> {
     println!("{HEAD}");
-    let mut table = Table { args, all_hold: true };
+    let mut table = Table { args, report: Report::default(), all_hold: true };
     table.puts()?;
     table.latencies()?;
     table.key_values()?;
+    table.report.save(&args.save, args.wire.name())?;
     Ok(table.all_hold)
 }
 
@@ -188,12 +193,12 @@ impl Table<'_> {
         }
         let Some(peer) = peer else {
             println!("| {name} | | not measured | | {bound} | |");
+            self.report.line(Line::absent(name, unit, bound));
             self.all_hold = false;
             return Ok(());
         };
         let row = Row::measure(name, unit, bound, self.args.pairs, ours, || theirs(&peer))?;
-        println!("{row}");
-        self.all_hold &= row.holds();
+        self.all_hold &= self.report.row(&row);
         Ok(())
     }
 

@@ -5,9 +5,12 @@
 //! `cargo run --release -p benches --bin memory`; exit status 1 when a rank needs more than 8 MiB.
 
 use std::error::Error;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::Duration;
 
+use benches::ranks;
+use benches::ratio::Bound;
+use benches::report::{Line, Report, SaveArgs};
 use clap::Parser;
 use rdma_collective::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::collective::ReduceOp;
@@ -18,7 +21,9 @@ use rdma_core::{Deadline, Device, DeviceList, SoftOptions, Wire};
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
 /// What an all-reduce may need beyond the buffer.
-const EXTRA_BYTES_MAX: u64 = 8 << 20;
+const EXTRA_MIB: Bound = Bound::AtMost(8.0);
+/// The longest that the ranks of one size may take.
+const LIMIT: Duration = Duration::from_secs(300);
 
 /// Memory that an all-reduce needs beyond the caller's buffer.
 #[derive(Parser)]
@@ -32,6 +37,8 @@ struct Args {
     /// `soft`, or a device's name.
     #[arg(long, default_value = "soft")]
     device: String,
+    #[command(flatten)]
+    save: SaveArgs,
 }
 
 fn main() -> ExitCode {
@@ -47,33 +54,29 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<bool> {
     let before = status("VmRSS")?;
-    let deadline = Deadline::after(Duration::from_secs(300));
+    let deadline = Deadline::after(LIMIT);
     if let Some(join) = LocalRanks::joined()? {
         let bytes = args.bytes.ok_or("a rank is told how many bytes")?;
         let mut store = StoreClient::connect(join, deadline)?;
         let extra = rank(args, bytes, before, &mut store, deadline)?;
-        let holds = extra <= EXTRA_BYTES_MAX;
-        println!(
-            "| {} MiB | rank {} of {} | {:.2} MiB | <= 8 MiB | {} |",
-            bytes >> 20,
-            store.rank(),
-            store.world(),
-            extra as f64 / f64::from(1 << 20),
-            if holds { "holds" } else { "DOES NOT HOLD" }
-        );
-        return Ok(holds);
+        ranks::say(store.rank(), extra as f64 / f64::from(1 << 20));
+        return Ok(true);
     }
     println!("| bytes | process | beyond the buffer | bound | |\n|---|---|---|---|---|");
     let sizes = args.bytes.map_or_else(|| vec![1 << 20, 1 << 30], |bytes| vec![bytes]);
-    let mut all_hold = true;
+    let (mut report, mut all_hold) = (Report::default(), true);
     for bytes in sizes {
-        let command = |_| {
-            let mut command = Command::new(std::env::current_exe().unwrap_or_else(|_| "memory".into()));
-            command.args(["--bytes", &bytes.to_string(), "--device", &args.device]);
-            command
-        };
-        all_hold &= LocalRanks::spawn(args.ranks, command)?.wait(deadline).is_ok();
+        let arguments = ["--bytes", &bytes.to_string(), "--device", &args.device].map(Into::into);
+        for (rank, mib) in (0..).zip(ranks::figures(args.ranks, &arguments, LIMIT)?) {
+            let (size, of) = (bytes >> 20, args.ranks);
+            let word = if EXTRA_MIB.holds(mib) { "holds" } else { "DOES NOT HOLD" };
+            println!("| {size} MiB | rank {rank} of {of} | {mib:.2} MiB | {EXTRA_MIB} MiB | {word} |");
+            let what = format!("memory beyond the buffer, all-reduce of {size} MiB, rank {rank} of {of}");
+            report.line(Line::single(what, "MiB", mib, EXTRA_MIB));
+            all_hold &= EXTRA_MIB.holds(mib);
+        }
     }
+    report.save(&args.save, "memory")?;
     Ok(all_hold)
 }
 

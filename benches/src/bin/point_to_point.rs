@@ -4,6 +4,7 @@
 use std::process::ExitCode;
 
 use benches::ratio::{Bound, HEAD, Row};
+use benches::report::{Report, SaveArgs};
 use benches::soft::Outcome;
 use benches::{pair, plain, soft};
 use clap::{Parser, Subcommand, ValueEnum};
@@ -32,6 +33,8 @@ struct Args {
     /// Run one side of the comparison alone, for profilers.
     #[arg(long)]
     only: Option<Kind>,
+    #[command(flatten)]
+    save: SaveArgs,
     #[command(subcommand)]
     end: Option<End>,
 }
@@ -82,14 +85,14 @@ fn compare(args: &Args) -> Outcome<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     }
     println!("{HEAD}");
-    let mut hold = true;
+    let (mut report, mut hold) = (Report::default(), true);
     for &size in &args.sizes {
         let name = format!("write bandwidth over TCP, {size} bytes");
         let ours = || args.measure(size, Kind::Soft);
         let row = Row::measure(&name, "GB/s", BOUND, args.pairs, ours, || args.measure(size, Kind::Plain))?;
-        println!("{row}");
-        hold &= row.holds();
+        hold &= report.row(&row);
     }
+    report.save(&args.save, "point_to_point")?;
     Ok(if hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

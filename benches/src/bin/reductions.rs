@@ -6,7 +6,9 @@
 use std::hint::black_box;
 use std::process::ExitCode;
 
-use benches::ratio::median;
+use benches::ratio::{Bound, median};
+use benches::report::{Line, Report, SaveArgs};
+use benches::soft::Outcome as Result;
 use clap::Parser;
 use rdma_collective::collective::{Element, ReduceOp, Reduction, Vectors, bf16, f16};
 use rdma_core::memory::CacheHint;
@@ -30,25 +32,44 @@ struct Args {
     /// Bytes that are stored in one turn, in MiB, or one sum.
     #[arg(long, default_value_t = 32)]
     turn_mib: usize,
+    #[command(flatten)]
+    save: SaveArgs,
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    match run(&Args::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("reductions: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(args: &Args) -> Result<bool> {
+    let mut report = Report::default();
     let vectors: Vec<_> = Vectors::all().collect();
     let names: Vec<_> = vectors.iter().map(Vectors::to_string).collect();
     println!("| sum of | inputs | bytes | plain loops | {} | streamed | |", names.join(" | "));
     println!("|---|---|---|---|{}---|---|", "---|".repeat(names.len()));
     let holds = [
-        sums::<f32>(&args, &vectors, |left, right| left + right),
-        sums::<f16>(&args, &vectors, |left, right| left + right),
-        sums::<bf16>(&args, &vectors, |left, right| left + right),
-        sums::<i32>(&args, &vectors, i32::wrapping_add),
+        sums::<f32>(args, &vectors, &mut report, |left, right| left + right),
+        sums::<f16>(args, &vectors, &mut report, |left, right| left + right),
+        sums::<bf16>(args, &vectors, &mut report, |left, right| left + right),
+        sums::<i32>(args, &vectors, &mut report, i32::wrapping_add),
     ];
-    ExitCode::from(u8::from(!holds.iter().all(|holds| *holds)))
+    report.save(&args.save, "reductions")?;
+    Ok(holds.iter().all(|holds| *holds))
 }
 
 /// All rows of a type.
-fn sums<T: Element>(args: &Args, vectors: &[Vectors], add: impl Fn(T, T) -> T + Copy) -> bool {
+fn sums<T: Element>(
+    args: &Args,
+    vectors: &[Vectors],
+    report: &mut Report,
+    add: impl Fn(T, T) -> T + Copy,
+) -> bool {
     let most = SIZES[SIZES.len() - 1] + LINE;
     let (inputs, mut out) = (vec![vec![0; most]; INPUTS_MAX], vec![0; most]);
     let inputs: Vec<&[u8]> = inputs.iter().map(|input| &input[input.as_ptr().align_offset(LINE)..]).collect();
@@ -62,7 +83,17 @@ fn sums<T: Element>(args: &Args, vectors: &[Vectors], add: impl Fn(T, T) -> T + 
             let of = T::DATA_TYPE;
             let figures: Vec<_> = row.iter().map(|figure| format!("{figure:.1}")).collect();
             let widest = row[vectors.len()];
-            let holds = row[..vectors.len()].iter().all(|slower| widest >= LEAST * slower);
+            let best = row[..vectors.len()].iter().copied().fold(0.0, f64::max);
+            let holds = widest >= LEAST * best;
+            report.line(Line {
+                what: format!(
+                    "sum of {of}, {count} inputs, {} KiB: widest vectors against the best other",
+                    bytes >> 10
+                ),
+                theirs: Some(best),
+                ratio: Some(widest / best),
+                ..Line::single(String::new(), "GB/s", widest, Bound::AtLeast(LEAST))
+            });
             let word = if holds { "holds" } else { "DOES NOT HOLD" };
             println!("| {of} | {count} | {} KiB | {} | {word} |", bytes >> 10, figures.join(" | "));
             all_hold &= holds;

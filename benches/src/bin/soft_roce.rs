@@ -11,6 +11,7 @@ use benches::peers::{perftest_figure, serve_and_run};
 use benches::preparing;
 use benches::programs;
 use benches::ratio::{Bound, HEAD, Row};
+use benches::report::{Report, SaveArgs};
 use clap::Parser;
 use rdma_core::DeviceList;
 
@@ -40,6 +41,8 @@ struct Args {
     /// Only the rows whose name contains this.
     #[arg(long, default_value = "")]
     only: String,
+    #[command(flatten)]
+    save: SaveArgs,
 }
 
 /// How a row of perftest is run.
@@ -99,7 +102,7 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<bool> {
-    let mut all_hold = true;
+    let (mut report, mut all_hold) = (Report::default(), true);
     println!(
         "device {}, GID index {}, MTU 4096, depth 128, moderation 100\n{HEAD}",
         args.device, args.gid_index
@@ -113,8 +116,7 @@ fn run(args: &Args) -> Result<bool> {
             || ours(args, spec),
             || theirs(args, spec),
         )?;
-        println!("{row}");
-        all_hold &= row.holds();
+        all_hold &= report.row(&row);
     }
     if "KV transfer".contains(&args.only) {
         let reference = &specs()[0];
@@ -128,14 +130,12 @@ fn run(args: &Args) -> Result<bool> {
             || programs::kv(&args.device),
             || theirs(args, reference),
         )?;
-        println!("{row}");
-        all_hold &= row.holds();
+        all_hold &= report.row(&row);
     }
     let row = "planning and requests of a KV transfer of 4096 blocks of 64 KiB against all of it";
     if row.contains(&args.only) {
         let row = preparing(args, row)?;
-        println!("{row}");
-        all_hold &= row.holds();
+        all_hold &= report.row(&row);
     }
     // Where the processor is emulated, adding floats costs as much as sending them: so integers, too.
     let types = ["int32", "float"];
@@ -150,9 +150,9 @@ fn run(args: &Args) -> Result<bool> {
         let ours = || programs::all_reduce(&arguments, 2, bytes, iterations);
         let theirs = || one_of_both_directions(args, bytes);
         let row = Row::measure(&name, "GB/s", Bound::AtLeast(0.9), args.pairs, ours, theirs)?;
-        println!("{row}");
-        all_hold &= row.holds();
+        all_hold &= report.row(&row);
     }
+    report.save(&args.save, "soft_roce")?;
     Ok(all_hold)
 }
 

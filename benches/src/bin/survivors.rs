@@ -8,7 +8,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use benches::ratio::median;
+use benches::ratio::{Bound, median};
+use benches::report::{Line, Report, SaveArgs};
 use clap::Parser;
 use rdma_collective::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::collective::ReduceOp;
@@ -41,6 +42,8 @@ struct Args {
     /// Bytes of a rank's all-reduces.
     #[arg(long, hide = true)]
     bytes: Option<usize>,
+    #[command(flatten)]
+    save: SaveArgs,
 }
 
 fn main() -> ExitCode {
@@ -61,7 +64,7 @@ fn run(args: &Args) -> Result<bool> {
     }
     println!("| a rank of {} killed in all-reduces of | kills | median | worst | bound | |", args.ranks);
     println!("|---|---|---|---|---|---|");
-    let mut all_hold = true;
+    let (mut report, mut all_hold) = (Report::default(), true);
     for (at, bytes) in (0..).zip(SIZES) {
         let kills = args.kills.div_ceil(SIZES.len() as u64);
         let mut times = Vec::new();
@@ -74,8 +77,12 @@ fn run(args: &Args) -> Result<bool> {
             "| {bytes} B | {kills} | {:.2} ms | {worst:.2} ms | <= {WORST_MS} ms | {verdict} |",
             median(times)
         );
+        let what =
+            format!("the worst of {kills} kills of a rank of {}, in all-reduces of {bytes} B", args.ranks);
+        report.line(Line::single(what, "ms", worst, Bound::AtMost(WORST_MS)));
         all_hold &= worst <= WORST_MS;
     }
+    report.save(&args.save, "survivors")?;
     Ok(all_hold)
 }
 

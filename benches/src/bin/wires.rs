@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use benches::programs::all_reduce_times;
 use benches::ratio::{Bound, HEAD, Row};
+use benches::report::{Report, SaveArgs};
 use benches::soft::Outcome as Result;
 use clap::Parser;
 
@@ -29,6 +30,8 @@ struct Args {
     /// Iterations of the others.
     #[arg(long, default_value_t = 10)]
     large: u32,
+    #[command(flatten)]
+    save: SaveArgs,
 }
 
 fn main() -> ExitCode {
@@ -60,8 +63,10 @@ fn compare(args: &Args) -> Result<bool> {
         }
     }
     println!("{HEAD}");
-    rows.iter().for_each(|row| println!("{row}"));
-    Ok(rows.iter().all(Row::holds))
+    let mut report = Report::default();
+    let all_hold = rows.iter().fold(true, |all_hold, row| report.row(row) & all_hold);
+    report.save(&args.save, "wires")?;
+    Ok(all_hold)
 }
 
 impl Args {

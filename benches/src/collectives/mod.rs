@@ -2,6 +2,7 @@
 //! takes, in turns ([`Pairs`]).
 
 pub mod pairs;
+pub mod picture;
 pub mod rank;
 pub mod side;
 pub mod table;

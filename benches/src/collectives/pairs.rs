@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use crate::ratio::{Bound, median};
+use crate::report::Line;
 use crate::soft::Outcome;
 
 use super::side::{Setup, Side, Times};
@@ -77,12 +78,12 @@ impl Pairs {
         (!all.is_empty()).then(|| median(all))
     }
 
-    /// Prints a table, if there is a row in it; whether each of its rows holds.
+    /// Prints a table, if there is a row in it; returns its rows, and whether each of them holds.
     #[must_use]
-    pub fn print(&self, title: &str, ratios: &Ratios) -> bool {
+    pub fn print(&self, title: &str, ratios: &Ratios) -> (Vec<Line>, bool) {
         let sizes: Vec<usize> = self.sizes.iter().copied().filter(|bytes| (ratios.sizes)(*bytes)).collect();
         if sizes.is_empty() {
-            return true;
+            return (Vec::new(), true);
         }
         let columns: Vec<Side> = std::iter::once(ratios.over).chain(ratios.among.iter().copied()).collect();
         let names: Vec<_> = columns.iter().map(|side| side.name()).collect();
@@ -90,7 +91,16 @@ impl Pairs {
         let pairs = self.turns.len();
         println!("\n| {title}, {pairs} pairs: us | {} | {among} over {over} | bound | |", names.join(" | "));
         println!("|---|{}---|---|---|", "---|".repeat(names.len()));
-        let (mut all_hold, mut of_sizes) = (true, Vec::new());
+        let (mut all_hold, mut of_sizes, mut lines) = (true, Vec::new(), Vec::new());
+        let line = |of: &str, ratio, bound: Bound| Line {
+            what: format!("{title}, {of}: {among} over {over}"),
+            table: title.to_owned(),
+            unit: "us".to_owned(),
+            ratio,
+            pairs,
+            bound: bound.to_string(),
+            ..Line::default()
+        };
         for bytes in sizes {
             let cells = columns.iter().map(|side| match self.microseconds(*side, bytes) {
                 Some(time) => format!("{time:.3} | "),
@@ -98,13 +108,24 @@ impl Pairs {
             });
             let ratio = self.ratio(ratios, bytes);
             of_sizes.push(ratio);
+            let time = |side: &Side| Some((side.name().to_owned(), self.microseconds(*side, bytes)?));
+            let others = ratios.among.iter().filter_map(|side| self.microseconds(*side, bytes));
+            lines.push(Line {
+                ours: self.microseconds(ratios.over, bytes),
+                theirs: others.min_by(f64::total_cmp),
+                bytes: Some(bytes),
+                sides: columns.iter().filter_map(time).collect(),
+                ..line(&format!("{bytes} B"), ratio, ratios.each)
+            });
             let (verdict, holds) = judge(ratio, ratios.each);
             println!("| {bytes} B | {}{verdict}", cells.collect::<String>());
             all_hold &= holds;
         }
-        let (verdict, holds) = judge(geometric_mean(&of_sizes), ratios.mean);
+        let mean = geometric_mean(&of_sizes);
+        lines.push(line("geometric mean", mean, ratios.mean));
+        let (verdict, holds) = judge(mean, ratios.mean);
         println!("| geometric mean | {}{verdict}", " | ".repeat(columns.len()));
-        all_hold & holds
+        (lines, all_hold & holds)
     }
 }
 
@@ -113,11 +134,11 @@ fn judge(ratio: Option<f64>, bound: Bound) -> (String, bool) {
     let Some(ratio) = ratio else {
         return (format!("not measured | {bound} | |"), bound == Bound::Told);
     };
-    let (word, holds) = match bound {
-        Bound::AtLeast(least) if ratio < least => ("DOES NOT HOLD", false),
-        Bound::AtMost(most) if ratio > most => ("DOES NOT HOLD", false),
-        Bound::Told => ("", true),
-        _ => ("holds", true),
+    let holds = bound.holds(ratio);
+    let word = match bound {
+        Bound::Told => "",
+        _ if holds => "holds",
+        _ => "DOES NOT HOLD",
     };
     (format!("{ratio:.2} | {bound} | {word} |"), holds)
 }
@@ -164,9 +185,20 @@ mod tests {
 
     #[test]
     fn a_size_that_does_not_hold_and_one_that_was_not_measured_fail_the_table() {
-        assert!(pairs(1.0).print("x", &RATIOS));
-        assert!(!pairs(2.5).print("x", &RATIOS)); // 8 bytes: 0.8
-        assert!(!pairs(2.0).print("x", &Ratios { mean: Bound::AtLeast(2.1), ..RATIOS }));
-        assert!(!pairs(1.0).print("x", &Ratios { among: &[Side::Gloo], ..RATIOS }));
+        let holds = |ours, ratios: &Ratios| pairs(ours).print("x", ratios).1;
+        assert!(holds(1.0, &RATIOS));
+        assert!(!holds(2.5, &RATIOS)); // 8 bytes: 0.8
+        assert!(!holds(2.0, &Ratios { mean: Bound::AtLeast(2.1), ..RATIOS }));
+        assert!(!holds(1.0, &Ratios { among: &[Side::Gloo], ..RATIOS }));
+    }
+
+    #[test]
+    fn a_table_gives_a_line_a_size_and_one_for_the_mean() {
+        let (lines, _) = pairs(1.0).print("all-reduce", &RATIOS);
+        assert_eq!(lines.len(), 3);
+        assert_eq!(lines[0].what, "all-reduce, 8 B: best of the others over ours");
+        assert_eq!((lines[0].ours, lines[0].theirs, lines[0].ratio), (Some(5.5), Some(11.0), Some(2.0)));
+        assert_eq!(lines[0].sides.keys().collect::<Vec<_>>(), ["Intel MPI", "ours"]);
+        assert_eq!((lines[2].bytes, lines[2].ours), (None, None));
     }
 }

@@ -3,6 +3,7 @@
 use rdma_collective::collective::DataType;
 
 use crate::ratio::Bound;
+use crate::report::Report;
 
 use super::{Pairs, Side};
 
@@ -223,9 +224,13 @@ impl Table {
 
     /// Prints all that is told of it; whether all of that holds.
     #[must_use]
-    pub fn print(self, ranks: u32, pairs: &Pairs) -> bool {
+    pub fn print(self, ranks: u32, pairs: &Pairs, report: &mut Report) -> bool {
         let title = format!("{} {}, {ranks} ranks", self.operation().name(), self.type_at_peers());
-        let all = self.ratios().iter().map(|ratios| pairs.print(&format!("{title}{}", ratios.of), ratios));
+        let all = self.ratios().iter().map(|ratios| {
+            let (lines, holds) = pairs.print(&format!("{title}{}", ratios.of), ratios);
+            lines.into_iter().for_each(|line| report.line(line));
+            holds
+        });
         all.fold(true, |all_hold, holds| all_hold & holds)
     }
 }
