@@ -10,10 +10,10 @@ use crate::soft::{Outcome, PATIENCE, connect};
 
 /// Requests that may be outstanding.
 const DEPTH: u32 = 128;
-/// One write in so many has a completion, so that the queue never fills.
+/// Writes for each completion, so that the queue never fills.
 const SIGNAL_EVERY: usize = 64;
 
-/// Which blocks go where. All of it is in powers of two.
+/// Blocks, and where each goes. All numbers are powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct List {
     /// Bytes of each memory.
@@ -29,7 +29,7 @@ pub struct List {
 }
 
 impl List {
-    /// One message over and over, from one place to one place, about 1 MiB in all.
+    /// A message over and over, from one place to one place, about 1 MiB in all.
     #[must_use]
     pub fn one(bytes: usize) -> Self {
         Self { bytes, block: bytes, times: (1_usize << 20).div_ceil(bytes), batch: 1, scattered: false }
@@ -143,7 +143,7 @@ pub fn copy(list: List) -> Outcome<f64> {
     copy_by(list, <[u8]>::copy_from_slice)
 }
 
-/// The same around the caches, as the library copies such a list.
+/// The seconds that one thread takes for such copies around the caches, as the library makes them.
 ///
 /// # Errors
 ///

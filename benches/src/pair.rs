@@ -3,7 +3,7 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// One end of a pair, as the parent sees it. Dropping it ends the process.
+/// An end of a pair, as the parent sees it. Dropping it ends the process.
 pub struct End {
     child: Child,
     input: Option<ChildStdin>,

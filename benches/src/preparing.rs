@@ -1,4 +1,4 @@
-//! What planning and making requests takes of a KV transfer: both ends in one process, over one device.
+//! The part of a KV transfer that planning and making requests takes: both ends in one process, over one device.
 
 use std::error::Error;
 use std::net::TcpListener;
@@ -32,7 +32,7 @@ impl Link {
     ///
     /// # Errors
     ///
-    /// What the device refuses.
+    /// The device's refusal.
     pub fn new(context: &Context, gid_index: Option<u32>) -> Result<Self> {
         let layout = Layout::new(Model::LLAMA_3_1_8B.shape(16, BLOCKS, Order::LayerBlockPart))?;
         assert_eq!(layout.layer_block_bytes(), 64 << 10, "the row says so");

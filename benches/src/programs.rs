@@ -12,17 +12,17 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 ///
 /// # Errors
 ///
-/// It was not built.
+/// The program was not built.
 pub fn beside(program: &str) -> Result<PathBuf> {
     let path = std::env::current_exe()?.with_file_name(program);
     if path.exists() { Ok(path) } else { Err(format!("{} is not built", path.display()).into()) }
 }
 
-/// What a program prints; its messages when it fails.
+/// The output of a program; its messages when it fails.
 ///
 /// # Errors
 ///
-/// It cannot be started, or fails.
+/// The program cannot be started, or fails.
 pub fn output(command: &mut Command) -> Result<Output> {
     let output = command.output().map_err(|error| format!("{command:?}: {error}"))?;
     if output.status.success() {

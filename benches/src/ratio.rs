@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What the ratio of a row must be.
+/// The bound of a row's ratio.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Bound {
     /// Ours over theirs, where more is better.
@@ -35,14 +35,14 @@ impl fmt::Display for Bound {
     }
 }
 
-/// One measured row.
+/// A measured row.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
-    /// What was measured.
+    /// The measurement's name.
     pub name: String,
-    /// In what.
+    /// The unit of both figures.
     pub unit: &'static str,
-    /// What it must be.
+    /// The bound of the ratio.
     pub bound: Bound,
     /// Ours and theirs, pair by pair.
     pub pairs: Vec<(f64, f64)>,

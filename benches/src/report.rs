@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::ratio::{Bound, Row, median};
 use crate::soft::Outcome;
 
-/// One saved row. Its ratio must hold the bound; without a ratio, `ours` must.
+/// A saved row. Its ratio must be within the bound; without a ratio, `ours` must.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// The measurement, and whom it stands beside.

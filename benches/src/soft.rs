@@ -12,18 +12,18 @@ use rdma_core::{
 
 use crate::pair;
 
-/// What a bench's functions return.
+/// The result of a bench's functions.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// The GID that says where its device listens.
 const GID_INDEX: u32 = 1;
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-/// One end, connected.
+/// An end, connected.
 pub(crate) struct End {
     pub(crate) worker: Worker,
     pub(crate) qp: QueuePair<ReadyToSend>,
-    /// What the other end may write.
+    /// The memory that the other end may write.
     pub(crate) region: Region,
     /// The region of the other end.
     pub(crate) peer: RemoteMemory,
@@ -31,7 +31,7 @@ pub(crate) struct End {
     _context: Context,
 }
 
-/// One end, with a region of `size` bytes and queues of `depth` requests. The other end does the same.
+/// Connects an end, with a region of `size` bytes and queues of `depth` requests. The other end does the same.
 pub(crate) fn connect(wire: Wire, size: usize, depth: u32) -> Outcome<End> {
     let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open()?;
     let pd = context.alloc_pd()?;

@@ -10,7 +10,7 @@ use crate::soft::{End, Outcome, PATIENCE, connect};
 const BATCH: u32 = 8;
 /// Requests that may be outstanding.
 const DEPTH: u32 = 128;
-/// One write in so many has a completion: what there is to do about them is then done while the other side answers.
+/// Writes for each completion, because handling it then falls into the time in which the other side answers.
 const SIGNAL_EVERY: u32 = 8;
 /// Looks between two at the clock, while nothing comes.
 const LOOKS: u32 = 1 << 20;
@@ -19,7 +19,7 @@ const OUTBOX: usize = 64 << 10;
 /// Comes instead of a mark when there is no next round; marks are from 1 to 254.
 const OVER: u8 = u8::MAX;
 
-/// What goes to and fro.
+/// The messages that go to and fro.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Turn {
     /// Writes, of which the other side sees the last byte, as UCX's put_lat does it.
@@ -28,7 +28,7 @@ pub enum Turn {
     Send,
 }
 
-/// One of the two.
+/// A player of the two.
 struct Player {
     end: End,
     turn: Turn,

@@ -10,12 +10,12 @@ use crate::soft::{End, Outcome, PATIENCE, connect};
 const BATCH: u32 = 8;
 /// Looks between two at the clock, while nothing comes.
 const LOOKS: u32 = 1 << 20;
-/// What a side tells of its window: its address, its length, its key, and that it is there.
+/// Bytes that a side tells of its window: its address, its length, its key, and that it is there.
 const TOLD: usize = 32;
 /// Comes instead of the number of a round when there is no next one.
 const OVER: u64 = u64::MAX;
 
-/// One of the two. A message is its bytes, and in the last eight of them the number of its round.
+/// A player of the two. A message is its bytes, and in the last eight of them the number of its round.
 struct Player {
     own: Window,
     theirs: PeerWindow,
@@ -23,7 +23,8 @@ struct Player {
     _end: End,
 }
 
-/// Sends messages of `size` bytes, at least eight, the next when the last was answered, and says the seconds of one way.
+/// Sends messages of `size` bytes, at least eight, the next when the last was answered, and says the seconds of one
+/// way.
 ///
 /// # Errors
 ///

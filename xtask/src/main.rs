@@ -13,6 +13,7 @@ mod lines;
 mod packages;
 mod process;
 mod programs;
+mod results;
 mod soak;
 mod soft_roce;
 mod tally;
@@ -57,6 +58,8 @@ enum Command {
     Walk(walk::Args),
     /// Compares the speed of the working tree with that of a revision.
     Compare(compare::Args),
+    /// Makes benches/RESULTS.md and README's rows of what the benches have saved.
+    Results(results::Args),
     /// Draws the figures of docs/collectives.md anew, by programs that run on this machine.
     Figures,
 }
@@ -75,6 +78,7 @@ fn main() -> ExitCode {
         Command::Count(args) => count::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Walk(args) => walk::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Compare(args) => compare::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::Results(args) => results::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Figures => figures::main().map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

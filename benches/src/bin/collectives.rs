@@ -1,7 +1,7 @@
-//! Collectives between processes of one host beside what people would use instead, from a few bytes on, and what an engine costs
-//! that has nothing to do.
+//! Collectives between processes of one host beside the libraries that people would use instead, from a few bytes on;
+//! and the processor time of an idle engine.
 //!
-//! `cargo run --release -p benches --bin collectives`. Peers are looked for under the folder that the variable `PEERS` names
+//! `cargo run --release -p benches --bin collectives`. The variable `PEERS` names the folder of the peers
 //! (`venv-impi` for Intel MPI, `venv-mpi5` for Open MPI, `venv-torch` for gloo); one that is not there is not measured.
 //! What is run of theirs, and the program that asks what the machine gives, are built by gcc from `benches/peers`.
 
@@ -25,11 +25,11 @@ use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 use rustix::time::ClockId;
 
-/// What an engine that has nothing to do may take of a core.
+/// The part of a core that an idle engine may take.
 const IDLE_MAX: Bound = Bound::AtMost(0.01);
 /// How long it is watched.
 const IDLE_FOR: Duration = Duration::from_secs(5);
-/// One job of ours ends within that much.
+/// The longest that one job of ours may take.
 const JOB_MAX: Duration = Duration::from_secs(300);
 
 /// Ratios of collectives in one run.
@@ -71,7 +71,7 @@ struct Args {
     process: Option<Process>,
 }
 
-/// What a process does that this program starts.
+/// The task of a process that this program starts.
 #[derive(Subcommand)]
 enum Process {
     /// Starts the ranks of a side, or is one of them.
@@ -148,7 +148,7 @@ fn compare(args: &Args) -> Result<bool> {
         (table, table.shared(sizes, args.ranks))
     });
     let sized: Vec<(Table, Vec<usize>)> = sized.collect();
-    // What is to be timed in each shares the time that is left.
+    // Cells to be timed in a table: the tables share the time that is left by them.
     let cells = |(table, sizes): &(Table, Vec<usize>)| (table.sides().len() * sizes.len()).max(1) as f64;
     let (until, mut all_hold) = (Instant::now() + Duration::from_secs(60) * args.minutes, true);
     let mut report = Report::default();

@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What a single copy of a page or more must be of `memcpy`, and by how much a shorter one may take longer.
+/// The least ratio of a single copy of a page or more to `memcpy`, and how much longer a shorter one may take.
 const SINGLE_MIN: f64 = 0.9;
 const NANOSECONDS_MAX: f64 = 4.0;
 /// Where the source and the target of a single copy begin, in their pages.
@@ -74,8 +74,8 @@ fn run(args: &Args) -> Result<bool> {
     Ok(all_hold)
 }
 
-/// The slowest of a single copy's places, and whether it is fast enough: beside `memcpy` a ratio, where both take nanoseconds
-/// the nanoseconds that it takes longer.
+/// The slowest of a single copy's places, and whether it is fast enough: by the ratio to `memcpy`, or below a page by
+/// the nanoseconds that it takes longer, because a ratio says little there.
 fn slowest(bytes: usize, rows: &[Row]) -> (Line, bool) {
     let what =
         format!("single copy of {} beside memcpy, the slowest of {} places", figure(bytes), rows.len());
@@ -90,7 +90,7 @@ fn slowest(bytes: usize, rows: &[Row]) -> (Line, bool) {
     (Line::single(what, "ns more", worst, bound), bound.holds(worst))
 }
 
-/// One line a size, the same two places again and again.
+/// Prints a line a size, of copies between two places again and again.
 fn single(args: &Args, report: &mut Report) -> Result<bool> {
     let most = args.most_mib << 20;
     let (source, mut target) = (touched(most + 4096)?, touched(most + 4096)?);
@@ -125,7 +125,7 @@ fn single(args: &Args, report: &mut Report) -> Result<bool> {
     Ok(all_hold)
 }
 
-/// One row: the same blocks in the same order on both sides, ours and theirs, each as [`copy`] takes it.
+/// Measures a row of equal blocks in equal order on both sides, ours and theirs, each as [`copy`] takes it.
 fn list(args: &Args, bytes: usize, block: usize, least: f64, sides: [Option<CacheHint>; 2]) -> Result<Row> {
     let blocks = bytes / block;
     let (source, mut target) = (touched(POOL * bytes)?, touched(POOL * bytes)?);
@@ -152,7 +152,8 @@ fn copy(source: &[u8], target: &mut [u8], ours: Option<CacheHint>) {
     }
 }
 
-/// Measures a row, by this thread's processor time, in GB/s of the `bytes` that `copies` moves when told whether it is our turn.
+/// Measures a row, by this thread's processor time, in GB/s of the `bytes` that `copies` moves; its argument says
+/// whether it is our turn.
 fn measure(name: &str, pairs: usize, least: f64, bytes: usize, copies: impl FnMut(bool)) -> Result<Row> {
     let copies = RefCell::new(copies);
     let side = |ours| {

@@ -1,9 +1,8 @@
-//! The software device between two processes of one host, beside what people would use instead: the rows of "mapped
-//! wire" in RESULTS.md.
+//! The software device between two processes of one host, beside what people would use instead.
 //!
-//! `cargo run --release -p benches --bin mapped`. Peers are looked for under the folder that the variable `PEERS` names
-//! (`venv-nixl/bin/python` for NIXL, `venv-mc/bin/python` for Mooncake; `bin`, and then `PATH`, for `ucx_perftest`); one
-//! that is not there is not measured, and the exit status is 1 then, as when a row does not hold.
+//! `cargo run --release -p benches --bin mapped`. The variable `PEERS` names the folder of the peers
+//! (`venv-nixl/bin/python` for NIXL, `venv-mc/bin/python` for Mooncake; `bin`, and then `PATH`, for `ucx_perftest`). A
+//! peer that is not there is not measured, and the exit status is 1 then, as when a row does not hold.
 
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
@@ -65,7 +64,7 @@ impl WireName {
     }
 }
 
-/// What a child does.
+/// The task of a child.
 #[derive(Subcommand)]
 enum End {
     #[command(hide = true)]
@@ -80,7 +79,7 @@ enum Role {
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Kind {
-    /// One message of that size over and over.
+    /// A message of that size over and over.
     Put,
     /// All blocks of that size, each from somewhere to somewhere else.
     Scattered,
@@ -283,7 +282,7 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// What this memory gives one thread of one process for blocks of that size, scattered against contiguous.
+    /// Measures the limit of this memory: one thread of one process, blocks of that size, scattered against contiguous.
     fn limits(&mut self, block: usize) -> Result<()> {
         for how in ["memcpy", "copies around the caches"] {
             let copy = if how == "memcpy" { blocks::copy } else { blocks::copy_around_caches };

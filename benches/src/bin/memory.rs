@@ -1,6 +1,6 @@
-//! What an all-reduce needs beyond the caller's buffer, by rank: the peak of the process (VmHWM, shared memory
-//! included), less the buffer and what the process was before it touched the library. The software device is measured over
-//! TCP: memory that ranks share counts for each of them that touches it.
+//! Memory that an all-reduce needs beyond the caller's buffer, by rank: the peak of the process (VmHWM, shared memory
+//! included), less the buffer and the process before it touched the library. The software device is measured over TCP,
+//! because memory that ranks share counts for each of them that touches it.
 //!
 //! `cargo run --release -p benches --bin memory`; exit status 1 when a rank needs more than 8 MiB.
 
@@ -20,7 +20,7 @@ use rdma_core::{Deadline, Device, DeviceList, SoftOptions, Wire};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
-/// What an all-reduce may need beyond the buffer.
+/// The memory that an all-reduce may need beyond the buffer, in MiB.
 const EXTRA_MIB: Bound = Bound::AtMost(8.0);
 /// The longest that the ranks of one size may take.
 const LIMIT: Duration = Duration::from_secs(300);

@@ -1,5 +1,5 @@
-//! Bandwidth from one process to another: the software device over TCP beside plain sockets, the
-//! rows of "software device" in RESULTS.md. Each end is a process of its own.
+//! Bandwidth from one process to another: the software device over TCP beside plain sockets.
+//! Each end is a process of its own.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use benches::soft::Outcome;
 use benches::{pair, plain, soft};
 use clap::{Parser, Subcommand, ValueEnum};
 
-/// What the device must reach of what sockets do.
+/// The part of the sockets' bandwidth that the device must reach.
 const BOUND: Bound = Bound::AtLeast(0.7);
 
 /// Bandwidth of writes on the software device over TCP, beside a plain sender and receiver.
@@ -39,7 +39,7 @@ struct Args {
     end: Option<End>,
 }
 
-/// What a child does.
+/// The task of a child.
 #[derive(Subcommand)]
 enum End {
     #[command(hide = true)]
@@ -101,7 +101,7 @@ impl Args {
         (self.mib << 20).div_ceil(size as u64)
     }
 
-    /// One run; GB/s.
+    /// GB/s of one run.
     fn measure(&self, size: usize, kind: Kind) -> Outcome<f64> {
         let kind = match kind {
             Kind::Plain => "plain",

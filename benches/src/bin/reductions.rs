@@ -1,7 +1,8 @@
-//! Sums by the library's kernels, by each kind of vectors that this processor has, beside the loops that one would write.
+//! Sums by the library's kernels, with each kind of vectors that this processor has, beside plain loops.
 //!
-//! `cargo run --release -p benches --bin reductions`, some minutes; exit status 1 when a row does not hold. The figures are
-//! GB/s of the output, by this thread's processor time, medians of turns that all columns take one after the other.
+//! `cargo run --release -p benches --bin reductions`, some minutes; exit status 1 when a row does not hold. The
+//! figures are GB/s of the output, by this thread's processor time, medians of turns that all columns take one after
+//! the other.
 
 use std::hint::black_box;
 use std::process::ExitCode;
@@ -14,10 +15,11 @@ use rdma_collective::collective::{Element, ReduceOp, Reduction, Vectors, bf16, f
 use rdma_core::memory::CacheHint;
 use rustix::time::{ClockId, clock_gettime};
 
-/// What the widest vectors must be of the plain loops and of the portable kernel. At sizes that memory bounds all are alike.
+/// The least ratio of the widest vectors to the plain loops and to the portable kernel. Where memory bounds the sums,
+/// all are alike.
 const LEAST: f64 = 0.9;
 const SIZES: [usize; 5] = [16 << 10, 256 << 10, 1 << 20, 16 << 20, 64 << 20];
-/// What ranges begin with, as a collective's do.
+/// The alignment of ranges, which is that of a collective's.
 const LINE: usize = 64;
 /// Inputs of a sum; with one it is in place.
 const INPUTS: [usize; 3] = [1, 2, 4];
@@ -102,7 +104,7 @@ fn sums<T: Element>(
     all_hold
 }
 
-/// One row.
+/// The operands of a row.
 struct Sum<'a, T> {
     inputs: &'a [&'a [T]],
     out: &'a mut [T],
@@ -138,7 +140,7 @@ impl<T: Element> Sum<'_, T> {
         (rounds * size_of_val(self.out)) as f64 / (took.tv_sec as f64 * 1e9 + took.tv_nsec as f64)
     }
 
-    /// One pass over the output for each operand but the first.
+    /// Passes over the output once for each operand but the first.
     fn plain(&mut self, add: impl Fn(T, T) -> T) {
         let rest = match self.inputs {
             [left, right, rest @ ..] => {

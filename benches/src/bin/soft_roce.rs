@@ -1,4 +1,4 @@
-//! Our twins and the KV program beside perftest, on one RDMA device: the rows of "soft-RoCE" in RESULTS.md.
+//! Our twins and the KV program beside perftest, on one RDMA device.
 //!
 //! `cargo xtask soft-roce -- target/release/soft_roce` runs it on the kernel's soft-RoCE; it needs our programs
 //! built beside it, and perftest installed.
@@ -188,7 +188,8 @@ fn figure(args: &Args, spec: &Spec, program: PathBuf) -> Result<f64> {
     perftest_figure(&serve_and_run(command(), client, PORT)?, spec.bytes, spec.column)
 }
 
-/// One direction of `ib_write_bw -b`, in GB/s of 10^9: both links of a ring of two carry data both ways.
+/// Bandwidth of one direction of `ib_write_bw -b`, in GB/s of 10^9, because both
+/// links of a ring of two carry data both ways.
 fn one_of_both_directions(args: &Args, bytes: u64) -> Result<f64> {
     let spec = bandwidth("both directions", ["write_bw", "ib_write_bw"], bytes, &["-n", "60", "-b"]);
     Ok(theirs(args, &spec)? * f64::from(1 << 20) / 1e9 / 2.0)

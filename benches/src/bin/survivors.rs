@@ -1,5 +1,5 @@
-//! How soon the others know that a rank of their host was killed: the time from just before the signal to the error of each
-//! survivor's all-reduce, which has to name the rank.
+//! The time until the others know that a rank of their host was killed: from just before the signal to the error of
+//! each survivor's all-reduce, which has to name the rank.
 //!
 //! `cargo run --release -p benches --bin survivors`; exit status 1 when the worst of all takes longer than 50 ms.
 
@@ -86,7 +86,7 @@ fn run(args: &Args) -> Result<bool> {
     Ok(all_hold)
 }
 
-/// One death: the milliseconds until each of the others knew.
+/// Kills a rank, and returns the milliseconds until each of the others knew.
 fn kill_one(ranks: u32, bytes: usize, round: u64) -> Result<Vec<f64>> {
     let (told, tell) = std::io::pipe()?;
     let program = std::env::current_exe()?;
@@ -130,7 +130,7 @@ fn kill_one(ranks: u32, bytes: usize, round: u64) -> Result<Vec<f64>> {
     if times.len() as u32 + 1 != ranks {
         return Err(format!("{} of {} survivors have told", times.len(), ranks - 1).into());
     }
-    // It tells of the one that was killed.
+    // The error names the rank that was killed.
     let _ = spawned.wait(Deadline::after(PATIENCE));
     Ok(times)
 }
@@ -153,7 +153,7 @@ fn rank(store: &mut StoreClient, bytes: usize) -> Result<()> {
     }
 }
 
-/// The same clock in all processes.
+/// Nanoseconds of the clock that all processes share.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64

@@ -1,5 +1,5 @@
-//! Collectives between processes of one host, ours and others': what is done ([`Table`]), by whom ([`Side`]), and how long it
-//! takes, in turns ([`Pairs`]).
+//! Collectives between processes of one host, ours and others': the operation ([`Table`]), the side that does it
+//! ([`Side`]), and the time that it takes, in turns ([`Pairs`]).
 
 pub mod pairs;
 pub mod picture;

@@ -9,12 +9,12 @@ use crate::soft::Outcome;
 use super::side::{Setup, Side, Times};
 use super::table::{Ratios, Table};
 
-/// What all sides of a table took, turn by turn.
+/// The times of all sides of a table, turn by turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Pairs {
     sizes: Vec<usize>,
     sides: Vec<Side>,
-    /// Of each side, in that order.
+    /// Each turn's times, in the order of `sides`.
     turns: Vec<Vec<Times>>,
 }
 

@@ -1,4 +1,5 @@
-//! One of our ranks, timed as peers' benches time theirs (`peers/mpi_collectives.c`), on the result of which every element is checked.
+//! A rank of ours, timed as peers' benches time theirs (`peers/mpi_collectives.c`); every element of a result is
+//! checked.
 
 use std::time::Instant;
 
@@ -16,9 +17,9 @@ use super::table::{Operation, Table};
 /// How long a batch takes about, in seconds.
 const BATCH: f64 = 1e-3;
 
-/// What a rank does.
+/// The task of a rank.
 pub struct Work<'a> {
-    /// Which operation, of which type.
+    /// The operation and its type.
     pub table: Table,
     /// On which memory, and over which wire.
     pub side: Side,
@@ -28,8 +29,8 @@ pub struct Work<'a> {
     pub sizes: &'a [usize],
 }
 
-/// Does it; rank 0 prints a line a size, of the bytes, the microseconds of an operation in the median and in the best batch, of the
-/// slowest rank, and the elements that were wrong.
+/// Carries the task out. Rank 0 prints a line a size: the bytes, the slowest rank's microseconds of an operation in the
+/// median and in the best batch, and the elements that were wrong.
 ///
 /// # Errors
 ///
@@ -42,9 +43,9 @@ pub fn rank(store: &mut StoreClient, work: &Work) -> Outcome<()> {
     }
 }
 
-/// What operations work on; the input is that of an operation out of place.
+/// Buffers of operations; only an operation out of place has an input.
 enum Memory<T> {
-    /// Of the library's; absent while an operation has it.
+    /// Memory of the library's; absent while an operation has it.
     Owned {
         input: Option<Tensor<T>>,
         output: Option<Tensor<T>>,
@@ -133,7 +134,7 @@ impl<T: Element + Default + PartialEq + From<u8>> Rank<T> {
     /// Seconds of an operation.
     fn batch(&mut self, calls: u32) -> Outcome<f64> {
         let begin = Instant::now();
-        // Of all of them, as of the operations of a step.
+        // A deadline for all of them, as the operations of a step have.
         let deadline = Deadline::after(PATIENCE);
         for _ in 0..calls {
             self.call(deadline)?;

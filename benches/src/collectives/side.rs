@@ -1,4 +1,4 @@
-//! Who is timed: our ranks, those of peers that are installed, and what the machine gives.
+//! Sides that are timed: our ranks, those of peers that are installed, and the machine's limit.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use super::table::{Table, large, limited};
 /// Microseconds of one operation at each size in bytes.
 pub type Times = BTreeMap<usize, f64>;
 
-/// One column.
+/// A column.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Side {
     /// Ours, on memory of the library's.
@@ -29,9 +29,9 @@ pub enum Side {
     OpenMpi,
     /// Over TCP, which is what it has on one host.
     Gloo,
-    /// What the machine gives, by what one core adds.
+    /// The machine's limit, by the additions of one core.
     Limit,
-    /// What it gives cores that wait for nobody.
+    /// The machine's limit for cores that wait for nobody.
     Cores,
 }
 
@@ -111,7 +111,7 @@ impl Setup {
     ///
     /// # Errors
     ///
-    /// Its program fails, or finds wrong elements.
+    /// The side's program fails, or finds wrong elements.
     pub fn times(&self, side: Side, table: Table, sizes: &[usize]) -> Outcome<Times> {
         let counts = |bytes: &&usize| match side {
             Side::Borrowed => large(**bytes),
@@ -169,7 +169,7 @@ impl Setup {
 }
 
 impl Side {
-    /// What its column is called.
+    /// The name of its column.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -193,7 +193,8 @@ fn value_name(value: &impl ValueEnum) -> String {
     value.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
 }
 
-/// Lines of a size, the microseconds of the median and of the best batch, and how many elements were wrong; or `absent`.
+/// Reads lines of a size, the microseconds of the median and of the best batch, and the number of wrong elements; or
+/// `absent`.
 fn parse(printed: &str, best: bool) -> Outcome<Times> {
     let mut times = Times::new();
     for line in printed.lines().filter(|line| *line != "absent") {

@@ -1,4 +1,4 @@
-//! What there is a table of: an operation, a type, those who do it, and what the ratios must be.
+//! Tables: an operation, a type, the sides that do it, and the bounds of the ratios.
 
 use rdma_collective::collective::DataType;
 
@@ -7,7 +7,7 @@ use crate::report::Report;
 
 use super::{Pairs, Side};
 
-/// What is done, as the command line names it.
+/// A table, as the command line names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum Table {
@@ -29,7 +29,7 @@ pub enum Table {
     Tcp,
 }
 
-/// What is done.
+/// The operation of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
     /// Sums.
@@ -46,17 +46,17 @@ pub enum Operation {
 
 /// A table of ratios: the best of some over one, at each size and in the mean.
 pub struct Ratios {
-    /// What is behind the operation's name.
+    /// The text behind the operation's name.
     pub of: &'static str,
-    /// Whose times are divided by.
+    /// The side whose times divide the others'.
     pub over: Side,
     /// The best of these counts.
     pub among: &'static [Side],
-    /// Of every size.
+    /// The bound of every size.
     pub each: Bound,
-    /// Of the geometric mean.
+    /// The bound of the geometric mean.
     pub mean: Bound,
-    /// Which sizes have rows, of those that are measured.
+    /// Whether a size that is measured has a row.
     pub sizes: fn(usize) -> bool,
 }
 
@@ -148,7 +148,7 @@ const TCP: &[Ratios] = &[Ratios {
 }];
 
 impl Table {
-    /// What is done there.
+    /// The operation.
     #[must_use]
     pub const fn operation(self) -> Operation {
         match self {
@@ -170,7 +170,7 @@ impl Table {
         }
     }
 
-    /// What peers' benches call that type.
+    /// The type's name in peers' benches.
     pub(super) const fn type_at_peers(self) -> &'static str {
         match self {
             Self::Half => "f16",
@@ -213,7 +213,7 @@ impl Table {
         }
     }
 
-    /// Of sizes those that so many ranks can share evenly, where each has a part.
+    /// The sizes that so many ranks can share evenly, where each has a part.
     #[must_use]
     pub fn shared(self, mut sizes: Vec<usize>, ranks: u32) -> Vec<usize> {
         let is_whole = matches!(self.operation(), Operation::AllReduce | Operation::Broadcast);
@@ -246,7 +246,7 @@ impl Operation {
         }
     }
 
-    /// What peers' benches call it.
+    /// The operation's name in peers' benches.
     pub(super) const fn at_peers(self) -> &'static str {
         match self {
             Self::AllReduce => "allreduce",

@@ -17,7 +17,7 @@ use clap::{Parser, ValueEnum};
 use crate::cargo::{cargo, check};
 use crate::soft_roce::Share;
 use crate::times::{HEADING, Took};
-use crate::{process, soft_roce, test, tidy, transcripts, workspace};
+use crate::{process, results, soft_roce, test, tidy, transcripts, workspace};
 
 pub use public_api::Args as PublicApiArgs;
 pub use public_api::main as public_api;
@@ -68,6 +68,8 @@ enum Step {
     AbiCheck,
     /// The transcripts in the documents are what their commands print.
     Transcripts,
+    /// RESULTS.md and README's rows are what the benches have saved.
+    Results,
     /// Licences, sources and advisories of the dependencies.
     Deny,
     /// The suite on soft-RoCE, on one host and on two.
@@ -147,6 +149,7 @@ fn run(step: Step, no_run: bool) -> Result<Done> {
         Step::Loom => whole(loom::run()),
         Step::AbiCheck => whole(abi_check::run()),
         Step::Transcripts => whole(transcripts::main()),
+        Step::Results => whole(results::check()),
         Step::Deny => deny::run(),
         Step::SoftRoce => soft_roce(),
     }
