@@ -93,8 +93,8 @@ pub struct Saved {
 #[derive(Debug, Default, clap::Args)]
 pub struct SaveArgs {
     /// Saves the rows to FILE [default of a lone --save: the bench's file in benches/results].
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "")]
-    save: Option<PathBuf>,
+    #[arg(long, value_name = "FILE")]
+    save: Option<Option<PathBuf>>,
 }
 
 /// The rows of a run that is under way.
@@ -130,7 +130,7 @@ impl Report {
     /// The file cannot be written, or git cannot say which commit this is.
     pub fn save(self, args: &SaveArgs, name: &str) -> Outcome<()> {
         let Some(path) = &args.save else { return Ok(()) };
-        let path = if path.as_os_str().is_empty() { self::path(name) } else { path.clone() };
+        let path = path.clone().unwrap_or_else(|| self::path(name));
         let arguments = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
         let program = std::env::args().next().unwrap_or_default();
         let bench = Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
@@ -141,7 +141,8 @@ impl Report {
             machine: machine()?,
             rows: self.rows,
         };
-        fs::write(&path, serde_json::to_string_pretty(&saved)? + "\n")?;
+        let text = serde_json::to_string_pretty(&saved)? + "\n";
+        fs::write(&path, text).map_err(|error| format!("--save {}: {error}", path.display()))?;
         eprintln!("saved {}", path.display());
         Ok(())
     }
@@ -169,7 +170,8 @@ fn machine() -> Outcome<String> {
     let model = model.map_or("a processor without a name", |(_, name)| name.trim());
     let cores = std::thread::available_parallelism()?;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    Ok(format!("{cores} cores of {model}, Linux {}", kernel.trim()))
+    let kernel = kernel.split('.').take(2).collect::<Vec<_>>().join(".");
+    Ok(format!("{cores} cores of {model}, Linux {kernel}"))
 }
 
 fn said_by(command: &mut Command) -> Outcome<String> {

@@ -15,7 +15,7 @@ use super::saved::{Row, Saved};
 pub struct Notes {
     /// README's rows, in their order.
     pub readme: Vec<Shown>,
-    /// One sentence for each row that does not hold, by the run's name and the row's.
+    /// Sentences on rows that do not hold, by the run's name and the beginning of the row's.
     pub why: BTreeMap<String, BTreeMap<String, String>>,
 }
 
@@ -39,28 +39,23 @@ impl Notes {
         serde_json::from_str(&text).with_context(|| path.display().to_string())
     }
 
-    /// Fails unless exactly the rows that do not hold have a sentence.
+    /// Fails unless each row that does not hold has a sentence, and each sentence such a row.
     pub fn check(&self, runs: &[Saved]) -> Result<()> {
         let mut wrong = Vec::new();
+        let mut unused: Vec<(&str, &str)> = Vec::new();
+        for (run, reasons) in &self.why {
+            unused.extend(reasons.keys().map(|begin| (run.as_str(), begin.as_str())));
+        }
         for run in runs {
-            for row in run.rows.iter().filter(|row| row.is_bounded()) {
-                match (row.holds(), self.why(&run.name, row).is_some()) {
-                    (false, false) => {
-                        wrong.push(format!("{}: `{}` does not hold; say why", run.name, row.what))
-                    }
-                    (true, true) => {
-                        wrong.push(format!("{}: `{}` holds; drop its reason", run.name, row.what))
-                    }
-                    _ => {}
+            for row in run.rows.iter().filter(|row| row.is_bounded() && !row.holds()) {
+                match self.reason(&run.name, row) {
+                    Some((begin, _)) => unused.retain(|reason| *reason != (run.name.as_str(), begin)),
+                    None => wrong.push(format!("{}: `{}` does not hold; say why", run.name, row.what)),
                 }
             }
         }
-        for (name, reasons) in &self.why {
-            for what in reasons.keys() {
-                if row(runs, name, what).is_none() {
-                    wrong.push(format!("{name}: there is no row `{what}`"));
-                }
-            }
+        for (run, begin) in unused {
+            wrong.push(format!("{run}: every row that begins with `{begin}` holds; drop the reason"));
         }
         if wrong.is_empty() {
             Ok(())
@@ -71,7 +66,15 @@ impl Notes {
 
     /// The sentence on a row.
     pub fn why(&self, run: &str, row: &Row) -> Option<&str> {
-        Some(self.why.get(run)?.get(&row.what)?.as_str())
+        self.reason(run, row).map(|(_, sentence)| sentence)
+    }
+
+    /// The longest beginning that fits the row's name, and its sentence.
+    fn reason(&self, run: &str, row: &Row) -> Option<(&str, &str)> {
+        let reasons = self.why.get(run)?.iter();
+        let fitting = reasons.filter(|(begin, _)| row.what.starts_with(begin.as_str()));
+        let (begin, sentence) = fitting.max_by_key(|(begin, _)| begin.len())?;
+        Some((begin, sentence))
     }
 }
 
@@ -90,17 +93,22 @@ mod tests {
         Saved { name: "mapped".into(), command, commit, date, machine, rows: vec![row] }
     }
 
-    fn with_reason(what: &str) -> Notes {
-        let why = BTreeMap::from([(what.to_owned(), "because".to_owned())]);
+    fn with_reason(begin: &str) -> Notes {
+        let why = BTreeMap::from([(begin.to_owned(), "because".to_owned())]);
         Notes { readme: Vec::new(), why: BTreeMap::from([("mapped".to_owned(), why)]) }
     }
 
     #[test]
-    fn a_row_that_does_not_hold_needs_a_reason_and_no_other_has_one() {
-        assert!(Notes::default().check(&[run(1.0)]).is_ok());
-        assert!(Notes::default().check(&[run(0.9)]).unwrap_err().to_string().contains("say why"));
-        assert!(with_reason("put").check(&[run(0.9)]).is_ok());
-        assert!(with_reason("put").check(&[run(1.0)]).unwrap_err().to_string().contains("drop its reason"));
-        assert!(with_reason("get").check(&[run(1.0)]).unwrap_err().to_string().contains("no row `get`"));
+    fn a_row_that_does_not_hold_needs_a_reason_and_a_reason_such_a_row() {
+        let told = |notes: Notes, ratio| notes.check(&[run(ratio)]).map_err(|error| error.to_string());
+        assert_eq!(told(Notes::default(), 1.0), Ok(()));
+        assert!(told(Notes::default(), 0.9).unwrap_err().contains("`put` does not hold; say why"));
+        assert_eq!(told(with_reason("pu"), 0.9), Ok(()));
+        assert!(told(with_reason("put"), 1.0).unwrap_err().contains("`put` holds; drop the reason"));
+        assert!(told(with_reason("get"), 0.9).unwrap_err().contains("say why"));
+        let row = Row { what: "put, 8 B".to_owned(), ..Row::default() };
+        let mut notes = with_reason("put");
+        notes.why.get_mut("mapped").unwrap().insert("put, 8".to_owned(), "short".to_owned());
+        assert_eq!(notes.why("mapped", &row), Some("short"));
     }
 }

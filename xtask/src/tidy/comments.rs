@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn all_is_strict_but_the_programs_of_examples_and_benches() {
+    fn all_is_strict_but_the_programs_of_examples() {
         assert!(is_strict("rdma-core/src/lib.rs") && is_strict("rdma-core/tests/x.rs"));
         assert!(!is_strict("examples/src/lib.rs"));
     }
