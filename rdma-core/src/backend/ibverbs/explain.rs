@@ -5,7 +5,6 @@
 use std::io;
 
 use super::Context;
-use crate::backend::interface::Context as _;
 use crate::backend::register;
 use crate::error::{CreateError, OpenError};
 use crate::memory::pinning::{PinningNeed, PinningProbe};
@@ -82,8 +81,8 @@ pub(super) fn warn_before(context: &Context, need: PinningNeed, len: usize) {
     if len < LEN_MIN || !tracing::enabled!(tracing::Level::WARN) {
         return;
     }
-    if let Err(diagnosis) = PinningProbe::new().read().check_before(need, context.label()) {
-        tracing::warn!(device = context.label(), bytes = len, "this registration may fail: {diagnosis}");
+    if let Err(diagnosis) = PinningProbe::new().read().check_before(need, context.name()) {
+        tracing::warn!(device = context.name(), bytes = len, "this registration may fail: {diagnosis}");
     }
 }
 
@@ -107,7 +106,7 @@ fn is_resident(addr: usize, len: usize) -> bool {
 pub(super) fn refused(context: &Context, source: &io::Error, need: PinningNeed, len: usize) -> String {
     let bound = context.query_device().ok();
     let beyond =
-        bound.and_then(|device| register::beyond_device(context.label(), len as u64, device.max_mr_size));
+        bound.and_then(|device| register::beyond_device(context.name(), len as u64, device.max_mr_size));
     beyond.unwrap_or_else(|| pinning(context, source, need))
 }
 
@@ -115,7 +114,7 @@ pub(super) fn refused(context: &Context, source: &io::Error, need: PinningNeed, 
 /// reads the limits as they are now.
 pub(super) fn pinning(context: &Context, source: &io::Error, need: PinningNeed) -> String {
     let errno = source.raw_os_error().unwrap_or(0);
-    PinningProbe::new().read().explain(errno, need, context.label()).to_string()
+    PinningProbe::new().read().explain(errno, need, context.name()).to_string()
 }
 
 #[cfg(test)]
