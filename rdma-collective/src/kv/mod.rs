@@ -69,6 +69,7 @@ mod pull;
 mod push;
 mod receive;
 mod revoking;
+mod shared;
 mod taken_back;
 #[cfg(test)]
 mod tests;

@@ -13,8 +13,10 @@ use rdma_core::Deadline;
 use super::decode::{Grant, Received};
 use super::prefill::{Pulled, Push, Pushed};
 use super::pull::{Offer, Pull};
+use super::receive::END_WITHIN;
 use crate::engine::{Engine, EngineState};
 use crate::kv::{KvError, TransferError};
+use crate::link::{LaneFailure, PeerName};
 
 /// Most completions that one poll takes, so that a poll stays short.
 pub(super) const BUDGET: usize = 64;
@@ -67,7 +69,20 @@ pub(super) trait Handle: Sized {
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome>;
 
     /// Waits for the outcome until `deadline`; `None` when the deadline passes first.
-    fn outcome_by(&mut self, deadline: Deadline) -> Option<Self::Outcome>;
+    fn outcome_by(&mut self, deadline: Deadline) -> Option<Self::Outcome> {
+        let engine = self.engine().clone();
+        engine.wait_for(deadline, |_, _| self.look(None))
+    }
+}
+
+/// Waits for a transfer that its service ends at `deadline`.
+pub(super) fn wait<T, H>(mut handle: H, deadline: Deadline, peer: PeerName) -> Result<T, KvError>
+where
+    H: Handle<Outcome = Result<T, KvError>>,
+{
+    let deadline = Deadline::after(deadline.remaining() + END_WITHIN);
+    // Only an engine that cannot go on leaves the transfer open.
+    handle.outcome_by(deadline).unwrap_or(Err(KvError::LinkEnded { peer, cause: LaneFailure::Fenced }))
 }
 
 fn poll<H: Handle>(handle: &mut H) -> Poll<H::Outcome> {

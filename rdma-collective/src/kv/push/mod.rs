@@ -29,11 +29,11 @@ use super::checksum;
 use super::fence::Fence;
 use super::journal::{Entry, Journal, TransferKind, TransferOutcome};
 use super::lease::Hold;
-use super::link::Link;
+use super::link::{Link, LinkOptions};
 use super::message::{Done, Grant, Quiesced, Refuse};
 use super::pending::Wakers;
 use super::pool::{AttachedPool, Pool};
-use super::prefill::Pushed;
+use super::prefill::{MESSAGE_BYTES_MAX, Pushed};
 use super::taken_back::TakenBack;
 use crate::engine::{EngineState, Service};
 use crate::kv::KvError;
@@ -46,7 +46,7 @@ use crate::link::imm::TRANSFERS_MAX;
 #[derive(Debug)]
 pub(super) struct Pushes {
     pub(super) link: Link,
-    pub(super) journal: Journal,
+    journal: Journal,
     pool: Pool,
     source: AttachedPool,
     write_bytes_max: u32,
@@ -140,13 +140,19 @@ struct Writing {
 }
 
 impl Pushes {
-    pub(super) fn new(link: Link, pool: Pool, source: AttachedPool, write_bytes_max: u32) -> Self {
+    pub(super) fn new(
+        link: Link,
+        pool: Pool,
+        source: AttachedPool,
+        journal: Journal,
+        options: &LinkOptions,
+    ) -> Self {
         Self {
-            journal: Journal::new(link.peer, pool.layout().layer_block_bytes()),
             link,
+            journal,
             pool,
             source,
-            write_bytes_max,
+            write_bytes_max: options.write_bytes_max.min(MESSAGE_BYTES_MAX),
             grants: (0..TRANSFERS_MAX).map(|_| None).collect(),
             grants_seen: 0,
             offers: Vec::new(),
@@ -166,11 +172,6 @@ impl Pushes {
             unsummed: None,
             scratch: vec![0; checksum::SCRATCH_BYTES].into(),
         }
-    }
-
-    /// Detaches the pool from the engine's worker.
-    pub(super) fn detach(&self, core: &mut EngineState) {
-        self.pool.detach(core);
     }
 
     /// Adds a push in stage `Waiting`, and returns its number.

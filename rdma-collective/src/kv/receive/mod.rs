@@ -57,7 +57,7 @@ pub(super) const END_WITHIN: Duration = Duration::from_secs(8);
 #[derive(Debug)]
 pub(super) struct Receives {
     pub(super) link: Link,
-    pub(super) journal: Journal,
+    journal: Journal,
     pub(super) pool: Pool,
     checksums: bool,
     /// Writes and bytes that have arrived since they were last added to the journal, once a drive, so that its lock
@@ -92,10 +92,16 @@ pub(super) struct Outcome {
 }
 
 impl Receives {
-    pub(super) fn new(link: Link, pool: Pool, destination: AttachedPool, options: &LinkOptions) -> Self {
+    pub(super) fn new(
+        link: Link,
+        pool: Pool,
+        destination: AttachedPool,
+        journal: Journal,
+        options: &LinkOptions,
+    ) -> Self {
         Self {
-            journal: Journal::new(link.peer, pool.layout().layer_block_bytes()),
             link,
+            journal,
             pool,
             checksums: options.checksums,
             landed: (0, 0),
@@ -111,11 +117,6 @@ impl Receives {
             check_next: 0,
             scratch: vec![0; checksum::SCRATCH_BYTES].into(),
         }
-    }
-
-    /// Detaches the pool from the engine's worker.
-    pub(super) fn detach(&self, core: &mut EngineState) {
-        self.pool.detach(core);
     }
 
     /// Adds a grant or a pull in stage `Filling`, of all `blocks` or of those `missing`, and returns its number.
