@@ -132,6 +132,32 @@ impl Link {
         self.lane(core).map(|lane| lane.heard_at())
     }
 
+    /// Notes that a transfer waits for the peer no more.
+    pub(super) fn unwatch(&self, core: &mut EngineState) {
+        if let Some(lane) = self.lane(core) {
+            lane.unwatch();
+        }
+    }
+
+    /// Turns a breach of the protocol into a violation of the lane, which ends the link.
+    pub(super) fn or_violation(&self, core: &mut EngineState, happened: Result<bool, &'static str>) -> bool {
+        happened.unwrap_or_else(|what| {
+            if let Some(lane) = self.lane(core) {
+                lane.violation(what);
+            }
+            true
+        })
+    }
+
+    /// Reason of the lane's end, unless the link has ended already.
+    pub(super) fn lost(&self, core: &mut EngineState) -> Option<LaneFailure> {
+        match self.lane(core) {
+            _ if self.ended.is_some() => None,
+            Some(lane) => lane.ended(),
+            None => Some(LaneFailure::Fenced),
+        }
+    }
+
     /// Queues a control message. Returns `false` when the lane has no room; the caller tries again in a later drive.
     pub(super) fn send(
         &self,

@@ -39,7 +39,6 @@ use crate::engine::{EngineState, Service};
 use crate::kv::KvError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::PlanError;
-use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
 
 /// The pushes and offers of one link end.
@@ -343,15 +342,8 @@ impl Service for Pushes {
         if self.link.ended.is_some() {
             return false;
         }
-        let mut any = match self.take_arrivals(core, now) {
-            Ok(any) => any,
-            Err(what) => {
-                if let Some(lane) = self.link.lane(core) {
-                    lane.violation(what);
-                }
-                true
-            }
-        };
+        let taken = self.take_arrivals(core, now);
+        let mut any = self.link.or_violation(core, taken);
         // The order matters: arrivals first, since they bring grants and confirmations; then count and finish, so
         // that a push which is done is not expired below.
         any |= self.begin(core, now);
@@ -371,11 +363,7 @@ impl Service for Pushes {
         self.unsummed = (unsummed || again).then_some(now);
         any |= posted || unsummed;
         // The end of the lane comes last, so that all it had delivered was counted first.
-        let ended = match self.link.lane(core) {
-            Some(lane) => lane.ended(),
-            None => Some(LaneFailure::Fenced),
-        };
-        if let Some(cause) = ended.filter(|_| self.link.ended.is_none()) {
+        if let Some(cause) = self.link.lost(core) {
             self.end(core, cause, now);
             any = true;
         }
@@ -386,11 +374,5 @@ impl Service for Pushes {
     fn next_deadline(&self) -> Option<Instant> {
         let pushes = self.pushes.iter().flatten().filter_map(State::due);
         pushes.chain(self.offers.iter().filter_map(OfferState::due)).chain(self.unsummed).min()
-    }
-}
-
-fn unwatch(link: &Link, core: &mut EngineState) {
-    if let Some(lane) = link.lane(core) {
-        lane.unwatch();
     }
 }

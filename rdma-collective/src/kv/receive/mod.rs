@@ -36,7 +36,6 @@ use super::prefill::MESSAGE_BYTES_MAX;
 use super::verdict::{Arrived, Verdicts};
 use crate::engine::{EngineState, Service};
 use crate::kv::{KvError, TransferError};
-use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
 
 use check::Checked;
@@ -276,16 +275,6 @@ impl Receives {
         }
     }
 
-    /// Turns a breach of the protocol into a violation of the lane, which ends the link.
-    fn or_violation(&self, core: &mut EngineState, happened: Result<bool, &'static str>) -> bool {
-        happened.unwrap_or_else(|what| {
-            if let Some(lane) = self.link.lane(core) {
-                lane.violation(what);
-            }
-            true
-        })
-    }
-
     /// Sends grants as far as the lane has room.
     fn send_grants(&mut self, core: &mut EngineState) {
         let room = self.link.list_room(core).max(1);
@@ -311,7 +300,7 @@ impl Service for Receives {
             return any;
         }
         let taken = self.take_arrivals(core, now);
-        let mut any = self.or_violation(core, taken);
+        let mut any = self.link.or_violation(core, taken);
         any |= self.count_reads(core, now);
         if let (requests @ 1.., bytes) = std::mem::take(&mut self.landed) {
             self.journal.moved(requests, bytes, now);
@@ -321,7 +310,7 @@ impl Service for Receives {
         // The order matters: count, complete, check and confirm come before expiry, so that a transfer which is done
         // is not called late.
         let complete = self.complete(now);
-        any |= self.or_violation(core, complete);
+        any |= self.link.or_violation(core, complete);
         any |= self.check(now);
         // Deadlines are compared with the time up to which completions were taken, and not with `now`: a write that
         // still waits in the queue may be the one that completes a grant in time.
@@ -335,11 +324,7 @@ impl Service for Receives {
         self.send_leases(core);
         self.send_grants(core);
         // The end of the lane comes last, so that all it had delivered was counted first.
-        let ended = match self.link.lane(core) {
-            Some(lane) => lane.ended(),
-            None => Some(LaneFailure::Fenced),
-        };
-        if let Some(cause) = ended.filter(|_| self.link.ended.is_none()) {
+        if let Some(cause) = self.link.lost(core) {
             self.end(core, cause);
             any = true;
         }
@@ -350,11 +335,5 @@ impl Service for Receives {
     fn next_deadline(&self) -> Option<Instant> {
         let grants = self.grants.iter().flatten().filter_map(State::due);
         grants.chain(self.unchecked).min()
-    }
-}
-
-fn unwatch(link: &Link, core: &mut EngineState) {
-    if let Some(lane) = link.lane(core) {
-        lane.unwatch();
     }
 }
