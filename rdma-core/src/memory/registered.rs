@@ -174,7 +174,7 @@ impl Drop for Registered {
             return;
         }
         match self.deregister(Deadline::in_drop()) {
-            Ok(()) => drop_mapping(&mut self.mapping),
+            Ok(()) => drop(move_mapping(&mut self.mapping)),
             Err(error) if Quarantine::is_cause(&error) => {
                 tracing::warn!(%error, bytes = self.len(), "memory is quarantined until the stopped peer goes on or ends");
                 if let Some(registration) = self.registration.take() {
@@ -192,27 +192,18 @@ impl Drop for Registered {
     }
 }
 
-#[expect(unsafe_code, reason = "drops the mapping at the one moment when it may be dropped")]
-fn drop_mapping(mapping: &mut ManuallyDrop<Mapping>) {
-    // SAFETY: only `Registered::drop` calls this, once, and the field is never used again.
-    unsafe { ManuallyDrop::drop(mapping) }
-}
-
-#[expect(unsafe_code, reason = "moves the mapping to where it is kept")]
-fn move_mapping(mapping: &mut ManuallyDrop<Mapping>) -> Mapping {
-    // SAFETY: only `Registered::drop` calls this, instead of `drop_mapping`, so the mapping is moved out just
-    // once.
-    unsafe { ManuallyDrop::take(mapping) }
-}
-
-#[expect(unsafe_code, reason = "moves the mapping out of a value that will not drop it")]
 fn take_mapping(registered: Registered) -> Mapping {
     debug_assert!(registered.registration.is_none());
     drop(registered.spare().take());
-    let mut registered = ManuallyDrop::new(registered);
-    // SAFETY: `registered` is never dropped nor used again, so its mapping is taken just once. Its other
-    // fields own nothing, because the registration and the spare one are gone.
-    unsafe { ManuallyDrop::take(&mut registered.mapping) }
+    // The other fields own nothing, because the registration and the spare one are gone.
+    move_mapping(&mut ManuallyDrop::new(registered).mapping)
+}
+
+#[expect(unsafe_code, reason = "moves the mapping out of a value that is never used again")]
+fn move_mapping(mapping: &mut ManuallyDrop<Mapping>) -> Mapping {
+    // SAFETY: `Registered::drop` calls this once at most and ends then, and `take_mapping` calls this on a value that is
+    // never dropped; so the mapping is moved out just once, and the field is not used again.
+    unsafe { ManuallyDrop::take(mapping) }
 }
 
 #[cfg(test)]

@@ -16,6 +16,16 @@ pub(crate) const ABORT: Kind = Kind(17);
 /// A [`WaitReport`].
 pub(crate) const WAITS: Kind = Kind(18);
 
+/// Reasons of an [`Abort`] by their codes.
+const REASONS: [AbortReason; 6] = [
+    AbortReason::Other,
+    AbortReason::PeerFailed,
+    AbortReason::DeadlineExceeded,
+    AbortReason::Mismatch,
+    AbortReason::Requested,
+    AbortReason::Queued,
+];
+
 /// The reason for ending the link to a peer whose bytes in place of a [`Header`] are none.
 pub(crate) const DAMAGED: &str = "a header that is damaged";
 
@@ -120,15 +130,7 @@ impl Abort {
         writer.u64(self.sequence)?;
         writer.u32(self.culprit)?;
         writer.u32(self.reporter)?;
-        // The numbers must be those of `read` below, which takes every other one as `Other`.
-        let reason = match self.reason {
-            AbortReason::PeerFailed => 1,
-            AbortReason::DeadlineExceeded => 2,
-            AbortReason::Mismatch => 3,
-            AbortReason::Requested => 4,
-            AbortReason::Queued => 5,
-            AbortReason::Other => 0,
-        };
+        let reason = REASONS.iter().position(|reason| *reason == self.reason).unwrap_or_default() as u8;
         writer.put(&[reason, 0, 0, 0])
     }
 
@@ -136,14 +138,7 @@ impl Abort {
         let mut reader = Reader::new(bytes);
         let (sequence, culprit, reporter) = (reader.u64()?, reader.u32()?, reader.u32()?);
         // An unknown reason is no damage: that the operation has failed matters more than why.
-        let reason = match reader.u8()? {
-            1 => AbortReason::PeerFailed,
-            2 => AbortReason::DeadlineExceeded,
-            3 => AbortReason::Mismatch,
-            4 => AbortReason::Requested,
-            5 => AbortReason::Queued,
-            _ => AbortReason::Other,
-        };
+        let reason = REASONS.get(usize::from(reader.u8()?)).copied().unwrap_or(AbortReason::Other);
         if reader.rest() != [0; 3] {
             return Err(Ended);
         }
