@@ -120,8 +120,8 @@ pub(crate) struct LinkTable {
     reach: Reach,
     /// Links that callers have opened, in the order of the operations that will connect them.
     opening: VecDeque<OpenLinks>,
-    /// Links that the present operation connects.
-    connecting: Option<Connecting>,
+    /// Links that the present operation connects; out of the table while the ring is borrowed to carry their words.
+    pub(crate) connecting: Option<Connecting>,
     /// The least reach that was found impossible, and why. All ranks hold the same value, because all of them read it
     /// from the same gathered words; so all of them choose the same algorithm from then on.
     unlinked: Option<(Reach, Unlinked)>,
