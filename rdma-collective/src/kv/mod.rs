@@ -74,6 +74,7 @@ mod taken_back;
 #[cfg(test)]
 mod tests;
 mod verdict;
+mod wakers;
 
 #[cfg(any(fuzzing, test))]
 pub(crate) use link::fuzz as fuzz_payload;

@@ -23,9 +23,6 @@ use crate::kv::LinkError;
 use crate::link::handshake::Meet;
 use crate::link::{LaneFailure, PeerName};
 
-/// Longest message of any device: 2 GiB. The maximum that a port reports is not reliable, so it is not used.
-pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
-
 /// The prefill end of a KV link: it has blocks and writes them into the pool of decode.
 ///
 /// Pushes of one link are carried out in the order in which they meet their grants. They go on while any thread

@@ -12,8 +12,8 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::decode::Received;
+use super::fence::CONFIRM_WITHIN;
 use super::pending::{BUDGET, Handle};
-use super::receive::CONFIRM_WITHIN;
 use super::shared::Shared;
 use super::verdict::Verdicts;
 use crate::engine::{Engine, EngineState, Service};

@@ -8,8 +8,8 @@ use rdma_core::{Deadline, PeerAccess};
 
 use super::journal::Journal;
 use super::link::{Link, LinkOptions};
-use super::pending::Wakers;
 use super::pool::{AttachedPool, Pool};
+use super::wakers::Wakers;
 use crate::engine::{Engine, EngineState, LaneId, Service};
 use crate::kv::KvError;
 use crate::link::PeerName;

@@ -201,8 +201,8 @@ fn take_mapping(registered: Registered) -> Mapping {
 
 #[expect(unsafe_code, reason = "moves the mapping out of a value that is never used again")]
 fn move_mapping(mapping: &mut ManuallyDrop<Mapping>) -> Mapping {
-    // SAFETY: `Registered::drop` calls this once at most and ends then, and `take_mapping` calls this on a value that is
-    // never dropped; so the mapping is moved out just once, and the field is not used again.
+    // SAFETY: `Registered::drop` calls this once at most and ends then, and `take_mapping` calls this on a value that
+    // is never dropped; so the mapping is moved out just once, and the field is not used again.
     unsafe { ManuallyDrop::take(mapping) }
 }
 

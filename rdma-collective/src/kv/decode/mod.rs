@@ -13,11 +13,12 @@ use rdma_core::{Deadline, PeerAccess};
 
 pub use layer::LayerFuture;
 
+use super::fence::END_WITHIN;
 use super::journal::{LinkEvent, LinkStats, TransferKind};
 use super::link::{Link, LinkOptions, Opening, Prepared};
 use super::pending::Handle;
 use super::pool::{Pool, PoolUse};
-use super::receive::{END_WITHIN, Receives};
+use super::receive::Receives;
 use super::revoking::Revoking;
 use super::shared::Shared;
 use super::verdict::{BlockVerdict, Verdicts};

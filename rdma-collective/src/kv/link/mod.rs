@@ -28,6 +28,9 @@ pub(crate) use fuzz::fuzz;
 pub(super) use prepare::Opening;
 pub use prepare::Prepared;
 
+/// Longest message of any device: 2 GiB. The maximum that a port reports is not reliable, so it is not used.
+pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
+
 /// Options of a KV link; `docs/defaults.md` has the reason of each default.
 ///
 /// The argument of [`Decode::new`](crate::kv::Decode::new) and [`Prefill::new`](crate::kv::Prefill::new).

@@ -27,13 +27,12 @@ use super::checksum;
 use super::decode::Progress;
 use super::journal::{Journal, TransferKind};
 use super::lease::Hold;
-use super::link::{Link, LinkOptions};
+use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::message::{self, Grant};
-use super::pending::Wakers;
 use super::plan::Wanted;
 use super::pool::{AttachedPool, Pool};
-use super::prefill::MESSAGE_BYTES_MAX;
 use super::verdict::{Arrived, Verdicts};
+use super::wakers::Wakers;
 use crate::engine::{EngineState, Service};
 use crate::kv::{KvError, TransferError};
 use crate::link::imm::TRANSFERS_MAX;
@@ -43,14 +42,8 @@ pub(super) use layer::Layer;
 use read::Pulls;
 use state::{Stage, State};
 
-/// Time beyond the deadline that confirming to the peer may take: 1 s.
-pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
-
 /// Time beyond the deadline that checking checksums may take: 5 s.
 const CHECK_WITHIN: Duration = Duration::from_secs(5);
-/// Time that a wait goes on beyond a deadline at which the service ends the transfer: 8 s, which is more than a peer
-/// that gives signs may take (5 s), the confirmation (1 s) and the device's fence (1 s) together.
-pub(super) const END_WITHIN: Duration = Duration::from_secs(8);
 
 /// The grants and pulls of one link end.
 #[derive(Debug)]
