@@ -12,6 +12,11 @@ pub(super) const RECALL_WITHIN: Duration = Duration::from_secs(1);
 /// Time that a peer which gives signs has at most: 5 s. Over a slow link its answer comes behind all that was queued
 /// before.
 pub(super) const QUIESCE_WITHIN_MAX: Duration = Duration::from_secs(5);
+/// Time beyond the deadline that confirming to the peer may take: 1 s.
+pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
+/// Time that a wait goes on beyond a deadline at which the service ends the transfer: 8 s, which is more than a peer
+/// that gives signs may take (5 s), the confirmation (1 s) and the device's fence (1 s) together.
+pub(super) const END_WITHIN: Duration = Duration::from_secs(8);
 
 /// The moment at which the lane is fenced, and how far signs of the peer put it off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

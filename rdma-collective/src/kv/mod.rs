@@ -69,10 +69,12 @@ mod pull;
 mod push;
 mod receive;
 mod revoking;
+mod shared;
 mod taken_back;
 #[cfg(test)]
 mod tests;
 mod verdict;
+mod wakers;
 
 #[cfg(any(fuzzing, test))]
 pub(crate) use link::fuzz as fuzz_payload;

@@ -11,51 +11,15 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::decode::{Grant, Received};
+use super::fence::END_WITHIN;
 use super::prefill::{Pulled, Push, Pushed};
 use super::pull::{Offer, Pull};
-use crate::engine::{Engine, EngineState};
+use crate::engine::Engine;
 use crate::kv::{KvError, TransferError};
+use crate::link::{LaneFailure, PeerName};
 
 /// Most completions that one poll takes, so that a poll stays short.
 pub(super) const BUDGET: usize = 64;
-
-/// Wakers of the tasks that wait, by the number of the transfer (or of the transfer and layer).
-#[derive(Debug)]
-pub(super) struct Wakers<Id = u64>(Vec<(Id, Waker)>);
-
-impl<Id> Default for Wakers<Id> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<Id: Copy + PartialEq> Wakers<Id> {
-    /// Registers the waker of a transfer, which has one at a time. Drop the returned waker only after all locks are
-    /// released, because its destructor may run any code of the runtime.
-    #[must_use]
-    pub(super) fn set(&mut self, id: Id, waker: &Waker) -> Option<Waker> {
-        match self.0.iter_mut().find(|(of, _)| *of == id) {
-            Some((_, known)) if known.will_wake(waker) => None,
-            Some((_, known)) => Some(std::mem::replace(known, waker.clone())),
-            None => {
-                self.0.push((id, waker.clone()));
-                None
-            }
-        }
-    }
-
-    /// Wakes and removes the tasks whose transfers are over.
-    pub(super) fn wake(&mut self, core: &mut EngineState, goes_on: impl Fn(Id) -> bool) {
-        let mut at = 0;
-        while let Some((id, _)) = self.0.get(at) {
-            if goes_on(*id) {
-                at += 1;
-            } else {
-                core.wake(self.0.swap_remove(at).1);
-            }
-        }
-    }
-}
 
 /// The common part of the handles of transfers.
 pub(super) trait Handle: Sized {
@@ -67,7 +31,20 @@ pub(super) trait Handle: Sized {
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome>;
 
     /// Waits for the outcome until `deadline`; `None` when the deadline passes first.
-    fn outcome_by(&mut self, deadline: Deadline) -> Option<Self::Outcome>;
+    fn outcome_by(&mut self, deadline: Deadline) -> Option<Self::Outcome> {
+        let engine = self.engine().clone();
+        engine.wait_for(deadline, |_, _| self.look(None))
+    }
+}
+
+/// Waits for a transfer that its service ends at `deadline`.
+pub(super) fn wait<T, H>(mut handle: H, deadline: Deadline, peer: PeerName) -> Result<T, KvError>
+where
+    H: Handle<Outcome = Result<T, KvError>>,
+{
+    let deadline = Deadline::after(deadline.remaining() + END_WITHIN);
+    // Only an engine that cannot go on leaves the transfer open.
+    handle.outcome_by(deadline).unwrap_or(Err(KvError::LinkEnded { peer, cause: LaneFailure::Fenced }))
 }
 
 fn poll<H: Handle>(handle: &mut H) -> Poll<H::Outcome> {

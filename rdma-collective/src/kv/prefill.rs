@@ -3,28 +3,25 @@
 //! This file owns the handles. The state machine of pushes is `push`'s, and offers are added in `pull`.
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, PeerAccess};
 
-use super::journal::{Journal, LinkEvent, LinkStats};
+use super::journal::{LinkEvent, LinkStats};
 use super::link::{Link, LinkOptions, Opening, Prepared};
-use super::pending::Handle;
+use super::pending::{self, Handle};
 use super::pool::{Pool, PoolUse};
 use super::push::Pushes;
-use super::receive::END_WITHIN;
 use super::revoking::Revoking;
+use super::shared::Shared;
 use crate::bootstrap::JobToken;
-use crate::engine::{Engine, Service};
+use crate::engine::Engine;
 use crate::kv::KvError;
 use crate::kv::LinkError;
 use crate::link::handshake::Meet;
 use crate::link::{LaneFailure, PeerName};
-
-/// Longest message of any device: 2 GiB. The maximum that a port reports is not reliable, so it is not used.
-pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 
 /// The prefill end of a KV link: it has blocks and writes them into the pool of decode.
 ///
@@ -35,17 +32,7 @@ pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 ///
 /// Dropping it says goodbye to the peer within [`linger`](LinkOptions::linger) and ends every transfer that is left.
 pub struct Prefill {
-    shared: Arc<Shared>,
-    access: PeerAccess,
-    linger: Duration,
-}
-
-/// State shared by a [`Prefill`] and the handles of its transfers.
-pub(super) struct Shared {
-    pub(super) engine: Engine,
-    state: Arc<Mutex<Pushes>>,
-    journal: Journal,
-    pub(super) peer: PeerName,
+    shared: Arc<Shared<Pushes>>,
 }
 
 /// A push under way. Dropping the handle lets the push go on; its outcome is lost.
@@ -53,7 +40,7 @@ pub(super) struct Shared {
 /// Returned by [`Prefill::push`].
 #[must_use = "a push is done when it was waited for"]
 pub struct Push {
-    shared: Arc<Shared>,
+    shared: Arc<Shared<Pushes>>,
     id: u64,
     deadline: Deadline,
     taken: bool,
@@ -130,17 +117,7 @@ impl Prefill {
 
     /// Makes the end over a link that is set up, and registers its state machine with the engine.
     pub(super) fn over(link: Link, engine: &Engine, pool: &Pool, options: &LinkOptions) -> Self {
-        let (peer, access) = (link.peer, link.access);
-        let mut core = engine.lock();
-        let source = pool.attach(&mut core);
-        let write_bytes_max = options.write_bytes_max.min(MESSAGE_BYTES_MAX);
-        let pushes = Pushes::new(link, pool.clone(), source, write_bytes_max);
-        let journal = pushes.journal.clone();
-        let state = Arc::new(Mutex::new(pushes));
-        core.register(&state);
-        drop(core);
-        let shared = Arc::new(Shared { engine: engine.clone(), state, journal, peer });
-        Self { shared, access, linger: options.linger }
+        Self { shared: Shared::open(link, engine, pool, options, Pushes::new) }
     }
 
     /// Pushes `blocks`, in all layers, to the blocks that decode grants to `request`, pairing both lists in order.
@@ -173,18 +150,12 @@ impl Prefill {
     }
 
     fn begun(&self, request: u64, blocks: (&[u32], bool), deadline: Deadline) -> Result<Push, KvError> {
-        let now = Instant::now();
         let shared = &self.shared;
-        let id = shared.engine.lock_with(|core| {
-            let mut state = shared.lock();
-            let id = state.add(core, request, blocks, deadline, now)?;
-            state.advance(core, now);
-            Ok::<_, KvError>(id)
-        })?;
+        let id = shared.change(|state, core, now| state.add(core, request, blocks, deadline, now))?;
         Ok(Push { shared: Arc::clone(shared), id, deadline, taken: false })
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<Shared<Pushes>> {
         &self.shared
     }
 
@@ -223,14 +194,7 @@ impl Prefill {
     /// The path over which the peer's memory is reached.
     #[must_use]
     pub fn peer_access(&self) -> PeerAccess {
-        self.access
-    }
-}
-
-impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Pushes> {
-        // A poisoned lock is safe to use: `advance` does not panic, and every other change is one statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.access
     }
 }
 
@@ -245,12 +209,9 @@ impl Push {
     /// [`KvError::DeadlineExceeded`], [`KvError::PeerFailed`] for a lost peer, [`KvError::BlockCounts`] and other
     /// [`KvError`]s for a grant that does not fit. The blocks are free again and no longer read, unless the error is
     /// [`KvError::Quarantined`].
-    pub fn wait(mut self) -> Result<Pushed, KvError> {
-        let deadline = Deadline::after(self.deadline.remaining() + END_WITHIN);
-        let peer = self.shared.peer;
-        // The service ends the push at its deadline; only an engine that cannot go on leaves it open.
-        let late = || Err(KvError::LinkEnded { peer, cause: LaneFailure::Fenced });
-        self.outcome_by(deadline).unwrap_or_else(late)
+    pub fn wait(self) -> Result<Pushed, KvError> {
+        let (deadline, peer) = (self.deadline, self.shared.peer);
+        pending::wait(self, deadline, peer)
     }
 
     /// Announces that the blocks hold the bytes of `layer`: from now on the device may read that layer.
@@ -260,13 +221,7 @@ impl Push {
     /// [`KvError::LayerOutOfOrder`] and [`KvError::LayerRepeated`], and [`KvError::Plan`] for a layer that the pool
     /// does not have. The push goes on as if nothing had been announced.
     pub fn layer_ready(&self, layer: u32) -> Result<(), KvError> {
-        let shared = &self.shared;
-        shared.engine.lock_with(|core| {
-            let mut state = shared.lock();
-            state.layer_ready(self.id, layer)?;
-            state.advance(core, Instant::now());
-            Ok(())
-        })
+        self.shared.change(|state, _, _| state.layer_ready(self.id, layer))
     }
 
     /// Gives the push up. After `Ok` its blocks are not read any more, and can be used for something else.
@@ -285,14 +240,8 @@ impl Push {
 
     /// Begins to give the push up like [`cancel`](Self::cancel), and returns at once.
     pub fn start_cancel(self, deadline: Deadline) -> Revoking<()> {
-        let shared = &self.shared;
-        shared.engine.lock_with(|core| {
-            let mut state = shared.lock();
-            state.cancel(core, self.id, deadline);
-            state.advance(core, Instant::now());
-        });
-        let peer = shared.peer;
-        Revoking::new(self, peer, deadline)
+        let (shared, id) = (Arc::clone(&self.shared), self.id);
+        Revoking::new(self, &shared, deadline, |state, core| state.cancel(core, id, deadline))
     }
 
     /// Bytes that are known to have arrived, and all bytes of the push, as of the engine's last drive.
@@ -310,20 +259,10 @@ impl Handle for Push {
     }
 
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
-        let mut state = self.shared.lock();
-        if let Some(outcome) = state.outcome(self.id) {
-            self.taken = true;
-            return Poll::Ready(outcome);
-        }
-        let replaced = waker.and_then(|waker| state.push_wakers.set(self.id, waker));
-        drop(state);
-        drop(replaced);
-        Poll::Pending
-    }
-
-    fn outcome_by(&mut self, deadline: Deadline) -> Option<Self::Outcome> {
-        let shared = Arc::clone(&self.shared);
-        shared.engine.wait_for(deadline, |_, _| self.look(None))
+        let take = |state: &mut Pushes| state.outcome(self.id);
+        let looked = self.shared.look(self.id, waker, take, |state| &mut state.push_wakers);
+        self.taken |= looked.is_ready();
+        looked
     }
 }
 
@@ -337,18 +276,7 @@ impl Drop for Push {
 
 impl Drop for Prefill {
     fn drop(&mut self) {
-        let shared = &self.shared;
-        if shared.engine.is_forked() {
-            return;
-        }
-        let lane = shared.lock().link.lane;
-        // Goodbye comes before the lane is fenced, so that the peer sees an orderly close and not a failure.
-        shared.engine.say_goodbye(&[lane], Deadline::after(self.linger));
-        shared.engine.lock_with(|core| {
-            let mut state = shared.lock();
-            state.end(core, LaneFailure::Fenced, Instant::now());
-            state.detach(core);
-        });
+        self.shared.close(|state, core| state.end(core, LaneFailure::Fenced, Instant::now()));
     }
 }
 
@@ -362,7 +290,7 @@ impl fmt::Debug for Prefill {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Prefill")
             .field("peer", &self.peer())
-            .field("access", &self.access)
+            .field("access", &self.shared.access)
             .finish_non_exhaustive()
     }
 }

@@ -6,19 +6,18 @@
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::Instant;
 
 use rdma_core::Deadline;
 
 use super::decode::{Decode, Grant, Progress, Received};
-use super::pending::Handle;
-use super::prefill::{self, Prefill, Pulled};
-use super::receive::END_WITHIN;
+use super::pending::{self, Handle};
+use super::prefill::{Prefill, Pulled};
+use super::push::Pushes;
 use super::revoking::Revoking;
+use super::shared::Shared;
 use super::verdict::Verdicts;
-use crate::engine::{Engine, Service};
+use crate::engine::Engine;
 use crate::kv::{KvError, TransferError};
-use crate::link::LaneFailure;
 
 /// Blocks that decode may read. Dropping the handle leaves them offered until they were read or their deadline
 /// passes.
@@ -26,7 +25,7 @@ use crate::link::LaneFailure;
 /// Returned by [`Prefill::offer`](crate::kv::Prefill::offer).
 #[must_use = "blocks are free when their offer was waited for"]
 pub struct Offer {
-    shared: Arc<prefill::Shared>,
+    shared: Arc<Shared<Pushes>>,
     lease: u64,
     deadline: Deadline,
     taken: bool,
@@ -53,13 +52,8 @@ impl Prefill {
     /// [`KvError::Plan`], [`KvError::Held`], [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`],
     /// [`KvError::TooManyWrites`] and [`KvError::LinkEnded`]. After any error no block is leased.
     pub fn offer(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Offer, KvError> {
-        let (now, shared) = (Instant::now(), self.shared());
-        let lease = shared.engine.lock_with(|core| {
-            let mut state = shared.lock();
-            let lease = state.offer(core, request, blocks, deadline, now)?;
-            state.advance(core, now);
-            Ok::<_, KvError>(lease)
-        })?;
+        let shared = self.shared();
+        let lease = shared.change(|state, core, now| state.offer(core, request, blocks, deadline, now))?;
         Ok(Offer { shared: Arc::clone(shared), lease, deadline, taken: false })
     }
 }
@@ -72,12 +66,9 @@ impl Offer {
     /// [`KvError::LeaseExpired`] when decode has not read the blocks in time, [`KvError::PeerRevoked`] when decode
     /// gave its pull up, [`KvError::PeerFailed`] for a lost peer. The blocks are free again and no longer read,
     /// unless the error is [`KvError::Quarantined`].
-    pub fn wait(mut self) -> Result<Pulled, KvError> {
-        let deadline = Deadline::after(self.deadline.remaining() + END_WITHIN);
-        let peer = self.shared.peer;
-        // The service ends the offer at its deadline; only an engine that cannot go on leaves it open.
-        let late = || Err(KvError::LinkEnded { peer, cause: LaneFailure::Fenced });
-        self.outcome_by(deadline).unwrap_or_else(late)
+    pub fn wait(self) -> Result<Pulled, KvError> {
+        let (deadline, peer) = (self.deadline, self.shared.peer);
+        pending::wait(self, deadline, peer)
     }
 
     /// Takes the blocks back. After `Ok` they are not read any more, and can be used for something else.
@@ -96,14 +87,8 @@ impl Offer {
 
     /// Begins to take the blocks back like [`revoke`](Self::revoke), and returns at once.
     pub fn start_revoke(self, deadline: Deadline) -> Revoking<()> {
-        let shared = &self.shared;
-        shared.engine.lock_with(|core| {
-            let mut state = shared.lock();
-            state.recall(core, self.lease, deadline);
-            state.advance(core, Instant::now());
-        });
-        let peer = shared.peer;
-        Revoking::new(self, peer, deadline)
+        let (shared, lease) = (Arc::clone(&self.shared), self.lease);
+        Revoking::new(self, &shared, deadline, |state, core| state.recall(core, lease, deadline))
     }
 }
 
@@ -115,20 +100,10 @@ impl Handle for Offer {
     }
 
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
-        let mut state = self.shared.lock();
-        if let Some(outcome) = state.pulled(self.lease) {
-            self.taken = true;
-            return Poll::Ready(outcome);
-        }
-        let replaced = waker.and_then(|waker| state.offer_wakers.set(self.lease, waker));
-        drop(state);
-        drop(replaced);
-        Poll::Pending
-    }
-
-    fn outcome_by(&mut self, deadline: Deadline) -> Option<Self::Outcome> {
-        let shared = Arc::clone(&self.shared);
-        shared.engine.wait_for(deadline, |_, _| self.look(None))
+        let take = |state: &mut Pushes| state.pulled(self.lease);
+        let looked = self.shared.look(self.lease, waker, take, |state| &mut state.offer_wakers);
+        self.taken |= looked.is_ready();
+        looked
     }
 }
 
@@ -141,10 +116,6 @@ impl Handle for Pull {
 
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
         self.0.look(waker)
-    }
-
-    fn outcome_by(&mut self, deadline: Deadline) -> Option<Self::Outcome> {
-        self.0.outcome_by(deadline)
     }
 }
 
@@ -193,13 +164,8 @@ impl Decode {
         blocks: (&[u32], Option<&Verdicts>),
         deadline: Deadline,
     ) -> Result<Pull, KvError> {
-        let (now, shared) = (Instant::now(), self.shared());
-        let id = shared.engine.lock_with(|core| {
-            let mut state = shared.lock();
-            let id = state.add_pull(core, request, blocks, deadline, now)?;
-            state.advance(core, now);
-            Ok::<_, KvError>(id)
-        })?;
+        let shared = self.shared();
+        let id = shared.change(|state, core, now| state.add_pull(core, request, blocks, deadline, now))?;
         Ok(Pull(Grant::new(Arc::clone(shared), id, request, blocks.0, deadline)))
     }
 }

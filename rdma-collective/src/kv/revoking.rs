@@ -12,10 +12,11 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::decode::Received;
+use super::fence::CONFIRM_WITHIN;
 use super::pending::{BUDGET, Handle};
-use super::receive::CONFIRM_WITHIN;
+use super::shared::Shared;
 use super::verdict::Verdicts;
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineState, Service};
 use crate::kv::{KvError, TransferError};
 use crate::link::{LaneFailure, PeerName};
 
@@ -107,12 +108,22 @@ impl<T> IntoRevoked<()> for Result<T, KvError> {
 }
 
 impl<K> Revoking<K> {
-    /// Wraps the handle of a transfer that is given up by `deadline`.
-    pub(super) fn new<H>(mut handle: H, peer: PeerName, deadline: Deadline) -> Self
+    /// Begins to give a transfer up by `give_up`, and wraps its handle. It ends by `deadline`.
+    pub(super) fn new<H, S: Service + 'static>(
+        mut handle: H,
+        shared: &Shared<S>,
+        deadline: Deadline,
+        give_up: impl FnOnce(&mut S, &mut EngineState),
+    ) -> Self
     where
         H: Handle<Outcome: IntoRevoked<K>> + Send + Sync + 'static,
     {
-        let engine = handle.engine().clone();
+        let (engine, peer) = (shared.engine.clone(), shared.peer);
+        engine.lock_with(|core| {
+            let mut state = shared.lock();
+            give_up(&mut state, core);
+            state.advance(core, Instant::now());
+        });
         let look = Box::new(move |waker: Option<&Waker>| handle.look(waker).map(IntoRevoked::into_revoked));
         Self { look, engine, peer, deadline }
     }

@@ -9,8 +9,8 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::interface::{
-    Context, MappedAccess, MappedOutcome, ProtectionDomain, RawCompletion, RawPostError, RawRecv, RawSend,
-    RawWorker, Slot,
+    MappedAccess, MappedOutcome, ProtectionDomain, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker,
+    Slot,
 };
 use super::{ibverbs, soft};
 use crate::error::{ConnectError, CreateError, OpenError, PollError, QueryError, ReachError, RegisterError};
@@ -95,28 +95,31 @@ impl AnyContext {
         each!(AnyContext, self, it => it.query_port(port))
     }
 
+    /// The filled entries of the GID table of a port.
     pub(crate) fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
         each!(AnyContext, self, it => it.gid_table(port))
     }
 
     pub(crate) fn alloc_pd(&self) -> Result<AnyPd, CreateError> {
         Ok(match self {
-            Self::Ibverbs(it) => AnyPd::Ibverbs(it.alloc_pd()?),
-            Self::Soft(it) => AnyPd::Soft(it.alloc_pd()?),
+            Self::Ibverbs(it) => AnyPd::Ibverbs(ibverbs::ProtectionDomain::new(it)?),
+            Self::Soft(it) => AnyPd::Soft(soft::ProtectionDomain::new(Arc::clone(it))),
         })
     }
 
     pub(crate) fn create_worker(&self, options: &WorkerOptions) -> Result<AnyWorker, CreateError> {
         Ok(match self {
-            Self::Ibverbs(it) => AnyWorker::Ibverbs(it.create_worker(options)?),
-            Self::Soft(it) => AnyWorker::Soft(it.create_worker(options)?),
+            Self::Ibverbs(it) => AnyWorker::Ibverbs(ibverbs::Worker::new(it, options)?),
+            Self::Soft(it) => AnyWorker::Soft(soft::Worker::new(it, options)?),
         })
     }
 
+    /// Takes the next asynchronous event; never waits.
     pub(crate) fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError> {
         each!(AnyContext, self, it => it.next_event())
     }
 
+    /// A descriptor that is readable while `next_event` has an event.
     pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
         each!(AnyContext, self, it => it.event_fd())
     }

@@ -8,36 +8,16 @@
 use std::io;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
-use std::sync::Arc;
 
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError, RegisterError};
 use crate::memory::{Backing, CacheHint, PeerWindow, Registration};
 use crate::{
-    Access, AsyncEvent, Deadline, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
-    PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RemoteMemory, RetryOptions,
-    WorkerOptions,
+    Access, Deadline, Endpoint, InitOptions, PathOptions, PeerAccess, Psn, QpNum, QpState, QueuePairOptions,
+    RemoteMemory, RetryOptions,
 };
 
 /// The name of a queue pair of a worker. The caller chooses it, and may reuse it after `destroy_qp` returned `Ok`.
 pub(crate) type Slot = u16;
-
-/// An open device.
-pub(crate) trait Context: Send + Sync + Sized + 'static {
-    type Pd: ProtectionDomain;
-    type Worker: RawWorker<Pd = Self::Pd>;
-
-    fn name(&self) -> &str;
-    fn query_device(&self) -> Result<DeviceAttributes, QueryError>;
-    fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError>;
-    /// The filled entries of the GID table of a port.
-    fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError>;
-    fn alloc_pd(self: &Arc<Self>) -> Result<Self::Pd, CreateError>;
-    fn create_worker(self: &Arc<Self>, options: &WorkerOptions) -> Result<Self::Worker, CreateError>;
-    /// Takes the next asynchronous event; never waits.
-    fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError>;
-    /// A descriptor that is readable while `next_event` has an event.
-    fn event_fd(&self) -> BorrowedFd<'_>;
-}
 
 /// A protection domain of an open device, which it keeps open.
 pub(crate) trait ProtectionDomain: Send + Sync {

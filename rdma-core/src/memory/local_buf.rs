@@ -45,10 +45,8 @@ pub struct LocalBuf {
 impl LocalBuf {
     /// Returns a buffer of all of `memory`, which must grant no right to peers.
     pub(crate) fn new(memory: Registered) -> Self {
-        debug_assert!(!memory.access().is_remote());
-        let own = 0..memory.len();
-        // INVARIANT: `memory` was moved in here, so this is the only buffer of the registration.
-        Self { memory: Arc::new(memory), view: own.clone(), own }
+        // `memory` was moved in here, so its handle is the only one.
+        Self::exclusive(Arc::new(memory))
     }
 
     /// Narrows the view to `range`, in bytes of the present view.

@@ -174,7 +174,7 @@ impl Drop for Registered {
             return;
         }
         match self.deregister(Deadline::in_drop()) {
-            Ok(()) => drop_mapping(&mut self.mapping),
+            Ok(()) => drop(move_mapping(&mut self.mapping)),
             Err(error) if Quarantine::is_cause(&error) => {
                 tracing::warn!(%error, bytes = self.len(), "memory is quarantined until the stopped peer goes on or ends");
                 if let Some(registration) = self.registration.take() {
@@ -192,116 +192,19 @@ impl Drop for Registered {
     }
 }
 
-#[expect(unsafe_code, reason = "drops the mapping at the one moment when it may be dropped")]
-fn drop_mapping(mapping: &mut ManuallyDrop<Mapping>) {
-    // SAFETY: only `Registered::drop` calls this, once, and the field is never used again.
-    unsafe { ManuallyDrop::drop(mapping) }
-}
-
-#[expect(unsafe_code, reason = "moves the mapping to where it is kept")]
-fn move_mapping(mapping: &mut ManuallyDrop<Mapping>) -> Mapping {
-    // SAFETY: only `Registered::drop` calls this, instead of `drop_mapping`, so the mapping is moved out just
-    // once.
-    unsafe { ManuallyDrop::take(mapping) }
-}
-
-#[expect(unsafe_code, reason = "moves the mapping out of a value that will not drop it")]
 fn take_mapping(registered: Registered) -> Mapping {
     debug_assert!(registered.registration.is_none());
     drop(registered.spare().take());
-    let mut registered = ManuallyDrop::new(registered);
-    // SAFETY: `registered` is never dropped nor used again, so its mapping is taken just once. Its other
-    // fields own nothing, because the registration and the spare one are gone.
-    unsafe { ManuallyDrop::take(&mut registered.mapping) }
+    // The other fields own nothing, because the registration and the spare one are gone.
+    move_mapping(&mut ManuallyDrop::new(registered).mapping)
+}
+
+#[expect(unsafe_code, reason = "moves the mapping out of a value that is never used again")]
+fn move_mapping(mapping: &mut ManuallyDrop<Mapping>) -> Mapping {
+    // SAFETY: `Registered::drop` calls this once at most and ends then, and `take_mapping` calls this on a value that
+    // is never dropped; so the mapping is moved out just once, and the field is not used again.
+    unsafe { ManuallyDrop::take(mapping) }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::sync::Arc;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use super::*;
-
-    /// A registration that counts its deregistrations.
-    struct Counted(Arc<AtomicU32>);
-
-    impl Registration for Counted {
-        fn keys(&self) -> Keys {
-            Keys { lkey: LocalKey(1), rkey: RemoteKey(2) }
-        }
-
-        fn deregister(&mut self, _: Deadline) -> Result<(), CloseError> {
-            self.0.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        }
-    }
-
-    fn registered() -> (Registered, Arc<AtomicU32>) {
-        let count = Arc::new(AtomicU32::new(0));
-        let registration = Box::new(Counted(Arc::clone(&count)));
-        let mapping = Mapping::allocate(16).unwrap();
-        (Registered::new(mapping, registration, Access::LOCAL_WRITE, PdId(1)), count)
-    }
-
-    #[test]
-    fn it_is_deregistered_once_whether_it_is_taken_apart_or_dropped() {
-        let (memory, count) = registered();
-        assert_eq!(memory.into_mapping().ok().unwrap().len(), 16);
-        assert_eq!(count.load(Ordering::Relaxed), 1);
-        let (memory, count) = registered();
-        drop(memory);
-        assert_eq!(count.load(Ordering::Relaxed), 1);
-    }
-
-    #[test]
-    fn what_is_put_by_for_the_next_export_goes_with_it() {
-        for taken_apart in [true, false] {
-            let ((memory, _), spare) = (registered(), Arc::new(AtomicU32::new(0)));
-            *memory.spare() = Some(Box::new(Counted(Arc::clone(&spare))));
-            if taken_apart {
-                drop(memory.into_mapping().ok().unwrap());
-            } else {
-                drop(memory);
-            }
-            assert_eq!(Arc::strong_count(&spare), 1, "taken apart: {taken_apart}");
-        }
-    }
-
-    #[test]
-    fn a_forked_child_deregisters_nothing_and_is_told_why() {
-        let (mut memory, count) = registered();
-        memory.pid += 1;
-        let Err((mut memory, error)) = memory.into_mapping() else { panic!("the child has the memory") };
-        assert!(error.to_string().contains("forked"), "{error}");
-        assert_eq!(count.load(Ordering::Relaxed), 0, "the parent's device was touched");
-        // Back in the parent, the memory can be released as usual.
-        memory.pid = fork::pid();
-        assert!(memory.into_mapping().is_ok());
-        assert_eq!(count.load(Ordering::Relaxed), 1);
-    }
-
-    /// A registration of the parent's. It must own no memory, because the child leaks it.
-    struct Parents;
-
-    static TOUCHED: AtomicU32 = AtomicU32::new(0);
-
-    impl Registration for Parents {
-        fn keys(&self) -> Keys {
-            Keys { lkey: LocalKey(1), rkey: RemoteKey(2) }
-        }
-
-        fn deregister(&mut self, _: Deadline) -> Result<(), CloseError> {
-            TOUCHED.fetch_add(1, Ordering::Relaxed);
-            Ok(())
-        }
-    }
-
-    #[test]
-    fn what_a_forked_child_drops_stays_its_parents() {
-        let mapping = Mapping::allocate(16).unwrap();
-        let mut memory = Registered::new(mapping, Box::new(Parents), Access::LOCAL_WRITE, PdId(1));
-        memory.pid += 1;
-        drop(memory);
-        assert_eq!(TOUCHED.load(Ordering::Relaxed), 0);
-    }
-}
+mod tests;

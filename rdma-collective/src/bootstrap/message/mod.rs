@@ -3,6 +3,7 @@
 use super::JobToken;
 use super::frame::Frame;
 use crate::bootstrap::FrameError;
+use crate::link::codec::{Ended, Reader};
 
 /// The longest key and the longest name of a gathering, in bytes.
 ///
@@ -121,7 +122,7 @@ impl Request {
     }
 
     pub(crate) fn decode(frame: &Frame) -> Result<Self, FrameError> {
-        let mut reader = Reader(&frame.payload);
+        let mut reader = Reader::new(&frame.payload);
         let request = match frame.kind {
             1 => Self::Hello(Hello {
                 token: JobToken::from_bytes(reader.array()?),
@@ -129,12 +130,16 @@ impl Request {
                 world: reader.u32()?,
                 attempt: reader.u64()?,
             }),
-            2 => Self::Set { key: reader.key()?, value: reader.value()? },
-            3 => Self::Get { wait_ms: reader.u32()?, key: reader.key()? },
-            4 => Self::Gather { wait_ms: reader.u32()?, name: reader.key()?, value: reader.value()? },
+            2 => Self::Set { key: take_key(&mut reader)?, value: take_value(&mut reader)? },
+            3 => Self::Get { wait_ms: reader.u32()?, key: take_key(&mut reader)? },
+            4 => Self::Gather {
+                wait_ms: reader.u32()?,
+                name: take_key(&mut reader)?,
+                value: take_value(&mut reader)?,
+            },
             kind => return Err(FrameError::UnknownKind { kind }),
         };
-        reader.end(request)
+        end(reader, request)
     }
 }
 
@@ -170,11 +175,11 @@ impl Reply {
     }
 
     pub(crate) fn decode(frame: &Frame) -> Result<Self, FrameError> {
-        let mut reader = Reader(&frame.payload);
+        let mut reader = Reader::new(&frame.payload);
         let reply = match frame.kind {
             129 => Self::Welcome,
             130 => Self::Done,
-            131 => Self::Value(reader.value()?),
+            131 => Self::Value(take_value(&mut reader)?),
             132 => {
                 let count = reader.u32()?;
                 // Nothing is reserved for `count`, which is only the peer's word: memory grows with the bytes that
@@ -189,7 +194,7 @@ impl Reply {
             133 => {
                 let count = reader.u32()?;
                 let mut first = Vec::new();
-                while !reader.0.is_empty() && first.len() < RANKS_LISTED_MAX {
+                while !reader.rest().is_empty() && first.len() < RANKS_LISTED_MAX {
                     first.push(reader.u32()?);
                 }
                 Self::TimedOut(Ranks { count, first })
@@ -197,7 +202,7 @@ impl Reply {
             134 => Self::Refused(Refusal::decode(&mut reader)?),
             kind => return Err(FrameError::UnknownKind { kind }),
         };
-        reader.end(reply)
+        end(reader, reply)
     }
 }
 
@@ -222,9 +227,9 @@ impl Refusal {
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, FrameError> {
-        let before = reader.0;
+        let before = reader.rest();
         let [code] = reader.array()?;
-        let (first, second, text) = (reader.u64()?, reader.u64()?, reader.key()?);
+        let (first, second, text) = (reader.u64()?, reader.u64()?, take_key(reader)?);
         let narrow = |value: u64| u32::try_from(value).map_err(|_| FrameError::Malformed { what: "number" });
         let version = |value: u64| u16::try_from(value).map_err(|_| FrameError::Malformed { what: "number" });
         let refusal = match code {
@@ -241,7 +246,7 @@ impl Refusal {
         // Fields that a reason does not use must be empty: encode again, and compare.
         let mut again = Vec::new();
         refusal.encode(&mut again);
-        if before.strip_suffix(reader.0) != Some(again.as_slice()) {
+        if before.strip_suffix(reader.rest()) != Some(again.as_slice()) {
             return Err(FrameError::Malformed { what: "reason" });
         }
         Ok(refusal)
@@ -253,50 +258,32 @@ fn put_key(payload: &mut Vec<u8>, key: &str) {
     payload.extend(key.as_bytes());
 }
 
-/// A reader of the fields of a payload.
-struct Reader<'a>(&'a [u8]);
-
-impl<'a> Reader<'a> {
-    fn take(&mut self, len: usize) -> Result<&'a [u8], FrameError> {
-        let (taken, rest) = self.0.split_at_checked(len).ok_or(FrameError::Malformed { what: "length" })?;
-        self.0 = rest;
-        Ok(taken)
+impl From<Ended> for FrameError {
+    fn from(Ended: Ended) -> Self {
+        Self::Malformed { what: "length" }
     }
+}
 
-    fn array<const N: usize>(&mut self) -> Result<[u8; N], FrameError> {
-        let (taken, rest) = self.0.split_first_chunk().ok_or(FrameError::Malformed { what: "length" })?;
-        self.0 = rest;
-        Ok(*taken)
+fn take_key(reader: &mut Reader<'_>) -> Result<String, FrameError> {
+    let len = reader.u16()?;
+    if usize::from(len) > KEY_BYTES_MAX {
+        return Err(FrameError::Malformed { what: "length of a key" });
     }
+    let key = reader.take(len.into())?.to_vec();
+    String::from_utf8(key).map_err(|_| FrameError::Malformed { what: "key that is not UTF-8" })
+}
 
-    fn u32(&mut self) -> Result<u32, FrameError> {
-        Ok(u32::from_le_bytes(self.array()?))
+/// The rest of the payload, as a value.
+fn take_value(reader: &mut Reader<'_>) -> Result<Vec<u8>, FrameError> {
+    let len = reader.rest().len();
+    if len > VALUE_BYTES_MAX {
+        return Err(FrameError::Malformed { what: "length of a value" });
     }
+    Ok(reader.take(len)?.to_vec())
+}
 
-    fn u64(&mut self) -> Result<u64, FrameError> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    fn key(&mut self) -> Result<String, FrameError> {
-        let len = u16::from_le_bytes(self.array()?);
-        if usize::from(len) > KEY_BYTES_MAX {
-            return Err(FrameError::Malformed { what: "length of a key" });
-        }
-        let key = self.take(len.into())?.to_vec();
-        String::from_utf8(key).map_err(|_| FrameError::Malformed { what: "key that is not UTF-8" })
-    }
-
-    /// The rest of the payload, as a value.
-    fn value(&mut self) -> Result<Vec<u8>, FrameError> {
-        if self.0.len() > VALUE_BYTES_MAX {
-            return Err(FrameError::Malformed { what: "length of a value" });
-        }
-        Ok(std::mem::take(&mut self.0).to_vec())
-    }
-
-    fn end<T>(&self, message: T) -> Result<T, FrameError> {
-        if self.0.is_empty() { Ok(message) } else { Err(FrameError::Malformed { what: "length" }) }
-    }
+fn end<T>(reader: Reader<'_>, message: T) -> Result<T, FrameError> {
+    if reader.rest().is_empty() { Ok(message) } else { Err(Ended.into()) }
 }
 
 #[cfg(test)]

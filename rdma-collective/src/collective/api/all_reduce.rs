@@ -166,6 +166,6 @@ impl Communicator {
         }
         let job = Box::new(Job::of_region(self.engine().id(), region.clone(), range));
         self.start_call(Collective::AllReduce.by(op), data_type, job, deadline, |_| ())
-            .map_err(|(_, error)| error)
+            .map_err(|refused| refused.error)
     }
 }

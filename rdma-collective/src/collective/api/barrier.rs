@@ -54,6 +54,6 @@ impl Communicator {
     pub fn start_barrier(&mut self, deadline: Deadline) -> Result<Pending<()>> {
         let job = Box::new(Job::of_nothing(self.engine().id()));
         self.start_call(Collective::Barrier.into(), DataType::U8, job, deadline, |_| ())
-            .map_err(|(_, error)| error)
+            .map_err(|refused| refused.error)
     }
 }

@@ -298,14 +298,8 @@ impl Communicator {
         deadline: Deadline,
     ) -> Started<(Tensor<T>, Tensor<T>)> {
         let points = [Collective::Send.at(to), Collective::Receive.at(from)];
-        self.start_points(
-            output.into_job(Some(input)),
-            &points,
-            T::DATA_TYPE,
-            deadline,
-            Tensor::both_from_job,
-        )
-        .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
+        let job = output.into_job(Some(input));
+        self.start_points(job, &points, T::DATA_TYPE, deadline, Tensor::both_from_job)
     }
 
     /// Starts [`send_recv_replace`](Self::send_recv_replace) on a tensor and returns at once; [`Pending::wait`] gives
@@ -331,6 +325,5 @@ impl Communicator {
         deadline: Deadline,
     ) -> Started<Tensor<T>> {
         self.start_points(tensor.into_job(None), points, T::DATA_TYPE, deadline, Tensor::from_job)
-            .map_err(|(job, error)| Refused { object: Tensor::from_job(job), error })
     }
 }

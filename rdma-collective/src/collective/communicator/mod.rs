@@ -396,7 +396,7 @@ impl Communicator {
         let Some(said) = self.chosen.get_mut(usize::from(collective.code())) else { return };
         if *said & (1 << class) == 0 {
             *said |= 1 << class;
-            self.shared.lock().say_way(collective.name(), 1 << class, &way(&self.orders));
+            self.shared.lock().announcer.way(collective.name(), 1 << class, &way(&self.orders));
         }
     }
 

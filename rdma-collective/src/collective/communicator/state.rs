@@ -96,10 +96,6 @@ impl State {
         self.ended.as_ref().map(|first| CollectiveError::Ended { first: Arc::clone(first) })
     }
 
-    pub(super) fn say_way(&self, collective: &str, bytes: usize, way: &str) {
-        self.announcer.way(collective, bytes, way);
-    }
-
     /// Ends the communicator because an operation failed. The first error stays the reason.
     pub(crate) fn end(&mut self, error: &CollectiveError) {
         self.announcer.ended(error);

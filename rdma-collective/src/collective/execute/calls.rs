@@ -128,7 +128,6 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Pending<Tensor<T>>, Refused<Tensor<T>, CollectiveError>> {
         self.start_call(request, T::DATA_TYPE, tensor.into_job(None), deadline, Tensor::from_job)
-            .map_err(|(job, error)| Refused { object: Tensor::from_job(job), error })
     }
 
     /// Begins a collective on a tensor, into another.
@@ -142,10 +141,9 @@ impl Communicator {
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
         let job = output.into_job(Some(input));
         self.start_call(request, T::DATA_TYPE, job, deadline, Tensor::both_from_job)
-            .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }
 
-    /// Begins a collective on the buffers of a job. If that fails, the job goes back to the caller with the error.
+    /// Begins a collective on the buffers of a job. If that fails, the buffers go back to the caller with the error.
     pub(in crate::collective) fn start_call<T>(
         &mut self,
         request: Request,
@@ -153,12 +151,12 @@ impl Communicator {
         mut job: Box<Job>,
         deadline: Deadline,
         give_back: fn(Box<Job>) -> T,
-    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
+    ) -> Result<Pending<T>, Refused<T, CollectiveError>> {
         let ranks = self.rank_of();
         let call = Call::new(request, data_type, job.lengths(), ranks);
         let call = match call.and_then(|call| self.check_memory(&job).map(|()| call)) {
             Ok(call) => call,
-            Err(error) => return Err((job, error)),
+            Err(error) => return Err(Refused { object: give_back(job), error }),
         };
         let Some(shm) = self.shm_plan(call, Ownership::Owned) else {
             let class = self.class(call);
@@ -233,21 +231,22 @@ impl Communicator {
         }
     }
 
-    /// Queues a job with its plan. If there is none, the job goes back to the caller with the error.
+    /// Queues a job with its plan. If there is none, the buffers go back to the caller with the error.
     fn start_planned<T>(
         &mut self,
         mut job: Box<Job>,
         plan: Result<Plan, CollectiveError>,
         deadline: Deadline,
         give_back: fn(Box<Job>) -> T,
-    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
-        match plan {
+    ) -> Result<Pending<T>, Refused<T, CollectiveError>> {
+        let started = match plan {
             Ok(plan) => {
                 job.take_on(plan, None);
                 self.start(job, deadline, give_back)
             }
             Err(error) => Err((job, error)),
-        }
+        };
+        started.map_err(|(job, error)| Refused { object: give_back(job), error })
     }
 }
 
@@ -303,7 +302,6 @@ impl Communicator {
         let plan = self.check_memory(&job);
         let plan = plan.and_then(|()| self.plan_uneven(requested, T::DATA_TYPE, lengths, Ownership::Owned));
         self.start_planned(job, plan, deadline, Tensor::both_from_job)
-            .map_err(|(job, error)| Refused { object: Tensor::both_from_job(job), error })
     }
 }
 
@@ -354,7 +352,7 @@ impl Communicator {
         )
     }
 
-    /// Begins to send the input of a job, to receive its output, or both. If that fails, the job goes back to the
+    /// Begins to send the input of a job, to receive its output, or both. If that fails, the buffers go back to the
     /// caller with the error.
     pub(in crate::collective) fn start_points<T>(
         &mut self,
@@ -363,14 +361,14 @@ impl Communicator {
         data_type: DataType,
         deadline: Deadline,
         give_back: fn(Box<Job>) -> T,
-    ) -> Result<Pending<T>, (Box<Job>, CollectiveError)> {
+    ) -> Result<Pending<T>, Refused<T, CollectiveError>> {
         let calls = requests.iter().map(|request| {
             let sent = job.input.as_deref().filter(|_| request.collective == Collective::Send);
             Call::point(*request, data_type, sent.unwrap_or(&job).len())
         });
         let calls = match calls.collect::<Result<Vec<_>, _>>() {
             Ok(calls) => calls,
-            Err(error) => return Err((job, error.into())),
+            Err(error) => return Err(Refused { object: give_back(job), error: error.into() }),
         };
         let (ranks, staging) = (self.rank_of(), self.link_staging());
         let points = match calls[..] {

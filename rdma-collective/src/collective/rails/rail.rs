@@ -105,9 +105,9 @@ impl Rail {
         let mut tensor = self.memory(bytes)?;
         fill(&mut tensor);
         self.comm.start_call(request, data_type, tensor.into_job(None), deadline, Tensor::from_job).map_err(
-            |(job, error)| {
-                self.spare.push(Tensor::from_job(job));
-                error
+            |refused| {
+                self.spare.push(refused.object);
+                refused.error
             },
         )
     }

@@ -12,7 +12,7 @@ use super::Grant;
 use crate::kv::layout::LayoutError;
 use crate::kv::pending::BUDGET;
 use crate::kv::plan::PlanError;
-use crate::kv::receive::Layer;
+use crate::kv::receive::{Layer, Receives};
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 use crate::kv::{KvError, TransferError};
 
@@ -53,14 +53,8 @@ impl Grant {
 
     fn look_layer(&self, layer: u32, waker: Option<&Waker>) -> Poll<Layer> {
         self.has_layer(layer)?;
-        let mut state = self.shared.lock();
-        if let Some(outcome) = state.layer(self.id, layer) {
-            return Poll::Ready(outcome);
-        }
-        let replaced = waker.and_then(|waker| state.layer_wakers.set((self.id, layer), waker));
-        drop(state);
-        drop(replaced);
-        Poll::Pending
+        let take = |state: &mut Receives| state.layer(self.id, layer);
+        self.shared.look((self.id, layer), waker, take, |state| &mut state.layer_wakers)
     }
 
     fn has_layer(&self, layer: u32) -> Result<(), TransferError> {

@@ -6,22 +6,24 @@ mod layer;
 mod outcome;
 
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 
 use rdma_core::{Deadline, PeerAccess};
 
 pub use layer::LayerFuture;
 
-use super::journal::{Journal, LinkEvent, LinkStats, TransferKind};
+use super::fence::END_WITHIN;
+use super::journal::{LinkEvent, LinkStats, TransferKind};
 use super::link::{Link, LinkOptions, Opening, Prepared};
 use super::pending::Handle;
 use super::pool::{Pool, PoolUse};
-use super::receive::{END_WITHIN, Receives};
+use super::receive::Receives;
 use super::revoking::Revoking;
+use super::shared::Shared;
 use super::verdict::{BlockVerdict, Verdicts};
 use crate::bootstrap::JobToken;
-use crate::engine::{Engine, Service};
+use crate::engine::Engine;
 use crate::kv::LinkError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::PlanError;
@@ -37,18 +39,7 @@ use crate::link::{LaneFailure, PeerName};
 ///
 /// Dropping it says goodbye to the peer within [`linger`](LinkOptions::linger) and ends every transfer that is left.
 pub struct Decode {
-    shared: Arc<Shared>,
-    access: PeerAccess,
-    linger: Duration,
-}
-
-/// State shared by a [`Decode`] and the handles of its transfers.
-pub(super) struct Shared {
-    pub(super) engine: Engine,
-    state: Arc<Mutex<Receives>>,
-    journal: Journal,
-    pool: Pool,
-    peer: PeerName,
+    shared: Arc<Shared<Receives>>,
 }
 
 /// Blocks granted to a request. Dropping the handle lets them fill; the outcome is lost.
@@ -56,7 +47,7 @@ pub(super) struct Shared {
 /// Returned by [`Decode::grant`], which has an example.
 #[must_use = "blocks are there when their grant was waited for"]
 pub struct Grant {
-    shared: Arc<Shared>,
+    shared: Arc<Shared<Receives>>,
     id: u64,
     request: u64,
     blocks: Box<[u32]>,
@@ -135,16 +126,7 @@ impl Decode {
 
     /// Makes the end over a link that is set up, and registers its state machine with the engine.
     pub(super) fn over(link: Link, engine: &Engine, pool: &Pool, options: &LinkOptions) -> Self {
-        let (peer, access) = (link.peer, link.access);
-        let mut core = engine.lock();
-        let destination = pool.attach(&mut core);
-        let receives = Receives::new(link, pool.clone(), destination, options);
-        let journal = receives.journal.clone();
-        let state = Arc::new(Mutex::new(receives));
-        core.register(&state);
-        drop(core);
-        let shared = Shared { engine: engine.clone(), state, journal, pool: pool.clone(), peer };
-        Self { shared: Arc::new(shared), access, linger: options.linger }
+        Self { shared: Shared::open(link, engine, pool, options, Receives::new) }
     }
 
     /// Grants `blocks`, in all layers, to `request`; the push fills them in that order.
@@ -198,18 +180,13 @@ impl Decode {
         blocks: (&[u32], Option<&Verdicts>),
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
-        let now = Instant::now();
         let shared = &self.shared;
-        let id = shared.engine.lock_with(|core| {
-            let mut state = shared.lock();
-            let id = state.add(core, (TransferKind::Grant, request), blocks, deadline, now)?;
-            state.advance(core, now);
-            Ok::<_, KvError>(id)
-        })?;
+        let kind = (TransferKind::Grant, request);
+        let id = shared.change(|state, core, now| state.add(core, kind, blocks, deadline, now))?;
         Ok(Grant::new(Arc::clone(shared), id, request, blocks.0, deadline))
     }
 
-    pub(super) fn shared(&self) -> &Arc<Shared> {
+    pub(super) fn shared(&self) -> &Arc<Shared<Receives>> {
         &self.shared
     }
 
@@ -241,20 +218,13 @@ impl Decode {
     /// The path over which the peer's memory is reached.
     #[must_use]
     pub fn peer_access(&self) -> PeerAccess {
-        self.access
-    }
-}
-
-impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, Receives> {
-        // A poisoned lock is safe to use: `advance` does not panic, and every other change is one statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.access
     }
 }
 
 impl Grant {
     pub(super) fn new(
-        shared: Arc<Shared>,
+        shared: Arc<Shared<Receives>>,
         id: u64,
         request: u64,
         blocks: &[u32],
@@ -305,14 +275,8 @@ impl Grant {
 
     /// Begins to take the blocks back like [`revoke`](Self::revoke), and returns at once.
     pub fn start_revoke(self, deadline: Deadline) -> Revoking<Verdicts> {
-        let shared = &self.shared;
-        shared.engine.lock_with(|core| {
-            let mut state = shared.lock();
-            state.revoke(core, self.id, deadline);
-            state.advance(core, Instant::now());
-        });
-        let peer = shared.peer;
-        Revoking::new(self, peer, deadline)
+        let (shared, id) = (Arc::clone(&self.shared), self.id);
+        Revoking::new(self, &shared, deadline, |state, core| state.revoke(core, id, deadline))
     }
 
     /// The progress of the transfer, as of the engine's last drive.
@@ -324,27 +288,15 @@ impl Grant {
 
 impl Drop for Grant {
     fn drop(&mut self) {
-        let shared = &self.shared;
-        if self.taken || shared.engine.is_forked() {
-            return;
+        if !self.taken && !self.shared.engine.is_forked() {
+            self.shared.lock().abandon(self.id);
         }
-        shared.lock().abandon(self.id);
     }
 }
 
 impl Drop for Decode {
     fn drop(&mut self) {
-        let shared = &self.shared;
-        if shared.engine.is_forked() {
-            return;
-        }
-        let lane = shared.lock().link.lane;
-        shared.engine.say_goodbye(&[lane], Deadline::after(self.linger));
-        shared.engine.lock_with(|core| {
-            let mut state = shared.lock();
-            state.end(core, LaneFailure::Fenced);
-            state.detach(core);
-        });
+        self.shared.close(|state, core| state.end(core, LaneFailure::Fenced));
     }
 }
 
@@ -361,7 +313,7 @@ impl fmt::Debug for Decode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Decode")
             .field("peer", &self.peer())
-            .field("access", &self.access)
+            .field("access", &self.shared.access)
             .finish_non_exhaustive()
     }
 }

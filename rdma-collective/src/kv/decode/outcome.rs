@@ -1,15 +1,12 @@
 //! The outcome of a grant: [`Handle`] for [`Grant`], for polls and waits.
 
-use std::sync::Arc;
 use std::task::{Poll, Waker};
-
-use rdma_core::Deadline;
 
 use super::{Grant, Received};
 use crate::engine::Engine;
 use crate::kv::TransferError;
 use crate::kv::pending::Handle;
-use crate::kv::receive::Outcome;
+use crate::kv::receive::{Outcome, Receives};
 
 impl Handle for Grant {
     type Outcome = Result<Received, TransferError>;
@@ -19,20 +16,10 @@ impl Handle for Grant {
     }
 
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
-        let mut state = self.shared.lock();
-        if let Some(outcome) = state.outcome(self.id) {
-            self.taken = true;
-            return Poll::Ready(outcome.map(Received::from));
-        }
-        let replaced = waker.and_then(|waker| state.wakers.set(self.id, waker));
-        drop(state);
-        drop(replaced);
-        Poll::Pending
-    }
-
-    fn outcome_by(&mut self, deadline: Deadline) -> Option<Self::Outcome> {
-        let shared = Arc::clone(&self.shared);
-        shared.engine.wait_for(deadline, |_, _| self.look(None))
+        let take = |state: &mut Receives| Some(state.outcome(self.id)?.map(Received::from));
+        let looked = self.shared.look(self.id, waker, take, |state| &mut state.wakers);
+        self.taken |= looked.is_ready();
+        looked
     }
 }
 

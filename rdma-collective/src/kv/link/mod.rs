@@ -28,6 +28,9 @@ pub(crate) use fuzz::fuzz;
 pub(super) use prepare::Opening;
 pub use prepare::Prepared;
 
+/// Longest message of any device: 2 GiB. The maximum that a port reports is not reliable, so it is not used.
+pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
+
 /// Options of a KV link; `docs/defaults.md` has the reason of each default.
 ///
 /// The argument of [`Decode::new`](crate::kv::Decode::new) and [`Prefill::new`](crate::kv::Prefill::new).
@@ -130,6 +133,32 @@ impl Link {
     /// The moment at which the peer was last heard; `None` once the lane is gone.
     pub(super) fn heard_at(&self, core: &mut EngineState) -> Option<Instant> {
         self.lane(core).map(|lane| lane.heard_at())
+    }
+
+    /// Notes that a transfer waits for the peer no more.
+    pub(super) fn unwatch(&self, core: &mut EngineState) {
+        if let Some(lane) = self.lane(core) {
+            lane.unwatch();
+        }
+    }
+
+    /// Turns a breach of the protocol into a violation of the lane, which ends the link.
+    pub(super) fn or_violation(&self, core: &mut EngineState, happened: Result<bool, &'static str>) -> bool {
+        happened.unwrap_or_else(|what| {
+            if let Some(lane) = self.lane(core) {
+                lane.violation(what);
+            }
+            true
+        })
+    }
+
+    /// Reason of the lane's end, unless the link has ended already.
+    pub(super) fn lost(&self, core: &mut EngineState) -> Option<LaneFailure> {
+        match self.lane(core) {
+            _ if self.ended.is_some() => None,
+            Some(lane) => lane.ended(),
+            None => Some(LaneFailure::Fenced),
+        }
     }
 
     /// Queues a control message. Returns `false` when the lane has no room; the caller tries again in a later drive.

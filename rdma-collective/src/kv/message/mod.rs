@@ -3,6 +3,7 @@
 //! Lists of blocks and of checksums go in pieces; each piece has the length of the whole list and its own position in
 //! it.
 
+mod field;
 #[cfg(any(fuzzing, test))]
 #[path = "tests/fuzz.rs"]
 mod fuzz;
@@ -11,6 +12,8 @@ mod revoke;
 
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
 use crate::link::control::Kind;
+
+use field::{Field, codes, fields, message, take_zeros};
 
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzz::fuzz;
@@ -65,90 +68,35 @@ fn write_piece(writer: &mut Writer<'_>, list: &[u32], first: usize, room: usize)
     list.iter().skip(first).take(room).try_for_each(|number| writer.u32(*number))
 }
 
-/// The fixed part of a [`GRANT`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Grant {
-    pub(super) grant: u64,
-    pub(super) request: u64,
-    /// Time to live in milliseconds, counted from its arrival: after that it may not be begun. A duration, because
-    /// the two hosts' clocks differ.
-    pub(super) time_to_live_ms: u32,
-    /// Slot that the immediates of its writes carry.
-    pub(super) transfer: u8,
-    /// Whether prefill has to send checksums.
-    pub(super) checksums: bool,
-    /// Whether the list goes on behind the blocks with the bit set of wanted blocks; otherwise all are wanted.
-    pub(super) partial: bool,
-    /// Number of blocks in the list.
-    pub(super) blocks: u32,
+message! {
+    /// The fixed part of a [`GRANT`].
+    Grant {
+        grant: u64,
+        request: u64,
+        /// Time to live in milliseconds, counted from its arrival: after that it may not be begun. A duration, because
+        /// the two hosts' clocks differ.
+        time_to_live_ms: u32,
+        /// Slot that the immediates of its writes carry.
+        transfer: u8,
+        /// Whether prefill has to send checksums.
+        checksums: bool,
+        /// Whether the list goes on behind the blocks with the bit set of wanted blocks; otherwise all are wanted.
+        partial: bool [1 zeros],
+        /// Number of blocks in the list.
+        blocks: u32,
+    } with a list
 }
 
-impl Grant {
-    pub(super) fn write(
-        &self,
-        writer: &mut Writer<'_>,
-        list: &[u32],
-        first: usize,
-        room: usize,
-    ) -> Result<(), NoRoom> {
-        writer.u64(self.grant)?;
-        writer.u64(self.request)?;
-        writer.u32(self.time_to_live_ms)?;
-        writer.put(&[self.transfer, self.checksums.into(), self.partial.into(), 0])?;
-        writer.u32(self.blocks)?;
-        write_piece(writer, list, first, room)
-    }
-
-    pub(super) fn read(body: &[u8]) -> Result<(Self, Piece<'_>), Ended> {
-        let mut reader = Reader::new(body);
-        let (grant, request, time_to_live_ms) = (reader.u64()?, reader.u64()?, reader.u32()?);
-        let (transfer, checksums, partial) = match reader.array()? {
-            [transfer, checksums @ (0 | 1), partial @ (0 | 1), 0] => (transfer, checksums == 1, partial == 1),
-            _ => return Err(Ended),
-        };
-        let blocks = reader.u32()?;
-        let grant = Self { grant, request, time_to_live_ms, transfer, checksums, partial, blocks };
-        Ok((grant, Piece::read(reader)?))
-    }
-}
-
-/// The fixed part of a [`BEGIN`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Begin {
-    pub(super) grant: u64,
-    pub(super) lease: u64,
-    pub(super) writes: u32,
-    pub(super) write_bytes_max: u32,
-    /// Whether no write has bytes of two layers, and writes come layer by layer.
-    pub(super) by_layer: bool,
-}
-
-impl Begin {
-    pub(super) fn write(
-        &self,
-        writer: &mut Writer<'_>,
-        blocks: &[u32],
-        first: usize,
-        room: usize,
-    ) -> Result<(), NoRoom> {
-        writer.u64(self.grant)?;
-        writer.u64(self.lease)?;
-        writer.u32(self.writes)?;
-        writer.u32(self.write_bytes_max)?;
-        writer.put(&[self.by_layer.into(), 0, 0, 0])?;
-        write_piece(writer, blocks, first, room)
-    }
-
-    pub(super) fn read(body: &[u8]) -> Result<(Self, Piece<'_>), Ended> {
-        let mut reader = Reader::new(body);
-        let (grant, lease) = (reader.u64()?, reader.u64()?);
-        let (writes, write_bytes_max) = (reader.u32()?, reader.u32()?);
-        let by_layer = match reader.array()? {
-            [flag @ (0 | 1), 0, 0, 0] => flag == 1,
-            _ => return Err(Ended),
-        };
-        Ok((Self { grant, lease, writes, write_bytes_max, by_layer }, Piece::read(reader)?))
-    }
+message! {
+    /// The fixed part of a [`BEGIN`].
+    Begin {
+        grant: u64,
+        lease: u64,
+        writes: u32,
+        write_bytes_max: u32,
+        /// Whether no write has bytes of two layers, and writes come layer by layer.
+        by_layer: bool [3 zeros],
+    } with a list
 }
 
 /// Writes a [`CHECKSUMS`].
@@ -171,133 +119,40 @@ pub(super) fn read_checksums(body: &[u8]) -> Result<(u64, Piece<'_>), Ended> {
     Ok((reader.u64()?, Piece::read(reader)?))
 }
 
-/// A [`DONE`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Done {
-    pub(super) grant: u64,
-    pub(super) lease: u64,
-    /// Blocks, over all layers, of which something has not arrived.
-    pub(super) missing: u32,
-    /// Blocks, over all layers, whose checksum does not hold.
-    pub(super) corrupt: u32,
-}
-
-impl Done {
-    pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        writer.u64(self.grant)?;
-        writer.u64(self.lease)?;
-        writer.u32(self.missing)?;
-        writer.u32(self.corrupt)
-    }
-
-    pub(super) fn read(body: &[u8]) -> Result<Self, Ended> {
-        let mut reader = Reader::new(body);
-        let done = Self {
-            grant: reader.u64()?,
-            lease: reader.u64()?,
-            missing: reader.u32()?,
-            corrupt: reader.u32()?,
-        };
-        if reader.rest().is_empty() { Ok(done) } else { Err(Ended) }
+message! {
+    /// A [`DONE`].
+    Done {
+        grant: u64,
+        lease: u64,
+        /// Blocks, over all layers, of which something has not arrived.
+        missing: u32,
+        /// Blocks, over all layers, whose checksum does not hold.
+        corrupt: u32,
     }
 }
 
-/// A [`REFUSE`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Refuse {
-    pub(super) grant: u64,
-    /// Blocks that the source has for the request.
-    pub(super) blocks: u32,
-    pub(super) refusal: Refusal,
+message! {
+    /// A [`REFUSE`].
+    Refuse {
+        grant: u64,
+        /// Blocks that the source has for the request.
+        blocks: u32,
+        refusal: Refusal [3 zeros],
+    }
 }
 
 /// The reason why a grant is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Refusal {
     /// The source has another number of blocks.
-    Blocks,
+    Blocks = 1,
     /// The time to live of the grant is over.
-    Expired,
+    Expired = 2,
     /// The source cannot make a plan of it.
-    Plan,
+    Plan = 3,
 }
 
-impl Refuse {
-    pub(super) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        let refusal = match self.refusal {
-            Refusal::Blocks => 1,
-            Refusal::Expired => 2,
-            Refusal::Plan => 3,
-        };
-        writer.u64(self.grant)?;
-        writer.u32(self.blocks)?;
-        writer.put(&[refusal, 0, 0, 0])
-    }
-
-    pub(super) fn read(body: &[u8]) -> Result<Self, Ended> {
-        let mut reader = Reader::new(body);
-        let (grant, blocks) = (reader.u64()?, reader.u32()?);
-        let refusal = match reader.array()? {
-            [1, 0, 0, 0] => Refusal::Blocks,
-            [2, 0, 0, 0] => Refusal::Expired,
-            [3, 0, 0, 0] => Refusal::Plan,
-            _ => return Err(Ended),
-        };
-        let refuse = Self { grant, blocks, refusal };
-        if reader.rest().is_empty() { Ok(refuse) } else { Err(Ended) }
-    }
-}
+codes!(Refusal: Blocks, Expired, Plan);
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn written(write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>) -> Vec<u8> {
-        let mut bytes = vec![0; 200];
-        let mut writer = Writer::new(&mut bytes);
-        write(&mut writer).unwrap();
-        let len = writer.len();
-        bytes.truncate(len);
-        bytes
-    }
-
-    #[test]
-    fn messages_come_back_and_their_pieces_do_not() {
-        let grant = Grant {
-            grant: 1,
-            request: 2,
-            time_to_live_ms: 3,
-            transfer: 255,
-            checksums: true,
-            partial: true,
-            blocks: 2,
-        };
-        let bytes = written(|writer| grant.write(writer, &[7, 8, 9], 1, 10));
-        assert!(bytes.len() - 2 * 4 <= LIST_AT_MOST);
-        let (back, piece) = Grant::read(&bytes).unwrap();
-        assert_eq!((back, piece.total, piece.first), (grant, 3, 1));
-        assert!(piece.numbers().eq([8, 9]));
-        assert!((0..36).chain([37, 38, 39]).all(|len| Grant::read(&bytes[..len]).is_err()));
-
-        let begin = Begin { grant: 1, lease: 2, writes: 3, write_bytes_max: 4, by_layer: true };
-        let bytes = written(|writer| begin.write(writer, &[5; 20], 18, 10));
-        let (back, piece) = Begin::read(&bytes).unwrap();
-        assert_eq!((back, piece.numbers().len()), (begin, 2));
-
-        let bytes = written(|writer| write_checksums(writer, 9, 10, 8, &[1, 2]));
-        let (grant, piece) = read_checksums(&bytes).unwrap();
-        assert_eq!((grant, piece.first, piece.numbers().len()), (9, 8, 2));
-        let beyond = written(|writer| write_checksums(writer, 9, 10, 9, &[1, 2]));
-        assert_eq!(read_checksums(&beyond), Err(Ended));
-
-        let done = Done { grant: 1, lease: 2, missing: 0, corrupt: 3 };
-        let bytes = written(|writer| done.write(writer));
-        assert_eq!((Done::read(&bytes), Done::read(&bytes[1..])), (Ok(done), Err(Ended)));
-        let refuse = Refuse { grant: 1, blocks: 2, refusal: Refusal::Expired };
-        let bytes = written(|writer| refuse.write(writer));
-        assert_eq!(
-            (Refuse::read(&bytes), Refuse::read(&[&bytes[..], &[0]].concat())),
-            (Ok(refuse), Err(Ended))
-        );
-    }
-}
+mod tests;

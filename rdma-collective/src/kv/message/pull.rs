@@ -1,5 +1,6 @@
 //! Messages of pulls: leases are offered, taken, recalled and released.
 
+use super::field::{Field, fields, message, take_zeros};
 use super::{Piece, write_piece};
 use crate::kv::message::Reason;
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
@@ -16,113 +17,45 @@ pub(in crate::kv) const RECALL: Kind = Kind(43);
 /// Nothing of a lease is read any more: from decode to prefill.
 pub(in crate::kv) const RELEASE: Kind = Kind(44);
 
-/// The fixed part of an [`OFFER`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::kv) struct Offer {
-    pub(in crate::kv) lease: u64,
-    pub(in crate::kv) request: u64,
-    /// Time to live in milliseconds, counted from its arrival: after that it may not be taken. A duration, because
-    /// the two hosts' clocks differ.
-    pub(in crate::kv) time_to_live_ms: u32,
+message! {
+    /// The fixed part of an [`OFFER`].
+    Offer {
+        lease: u64,
+        request: u64,
+        /// Time to live in milliseconds, counted from its arrival: after that it may not be taken. A duration, because
+        /// the two hosts' clocks differ.
+        time_to_live_ms: u32,
+    } with a list
 }
 
-impl Offer {
-    pub(in crate::kv) fn write(
-        &self,
-        writer: &mut Writer<'_>,
-        blocks: &[u32],
-        first: usize,
-        room: usize,
-    ) -> Result<(), NoRoom> {
-        writer.u64(self.lease)?;
-        writer.u64(self.request)?;
-        writer.u32(self.time_to_live_ms)?;
-        write_piece(writer, blocks, first, room)
-    }
-
-    pub(in crate::kv) fn read(body: &[u8]) -> Result<(Self, Piece<'_>), Ended> {
-        let mut reader = Reader::new(body);
-        let offer = Self { lease: reader.u64()?, request: reader.u64()?, time_to_live_ms: reader.u32()? };
-        Ok((offer, Piece::read(reader)?))
+message! {
+    /// A [`TAKE`].
+    Take {
+        lease: u64,
+        checksums: bool [3 zeros],
     }
 }
 
-/// A [`TAKE`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::kv) struct Take {
-    pub(in crate::kv) lease: u64,
-    pub(in crate::kv) checksums: bool,
-}
-
-impl Take {
-    pub(in crate::kv) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        writer.u64(self.lease)?;
-        writer.put(&[self.checksums.into(), 0, 0, 0])
-    }
-
-    pub(in crate::kv) fn read(body: &[u8]) -> Result<Self, Ended> {
-        let mut reader = Reader::new(body);
-        let lease = reader.u64()?;
-        match (reader.array()?, reader.rest()) {
-            ([flag @ (0 | 1), 0, 0, 0], []) => Ok(Self { lease, checksums: flag == 1 }),
-            _ => Err(Ended),
-        }
+message! {
+    /// A [`RECALL`].
+    Recall {
+        lease: u64,
+        reason: Reason [3 zeros],
     }
 }
 
-/// A [`RECALL`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::kv) struct Recall {
-    pub(in crate::kv) lease: u64,
-    pub(in crate::kv) reason: Reason,
-}
-
-impl Recall {
-    pub(in crate::kv) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        writer.u64(self.lease)?;
-        self.reason.write(writer)
-    }
-
-    pub(in crate::kv) fn read(body: &[u8]) -> Result<Self, Ended> {
-        let mut reader = Reader::new(body);
-        let recall = Self { lease: reader.u64()?, reason: Reason::read(&mut reader)? };
-        if reader.rest().is_empty() { Ok(recall) } else { Err(Ended) }
-    }
-}
-
-/// A [`RELEASE`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::kv) struct Release {
-    pub(in crate::kv) lease: u64,
-    /// Whether all was read.
-    pub(in crate::kv) done: bool,
-    /// Reads that were done.
-    pub(in crate::kv) reads: u32,
-    /// Blocks, over all layers, that were wanted and have all been read.
-    pub(in crate::kv) parts: u32,
-    /// Blocks, over all layers, whose checksum does not hold.
-    pub(in crate::kv) corrupt: u32,
-}
-
-impl Release {
-    pub(in crate::kv) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        writer.u64(self.lease)?;
-        writer.put(&[self.done.into(), 0, 0, 0])?;
-        writer.u32(self.reads)?;
-        writer.u32(self.parts)?;
-        writer.u32(self.corrupt)
-    }
-
-    pub(in crate::kv) fn read(body: &[u8]) -> Result<Self, Ended> {
-        let mut reader = Reader::new(body);
-        let lease = reader.u64()?;
-        let done = match reader.array()? {
-            [flag @ (0 | 1), 0, 0, 0] => flag == 1,
-            _ => return Err(Ended),
-        };
-        let (reads, parts, corrupt) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        let release = Self { lease, done, reads, parts, corrupt };
-        if reader.rest().is_empty() { Ok(release) } else { Err(Ended) }
+message! {
+    /// A [`RELEASE`].
+    Release {
+        lease: u64,
+        /// Whether all was read.
+        done: bool [3 zeros],
+        /// Reads that were done.
+        reads: u32,
+        /// Blocks, over all layers, that were wanted and have all been read.
+        parts: u32,
+        /// Blocks, over all layers, whose checksum does not hold.
+        corrupt: u32,
     }
 }
 

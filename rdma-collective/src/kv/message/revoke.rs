@@ -1,5 +1,6 @@
 //! Messages of revocation: one side asks, the other answers when it has stopped.
 
+use super::field::{Field, codes, fields, message, take_zeros};
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
 use crate::link::control::Kind;
 
@@ -12,70 +13,28 @@ pub(in crate::kv) const QUIESCED: Kind = Kind(38);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::kv) enum Reason {
     /// A user revoked or cancelled the transfer.
-    Revoked,
+    Revoked = 1,
     /// The transfer missed its deadline.
-    Expired,
+    Expired = 2,
 }
 
-impl Reason {
-    pub(in crate::kv) fn write(self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        let code = match self {
-            Self::Revoked => 1,
-            Self::Expired => 2,
-        };
-        writer.put(&[code, 0, 0, 0])
-    }
+codes!(Reason: Revoked, Expired);
 
-    pub(in crate::kv) fn read(reader: &mut Reader<'_>) -> Result<Self, Ended> {
-        match reader.array()? {
-            [1, 0, 0, 0] => Ok(Self::Revoked),
-            [2, 0, 0, 0] => Ok(Self::Expired),
-            _ => Err(Ended),
-        }
+message! {
+    /// A [`REVOKE`].
+    Revoke {
+        grant: u64,
+        reason: Reason [3 zeros],
     }
 }
 
-/// A [`REVOKE`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::kv) struct Revoke {
-    pub(in crate::kv) grant: u64,
-    pub(in crate::kv) reason: Reason,
-}
-
-impl Revoke {
-    pub(in crate::kv) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        writer.u64(self.grant)?;
-        self.reason.write(writer)
-    }
-
-    pub(in crate::kv) fn read(body: &[u8]) -> Result<Self, Ended> {
-        let mut reader = Reader::new(body);
-        let revoke = Self { grant: reader.u64()?, reason: Reason::read(&mut reader)? };
-        if reader.rest().is_empty() { Ok(revoke) } else { Err(Ended) }
-    }
-}
-
-/// A [`QUIESCED`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::kv) struct Quiesced {
-    pub(in crate::kv) grant: u64,
-    pub(in crate::kv) reason: Reason,
-    /// Writes that were posted: when as many have arrived, nothing of the grant is under way.
-    pub(in crate::kv) writes: u32,
-}
-
-impl Quiesced {
-    pub(in crate::kv) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
-        writer.u64(self.grant)?;
-        self.reason.write(writer)?;
-        writer.u32(self.writes)
-    }
-
-    pub(in crate::kv) fn read(body: &[u8]) -> Result<Self, Ended> {
-        let mut reader = Reader::new(body);
-        let quiesced =
-            Self { grant: reader.u64()?, reason: Reason::read(&mut reader)?, writes: reader.u32()? };
-        if reader.rest().is_empty() { Ok(quiesced) } else { Err(Ended) }
+message! {
+    /// A [`QUIESCED`].
+    Quiesced {
+        grant: u64,
+        reason: Reason [3 zeros],
+        /// Writes that were posted: when as many have arrived, nothing of the grant is under way.
+        writes: u32,
     }
 }
 

@@ -9,7 +9,8 @@ use super::{IncomingGrant, Pushes, Stage};
 use crate::engine::EngineState;
 use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, Take};
 use crate::kv::plan::{Wanted, words_of};
-use crate::link::{Arrival, control};
+use crate::link::control::{self, Control};
+use crate::link::{Arrival, Lane};
 
 impl Pushes {
     /// Reads all messages that have arrived. An error names the breach of the protocol.
@@ -19,44 +20,46 @@ impl Pushes {
         now: Instant,
     ) -> Result<bool, &'static str> {
         let mut any = false;
-        loop {
-            let Some(lane) = self.link.lane(core) else { return Ok(any) };
-            let Some(arrival) = lane.take() else { return Ok(any) };
+        while let Some(arrival) = self.link.lane(core).and_then(Lane::take) {
             any = true;
             let Arrival::Control(received) = arrival else {
                 return Err("an immediate, which a source never gets");
             };
-            let epoch = self.link.name.epoch;
-            let understood = match control::decode(received.bytes(), epoch) {
-                Ok(parsed) => match parsed.kind {
-                    message::GRANT => match Grant::read(parsed.body) {
-                        Ok((grant, piece)) => self.granted(grant, piece, now),
-                        Err(_) => Err("a grant that is malformed"),
-                    },
-                    message::DONE => match Done::read(parsed.body) {
-                        Ok(done) => self.confirmed(done),
-                        Err(_) => Err("a confirmation that is malformed"),
-                    },
-                    message::TAKE => match Take::read(parsed.body) {
-                        Ok(take) => self.taken(take),
-                        Err(_) => Err("a take that is malformed"),
-                    },
-                    message::RELEASE => match Release::read(parsed.body) {
-                        Ok(release) => self.released(core, release, now),
-                        Err(_) => Err("a release that is malformed"),
-                    },
-                    message::REVOKE => match Revoke::read(parsed.body) {
-                        Ok(revoke) => self.revoked(core, revoke, now),
-                        Err(_) => Err("a revocation that is malformed"),
-                    },
-                    _ => Err("a control message that does not belong here"),
-                },
+            let understood = match control::decode(received.bytes(), self.link.name.epoch) {
+                Ok(parsed) => self.handle_control(core, parsed, now),
                 Err(_) => Err("a control message that is malformed"),
             };
             if let Some(lane) = self.link.lane(core) {
                 lane.recycle(received);
             }
             understood?;
+        }
+        Ok(any)
+    }
+
+    /// Handles one control message of decode.
+    fn handle_control(
+        &mut self,
+        core: &mut EngineState,
+        Control { kind, body }: Control<'_>,
+        now: Instant,
+    ) -> Result<(), &'static str> {
+        match kind {
+            message::GRANT => {
+                let (grant, piece) = Grant::read(body).map_err(|_| "a grant that is malformed")?;
+                self.granted(grant, piece, now)
+            }
+            message::DONE => {
+                self.confirmed(Done::read(body).map_err(|_| "a confirmation that is malformed")?)
+            }
+            message::TAKE => self.taken(Take::read(body).map_err(|_| "a take that is malformed")?),
+            message::RELEASE => {
+                self.released(core, Release::read(body).map_err(|_| "a release that is malformed")?, now)
+            }
+            message::REVOKE => {
+                self.revoked(core, Revoke::read(body).map_err(|_| "a revocation that is malformed")?, now)
+            }
+            _ => Err("a control message that does not belong here"),
         }
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::post::Posting;
-use super::{IncomingGrant, Pushes, Stage, State, Writing, unwatch};
+use super::{IncomingGrant, Pushes, Stage, State, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::link::Link;
@@ -60,7 +60,7 @@ impl Pushes {
                         let (grant, blocks) = (granted.grant.grant, state.hold.blocks().len() as u32);
                         self.refusals.push_back(Refuse { grant, blocks, refusal });
                         state.end(Err(error));
-                        unwatch(&self.link, core);
+                        self.link.unwatch(core);
                     }
                 }
             }

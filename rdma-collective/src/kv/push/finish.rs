@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::{Pushes, Stage, State, Writing, unwatch};
+use super::{Pushes, Stage, State, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::prefill::Pushed;
@@ -55,7 +55,7 @@ impl Pushes {
             }
         }
         for _ in 0..ended {
-            unwatch(&self.link, core);
+            self.link.unwatch(core);
         }
         ended > 0
     }

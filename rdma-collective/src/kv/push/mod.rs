@@ -29,24 +29,23 @@ use super::checksum;
 use super::fence::Fence;
 use super::journal::{Entry, Journal, TransferKind, TransferOutcome};
 use super::lease::Hold;
-use super::link::Link;
+use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::message::{Done, Grant, Quiesced, Refuse};
-use super::pending::Wakers;
 use super::pool::{AttachedPool, Pool};
 use super::prefill::Pushed;
 use super::taken_back::TakenBack;
+use super::wakers::Wakers;
 use crate::engine::{EngineState, Service};
 use crate::kv::KvError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::PlanError;
-use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
 
 /// The pushes and offers of one link end.
 #[derive(Debug)]
 pub(super) struct Pushes {
     pub(super) link: Link,
-    pub(super) journal: Journal,
+    journal: Journal,
     pool: Pool,
     source: AttachedPool,
     write_bytes_max: u32,
@@ -140,13 +139,19 @@ struct Writing {
 }
 
 impl Pushes {
-    pub(super) fn new(link: Link, pool: Pool, source: AttachedPool, write_bytes_max: u32) -> Self {
+    pub(super) fn new(
+        link: Link,
+        pool: Pool,
+        source: AttachedPool,
+        journal: Journal,
+        options: &LinkOptions,
+    ) -> Self {
         Self {
-            journal: Journal::new(link.peer, pool.layout().layer_block_bytes()),
             link,
+            journal,
             pool,
             source,
-            write_bytes_max,
+            write_bytes_max: options.write_bytes_max.min(MESSAGE_BYTES_MAX),
             grants: (0..TRANSFERS_MAX).map(|_| None).collect(),
             grants_seen: 0,
             offers: Vec::new(),
@@ -166,11 +171,6 @@ impl Pushes {
             unsummed: None,
             scratch: vec![0; checksum::SCRATCH_BYTES].into(),
         }
-    }
-
-    /// Detaches the pool from the engine's worker.
-    pub(super) fn detach(&self, core: &mut EngineState) {
-        self.pool.detach(core);
     }
 
     /// Adds a push in stage `Waiting`, and returns its number.
@@ -342,15 +342,8 @@ impl Service for Pushes {
         if self.link.ended.is_some() {
             return false;
         }
-        let mut any = match self.take_arrivals(core, now) {
-            Ok(any) => any,
-            Err(what) => {
-                if let Some(lane) = self.link.lane(core) {
-                    lane.violation(what);
-                }
-                true
-            }
-        };
+        let taken = self.take_arrivals(core, now);
+        let mut any = self.link.or_violation(core, taken);
         // The order matters: arrivals first, since they bring grants and confirmations; then count and finish, so
         // that a push which is done is not expired below.
         any |= self.begin(core, now);
@@ -370,11 +363,7 @@ impl Service for Pushes {
         self.unsummed = (unsummed || again).then_some(now);
         any |= posted || unsummed;
         // The end of the lane comes last, so that all it had delivered was counted first.
-        let ended = match self.link.lane(core) {
-            Some(lane) => lane.ended(),
-            None => Some(LaneFailure::Fenced),
-        };
-        if let Some(cause) = ended.filter(|_| self.link.ended.is_none()) {
+        if let Some(cause) = self.link.lost(core) {
             self.end(core, cause, now);
             any = true;
         }
@@ -385,11 +374,5 @@ impl Service for Pushes {
     fn next_deadline(&self) -> Option<Instant> {
         let pushes = self.pushes.iter().flatten().filter_map(State::due);
         pushes.chain(self.offers.iter().filter_map(OfferState::due)).chain(self.unsummed).min()
-    }
-}
-
-fn unwatch(link: &Link, core: &mut EngineState) {
-    if let Some(lane) = link.lane(core) {
-        lane.unwatch();
     }
 }

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Pushes, unwatch};
+use super::Pushes;
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
@@ -203,7 +203,7 @@ impl Pushes {
         match &mut offered.stage {
             OfferStage::Open if offered.told == 0 => {
                 offered.end(Err(cause));
-                unwatch(&self.link, core);
+                self.link.unwatch(core);
             }
             OfferStage::Open => {
                 let (reason, fence) = (Reason::Revoked, Fence::at(deadline.instant()));
@@ -329,7 +329,7 @@ impl Pushes {
             self.journal.moved(pulled.reads.into(), pulled.bytes, now);
         }
         offered.end(outcome);
-        unwatch(&self.link, core);
+        self.link.unwatch(core);
         self.offers.retain(|offered| !offered.is_forgotten());
         Ok(())
     }
@@ -355,7 +355,7 @@ impl Pushes {
                 OfferStage::Open if offered.told == 0 => {
                     any = true;
                     offered.end(Err(cause));
-                    unwatch(&self.link, core);
+                    self.link.unwatch(core);
                 }
                 OfferStage::Open => {
                     any = true;

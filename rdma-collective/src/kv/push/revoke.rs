@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Pushes, Stage, State, unwatch};
+use super::{Pushes, Stage, State};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
@@ -31,7 +31,7 @@ impl Pushes {
         match &mut state.stage {
             Stage::Waiting => {
                 state.end(Err(error));
-                unwatch(&self.link, core);
+                self.link.unwatch(core);
             }
             Stage::Ended(_) => {}
             Stage::Writing(_) => self.stop(at, Reason::Revoked, error, Fence::at(deadline.instant())),
@@ -100,7 +100,7 @@ impl Pushes {
         };
         if let Some(state) = place {
             state.end(Err(taken_back(request, reason)));
-            unwatch(&self.link, core);
+            self.link.unwatch(core);
         }
         place.take_if(|state| state.abandoned);
     }
@@ -132,7 +132,7 @@ impl Pushes {
             // A push that the peer has confirmed is done: giving it up came too late.
             let outcome = state.pushed(now).ok_or_else(|| cause.clone());
             state.end(outcome);
-            unwatch(&self.link, core);
+            self.link.unwatch(core);
             any = true;
             if state.abandoned {
                 *place = None;
@@ -173,7 +173,7 @@ impl Pushes {
                 Stage::Waiting => {
                     any = true;
                     state.end(Err(error));
-                    unwatch(&self.link, core);
+                    self.link.unwatch(core);
                     if state.abandoned {
                         self.pushes[at] = None;
                     }

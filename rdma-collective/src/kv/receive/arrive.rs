@@ -6,15 +6,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::Receives;
 use super::state::{Announced, Stage, State};
-use super::{Receives, unwatch};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::layout::Layout;
 use crate::kv::message::{self, Begin, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
 use crate::kv::plan::{BlockPair, BlockPlan, PlanOptions};
 use crate::link::imm::{Imm, WRITES_MAX};
-use crate::link::{Arrival, control};
+use crate::link::{Arrival, Lane, control};
 
 impl Receives {
     /// Reads all messages and immediates that have arrived. An error names the breach of the protocol.
@@ -24,9 +24,7 @@ impl Receives {
         now: Instant,
     ) -> Result<bool, &'static str> {
         let mut any = false;
-        loop {
-            let Some(lane) = self.link.lane(core) else { return Ok(any) };
-            let Some(arrival) = lane.take() else { return Ok(any) };
+        while let Some(arrival) = self.link.lane(core).and_then(Lane::take) {
             any = true;
             match arrival {
                 Arrival::Imm(Imm::Block { transfer, index }, bytes) => {
@@ -46,6 +44,7 @@ impl Receives {
                 }
             }
         }
+        Ok(any)
     }
 
     /// Counts a write by its immediate: the slot names the transfer, the index the write. The immediate may overtake
@@ -98,7 +97,7 @@ impl Receives {
                 let refuse = Refuse::read(parsed.body).map_err(|_| "a refusal that is malformed")?;
                 let layout = *self.pool.layout();
                 self.open(refuse.grant)?.refused(refuse, &layout)?;
-                unwatch(&self.link, core);
+                self.link.unwatch(core);
                 self.grants.iter_mut().for_each(|place| {
                     place.take_if(|state| state.abandoned && matches!(state.stage, Stage::Ended(_)));
                 });

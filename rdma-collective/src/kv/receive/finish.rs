@@ -5,8 +5,8 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use super::Receives;
 use super::state::{Revocation, Stage, State};
-use super::{Receives, unwatch};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::message::{self, Done, Release};
@@ -68,7 +68,7 @@ impl Receives {
             if told {
                 any = true;
                 state.end_well();
-                unwatch(&self.link, core);
+                self.link.unwatch(core);
                 if state.abandoned {
                     *place = None;
                 }

@@ -27,16 +27,14 @@ use super::checksum;
 use super::decode::Progress;
 use super::journal::{Journal, TransferKind};
 use super::lease::Hold;
-use super::link::{Link, LinkOptions};
+use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::message::{self, Grant};
-use super::pending::Wakers;
 use super::plan::Wanted;
 use super::pool::{AttachedPool, Pool};
-use super::prefill::MESSAGE_BYTES_MAX;
 use super::verdict::{Arrived, Verdicts};
+use super::wakers::Wakers;
 use crate::engine::{EngineState, Service};
 use crate::kv::{KvError, TransferError};
-use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
 
 use check::Checked;
@@ -44,20 +42,14 @@ pub(super) use layer::Layer;
 use read::Pulls;
 use state::{Stage, State};
 
-/// Time beyond the deadline that confirming to the peer may take: 1 s.
-pub(super) const CONFIRM_WITHIN: Duration = Duration::from_secs(1);
-
 /// Time beyond the deadline that checking checksums may take: 5 s.
 const CHECK_WITHIN: Duration = Duration::from_secs(5);
-/// Time that a wait goes on beyond a deadline at which the service ends the transfer: 8 s, which is more than a peer
-/// that gives signs may take (5 s), the confirmation (1 s) and the device's fence (1 s) together.
-pub(super) const END_WITHIN: Duration = Duration::from_secs(8);
 
 /// The grants and pulls of one link end.
 #[derive(Debug)]
 pub(super) struct Receives {
     pub(super) link: Link,
-    pub(super) journal: Journal,
+    journal: Journal,
     pub(super) pool: Pool,
     checksums: bool,
     /// Writes and bytes that have arrived since they were last added to the journal, once a drive, so that its lock
@@ -92,10 +84,16 @@ pub(super) struct Outcome {
 }
 
 impl Receives {
-    pub(super) fn new(link: Link, pool: Pool, destination: AttachedPool, options: &LinkOptions) -> Self {
+    pub(super) fn new(
+        link: Link,
+        pool: Pool,
+        destination: AttachedPool,
+        journal: Journal,
+        options: &LinkOptions,
+    ) -> Self {
         Self {
-            journal: Journal::new(link.peer, pool.layout().layer_block_bytes()),
             link,
+            journal,
             pool,
             checksums: options.checksums,
             landed: (0, 0),
@@ -111,11 +109,6 @@ impl Receives {
             check_next: 0,
             scratch: vec![0; checksum::SCRATCH_BYTES].into(),
         }
-    }
-
-    /// Detaches the pool from the engine's worker.
-    pub(super) fn detach(&self, core: &mut EngineState) {
-        self.pool.detach(core);
     }
 
     /// Adds a grant or a pull in stage `Filling`, of all `blocks` or of those `missing`, and returns its number.
@@ -275,16 +268,6 @@ impl Receives {
         }
     }
 
-    /// Turns a breach of the protocol into a violation of the lane, which ends the link.
-    fn or_violation(&self, core: &mut EngineState, happened: Result<bool, &'static str>) -> bool {
-        happened.unwrap_or_else(|what| {
-            if let Some(lane) = self.link.lane(core) {
-                lane.violation(what);
-            }
-            true
-        })
-    }
-
     /// Sends grants as far as the lane has room.
     fn send_grants(&mut self, core: &mut EngineState) {
         let room = self.link.list_room(core).max(1);
@@ -310,7 +293,7 @@ impl Service for Receives {
             return any;
         }
         let taken = self.take_arrivals(core, now);
-        let mut any = self.or_violation(core, taken);
+        let mut any = self.link.or_violation(core, taken);
         any |= self.count_reads(core, now);
         if let (requests @ 1.., bytes) = std::mem::take(&mut self.landed) {
             self.journal.moved(requests, bytes, now);
@@ -320,7 +303,7 @@ impl Service for Receives {
         // The order matters: count, complete, check and confirm come before expiry, so that a transfer which is done
         // is not called late.
         let complete = self.complete(now);
-        any |= self.or_violation(core, complete);
+        any |= self.link.or_violation(core, complete);
         any |= self.check(now);
         // Deadlines are compared with the time up to which completions were taken, and not with `now`: a write that
         // still waits in the queue may be the one that completes a grant in time.
@@ -334,11 +317,7 @@ impl Service for Receives {
         self.send_leases(core);
         self.send_grants(core);
         // The end of the lane comes last, so that all it had delivered was counted first.
-        let ended = match self.link.lane(core) {
-            Some(lane) => lane.ended(),
-            None => Some(LaneFailure::Fenced),
-        };
-        if let Some(cause) = ended.filter(|_| self.link.ended.is_none()) {
+        if let Some(cause) = self.link.lost(core) {
             self.end(core, cause);
             any = true;
         }
@@ -349,11 +328,5 @@ impl Service for Receives {
     fn next_deadline(&self) -> Option<Instant> {
         let grants = self.grants.iter().flatten().filter_map(State::due);
         grants.chain(self.unchecked).min()
-    }
-}
-
-fn unwatch(link: &Link, core: &mut EngineState) {
-    if let Some(lane) = link.lane(core) {
-        lane.unwatch();
     }
 }

@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
+use super::Receives;
 use super::state::{Revocation, Stage, State};
-use super::{Receives, unwatch};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
@@ -42,7 +42,7 @@ impl Receives {
             Stage::Filling => {
                 if state.told == 0 {
                     state.fail(cause, &layout);
-                    unwatch(&self.link, core);
+                    self.link.unwatch(core);
                 } else {
                     state.begin_to_revoke(Reason::Revoked, cause, Fence::at(deadline.instant()));
                 }
@@ -107,7 +107,7 @@ impl Receives {
             if let Some(lease) = state.lease {
                 self.pulls.release(lease, reads);
             }
-            unwatch(&self.link, core);
+            self.link.unwatch(core);
             any = true;
             if state.abandoned {
                 *place = None;
@@ -170,7 +170,7 @@ impl Receives {
                 continue;
             }
             state.fail(cause, &layout);
-            unwatch(&self.link, core);
+            self.link.unwatch(core);
             if state.abandoned {
                 *place = None;
             }

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
+use super::CHECK_WITHIN;
 use super::check::Checked;
-use super::{CHECK_WITHIN, CONFIRM_WITHIN};
-use crate::kv::fence::Fence;
+use crate::kv::fence::{CONFIRM_WITHIN, Fence};
 use crate::kv::journal::{Entry, TransferOutcome};
 use crate::kv::layout::Layout;
 use crate::kv::lease::Hold;

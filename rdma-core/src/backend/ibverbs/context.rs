@@ -6,17 +6,15 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 use super::event::{self, Events};
 use super::gid;
 use super::port::{self, Limits};
 use super::symbols::Symbols;
 use super::sys::ibv_context;
-use crate::backend::interface;
-use crate::error::{CreateError, OpenError, QueryError};
+use crate::error::{OpenError, QueryError};
 use crate::memory::fork;
-use crate::{AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum, WorkerOptions};
+use crate::{AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum};
 
 /// An open device of libibverbs.
 ///
@@ -85,9 +83,28 @@ impl Context {
         unsafe { BorrowedFd::borrow_raw((*self.as_ptr()).async_fd) }
     }
 
-    /// The name of the device, for messages.
-    pub(super) fn label(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    pub(crate) fn query_device(&self) -> Result<DeviceAttributes, QueryError> {
+        Ok(self.limits.attributes())
+    }
+
+    pub(crate) fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
+        port::query_port(self, port)
+    }
+
+    pub(crate) fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
+        gid::table(self, port)
+    }
+
+    pub(crate) fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError> {
+        event::next(self)
+    }
+
+    pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
+        self.events.fd()
     }
 
     /// The folder of the device in sysfs.
@@ -104,43 +121,6 @@ impl Context {
     /// The error of a verb about this device.
     pub(super) fn refused(&self, verb: &'static str, source: io::Error) -> QueryError {
         QueryError::Refused { verb, device: self.name.clone(), source }
-    }
-}
-
-impl interface::Context for Context {
-    type Pd = super::ProtectionDomain;
-    type Worker = super::Worker;
-
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn query_device(&self) -> Result<DeviceAttributes, QueryError> {
-        Ok(self.limits.attributes())
-    }
-
-    fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
-        port::query_port(self, port)
-    }
-
-    fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
-        gid::table(self, port)
-    }
-
-    fn alloc_pd(self: &Arc<Self>) -> Result<Self::Pd, CreateError> {
-        super::ProtectionDomain::new(self)
-    }
-
-    fn create_worker(self: &Arc<Self>, options: &WorkerOptions) -> Result<Self::Worker, CreateError> {
-        super::Worker::new(self, options)
-    }
-
-    fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError> {
-        event::next(self)
-    }
-
-    fn event_fd(&self) -> BorrowedFd<'_> {
-        self.events.fd()
     }
 }
 

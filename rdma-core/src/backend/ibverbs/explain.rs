@@ -5,7 +5,6 @@
 use std::io;
 
 use super::Context;
-use crate::backend::interface::Context as _;
 use crate::backend::register;
 use crate::error::{CreateError, OpenError};
 use crate::memory::pinning::{PinningNeed, PinningProbe};
@@ -82,8 +81,8 @@ pub(super) fn warn_before(context: &Context, need: PinningNeed, len: usize) {
     if len < LEN_MIN || !tracing::enabled!(tracing::Level::WARN) {
         return;
     }
-    if let Err(diagnosis) = PinningProbe::new().read().check_before(need, context.label()) {
-        tracing::warn!(device = context.label(), bytes = len, "this registration may fail: {diagnosis}");
+    if let Err(diagnosis) = PinningProbe::new().read().check_before(need, context.name()) {
+        tracing::warn!(device = context.name(), bytes = len, "this registration may fail: {diagnosis}");
     }
 }
 
@@ -107,7 +106,7 @@ fn is_resident(addr: usize, len: usize) -> bool {
 pub(super) fn refused(context: &Context, source: &io::Error, need: PinningNeed, len: usize) -> String {
     let bound = context.query_device().ok();
     let beyond =
-        bound.and_then(|device| register::beyond_device(context.label(), len as u64, device.max_mr_size));
+        bound.and_then(|device| register::beyond_device(context.name(), len as u64, device.max_mr_size));
     beyond.unwrap_or_else(|| pinning(context, source, need))
 }
 
@@ -115,60 +114,8 @@ pub(super) fn refused(context: &Context, source: &io::Error, need: PinningNeed, 
 /// reads the limits as they are now.
 pub(super) fn pinning(context: &Context, source: &io::Error, need: PinningNeed) -> String {
     let errno = source.raw_os_error().unwrap_or(0);
-    PinningProbe::new().read().explain(errno, need, context.label()).to_string()
+    PinningProbe::new().read().explain(errno, need, context.name()).to_string()
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::memory::Mapping;
-
-    #[test]
-    fn memory_is_resident_once_all_of_it_is_touched() {
-        let len = 300 * rustix::param::page_size();
-        let mapping = Mapping::allocate(len).unwrap();
-        let start = mapping.as_ptr().as_ptr();
-        let touch = |range: std::ops::Range<usize>| {
-            for at in range.step_by(1024) {
-                // SAFETY: the byte is within the mapping, which only this test uses.
-                unsafe { start.add(at).write_volatile(1) };
-            }
-        };
-        assert!(!is_resident(start as usize, len));
-        touch(0..len / 2);
-        assert!(!is_resident(start as usize, len));
-        touch(len / 2..len);
-        assert!(is_resident(start as usize, len));
-        let fresh = Mapping::allocate(len).unwrap();
-        let page = rustix::param::page_size() as u64;
-        assert_eq!(registration(start, len).new_bytes(page), 0);
-        assert_eq!(registration(fresh.as_ptr().as_ptr(), len).new_bytes(page), len as u64);
-    }
-
-    #[test]
-    fn each_refusal_to_open_has_a_mend_of_its_own() {
-        let said = |errno| opening("mlx5_3", "uverbs7", io::Error::from_raw_os_error(errno)).to_string();
-        for errno in [libc::EACCES, libc::EPERM, libc::ENOENT] {
-            let said = said(errno);
-            assert!(
-                said.contains("device mlx5_3 does not open") && said.contains("/dev/infiniband/uverbs7"),
-                "{said}"
-            );
-        }
-        assert!(said(libc::EACCES).contains("let this user read and write"));
-        assert!(said(libc::ENOENT).contains("modprobe ib_uverbs"));
-        assert!(said(libc::ENODEV).contains("removed or reset"));
-        assert!(said(libc::EMFILE).contains("ulimit -n"));
-        // The explanation depends on the limits of this machine, so only its form is checked.
-        assert!(said(libc::EAGAIN).contains("mend: "), "{}", said(libc::EAGAIN));
-        assert!(!said(libc::EAGAIN).contains("/dev/infiniband"));
-    }
-
-    #[test]
-    fn rings_are_sized_in_powers_of_two_and_cache_lines() {
-        assert_eq!(ring(100, 48), 128 * 64);
-        assert_eq!(ring(128, 65), 128 * 128);
-        assert_eq!(ring(0, 16), 64);
-        assert!(ring(u32::MAX, u32::MAX) > 0);
-    }
-}
+mod tests;

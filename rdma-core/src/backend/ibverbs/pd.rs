@@ -32,7 +32,7 @@ unsafe impl Send for Pd {}
 unsafe impl Sync for Pd {}
 
 impl ProtectionDomain {
-    pub(super) fn new(context: &Arc<Context>) -> Result<Self, CreateError> {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Self, CreateError> {
         let alloc_pd = context.symbols.ibv_alloc_pd.clone()?;
         // SAFETY: `context` is open as long as the `Arc` lives, so the call may use it.
         let pd = not_null(unsafe { alloc_pd(context.as_ptr()) }).map_err(|source| {
@@ -85,7 +85,7 @@ impl Drop for Pd {
         // SAFETY: the invariant says that the domain is alive. Its regions and queue pairs hold an `Arc` of it, so
         // none is left, and nothing uses it after its drop.
         if let Err(error) = check(unsafe { dealloc_pd(self.pd.as_ptr()) }) {
-            tracing::warn!(%error, device = self.context.label(), "ibv_dealloc_pd failed; the domain is leaked");
+            tracing::warn!(%error, device = self.context.name(), "ibv_dealloc_pd failed; the domain is leaked");
             std::mem::forget(Arc::clone(&self.context));
         }
     }

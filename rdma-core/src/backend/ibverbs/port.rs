@@ -75,7 +75,7 @@ fn limit(raw: libc::c_int) -> u32 {
 pub(super) fn query_port(context: &Context, port: PortNum) -> Result<PortAttributes, QueryError> {
     let ports = context.limits().ports();
     if !(1..=ports).contains(&port.0) {
-        return Err(QueryError::NoSuchPort { device: context.label().to_owned(), port: port.0, ports });
+        return Err(QueryError::NoSuchPort { device: context.name().to_owned(), port: port.0, ports });
     }
     let compat = context.symbols.ibv_query_port.clone()?;
     let mut raw = ibv_port_attr::zeroed();

@@ -11,9 +11,7 @@ use super::qp::QueuePair;
 use super::sys::{self, ibv_qp_attr, ibv_wc};
 use super::transition::{Refusal, TO_ERR, TO_INIT, TO_RTR, TO_RTS, Transition};
 use super::{Context, address};
-use crate::backend::interface::{
-    Context as _, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, SENTINELS, Slot,
-};
+use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, SENTINELS, Slot};
 use crate::error::{ConnectError, CreateError, PollError, QueryError};
 use crate::{
     CompletionStatus, Deadline, Endpoint, InitOptions, PathOptions, PeerAccess, Psn, QpNum, QpState,
@@ -34,7 +32,7 @@ pub(crate) struct Worker {
 }
 
 impl Worker {
-    pub(super) fn new(context: &Arc<Context>, options: &WorkerOptions) -> Result<Self, CreateError> {
+    pub(crate) fn new(context: &Arc<Context>, options: &WorkerOptions) -> Result<Self, CreateError> {
         let cq = CompletionQueue::new(context, options)?;
         let polled = vec![ibv_wc::zeroed(); POLL_BATCH].into();
         Ok(Self { qps: Vec::new(), cq, chains: Chains::new(), polled })

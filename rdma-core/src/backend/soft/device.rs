@@ -15,10 +15,9 @@ use super::options::{SoftOptions, Wire};
 use super::random::RandomPool;
 use super::shared_exports::SharedExports;
 use super::wire::DeviceRef;
-use super::{ProtectionDomain, Worker, driver, gid, port};
-use crate::backend::interface;
-use crate::error::{CreateError, OpenError, QueryError, limit_advice};
-use crate::{AsyncEvent, DeviceAttributes, Gid, GidEntry, PortAttributes, PortNum, PortState, WorkerOptions};
+use super::{driver, gid, port};
+use crate::error::{OpenError, QueryError, limit_advice};
+use crate::{AsyncEvent, DeviceAttributes, Gid, GidEntry, PortAttributes, PortNum, PortState};
 
 /// A device that can be opened. Clones are the same device: opened twice, it is one device with two contexts.
 #[derive(Debug, Clone)]
@@ -226,40 +225,29 @@ impl Drop for Context {
     }
 }
 
-impl interface::Context for Context {
-    type Pd = ProtectionDomain;
-    type Worker = Worker;
-
-    fn name(&self) -> &str {
+impl Context {
+    pub(crate) fn name(&self) -> &str {
         &self.opened.name
     }
 
-    fn query_device(&self) -> Result<DeviceAttributes, QueryError> {
+    pub(crate) fn query_device(&self) -> Result<DeviceAttributes, QueryError> {
         Ok(port::device_attributes(self.opened.max_mr_size))
     }
 
-    fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
+    pub(crate) fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
         port::check(&self.opened.name, port)?;
         let guard = self.opened.lock();
         let state = guard.devices.get(self.opened.device).map_or(PortState::DOWN, |device| device.port);
         Ok(port::port_attributes(state))
     }
 
-    fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
+    pub(crate) fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
         port::check(&self.opened.name, port)?;
         let guard = self.opened.lock();
         Ok(guard.devices.get(self.opened.device).map_or_else(Vec::new, |device| device.gids.clone()))
     }
 
-    fn alloc_pd(self: &Arc<Self>) -> Result<ProtectionDomain, CreateError> {
-        Ok(ProtectionDomain::new(Arc::clone(self)))
-    }
-
-    fn create_worker(self: &Arc<Self>, options: &WorkerOptions) -> Result<Worker, CreateError> {
-        Worker::new(self, options)
-    }
-
-    fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError> {
+    pub(crate) fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError> {
         let refused = |source| QueryError::Refused {
             verb: "ibv_get_async_event",
             device: self.opened.name.clone(),
@@ -269,7 +257,7 @@ impl interface::Context for Context {
         guard.contexts.get_mut(self.context).map_or(Ok(None), Events::next).map_err(refused)
     }
 
-    fn event_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
         self.events.as_fd()
     }
 }

@@ -30,8 +30,7 @@ use super::qp::{Carrier, QueuePair};
 use super::shared_exports::SharedExports;
 use super::wire::rendezvous::Host;
 use super::wire::{
-    Announcement, DeviceRef, Discarded, Hello, OrphanMailbox, Payload, QpRef, Rendezvous, Segment, Sockets,
-    Tcp, Token,
+    Announcement, DeviceRef, Discarded, Hello, OrphanMailbox, Payload, QpRef, Rendezvous, Segment, Tcp, Token,
 };
 use crate::memory::{Patch, fork};
 use crate::{Gid, GidEntry, PortState};
@@ -154,7 +153,7 @@ pub(super) struct State {
 /// Everything that the lock guards.
 pub(super) struct Guarded {
     pub(super) state: State,
-    pub(super) sockets: Box<dyn Sockets>,
+    pub(super) sockets: Tcp,
     pub(super) rendezvous: Rendezvous,
     /// Whether the driver thread runs.
     pub(super) running: bool,
@@ -184,12 +183,11 @@ impl Fabric {
         }
         fork::watch()?;
         let driver = Driver::new()?;
-        let sockets = Tcp::new(Arc::clone(&driver.epoll));
         let rendezvous = Rendezvous::new(Arc::clone(&driver.epoll));
         let fabric = Self {
             guarded: Mutex::new(Guarded {
                 state: State::default(),
-                sockets: Box::new(sockets),
+                sockets: Tcp::new(Arc::clone(&driver.epoll)),
                 rendezvous,
                 running: false,
                 asleep: None,
@@ -293,11 +291,11 @@ impl FabricGuard<'_> {
         while !state.commands.is_empty() {
             while let Some(command) = state.commands.pop_front() {
                 match command {
-                    Command::Connect { qp, hello } => sockets.connect(now, qp, &hello),
+                    Command::Connect { qp, hello } => sockets.connect(qp, &hello),
                     Command::Request { qp, request, payload } => {
-                        sockets.enqueue_request(now, qp, &request, payload)
+                        sockets.enqueue_request(qp, &request, payload)
                     }
-                    Command::Reply { qp, reply, payload } => sockets.enqueue_reply(now, qp, &reply, payload),
+                    Command::Reply { qp, reply, payload } => sockets.enqueue_reply(qp, &reply, payload),
                     Command::Reset { qp } => sockets.reset(qp),
                     Command::CloseTcpInbound { qp } => sockets.close_inbound(qp),
                     Command::Close { qp } => {

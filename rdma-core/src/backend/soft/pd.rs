@@ -21,7 +21,7 @@ pub(crate) struct ProtectionDomain {
 }
 
 impl ProtectionDomain {
-    pub(super) fn new(context: Arc<Context>) -> Self {
+    pub(crate) fn new(context: Arc<Context>) -> Self {
         let mut guard = context.opened.lock();
         let domain = guard.devices.get_mut(context.opened.device).map_or(0, |device| {
             device.domains = device.domains.wrapping_add(1);

@@ -63,7 +63,7 @@ struct QpEntry {
 }
 
 impl Worker {
-    pub(super) fn new(context: &Arc<Context>, options: &WorkerOptions) -> Result<Self, CreateError> {
+    pub(crate) fn new(context: &Arc<Context>, options: &WorkerOptions) -> Result<Self, CreateError> {
         let refused = |source, mend: &str| CreateError::Refused {
             verb: "ibv_create_cq",
             source,

@@ -119,16 +119,6 @@ impl LinkTable {
         self.connecting = Some(Connecting { reach, unconnected, connected: Vec::new(), words });
     }
 
-    /// Takes the links out of the table, while the ring is borrowed to carry their words.
-    pub(crate) fn take_connecting(&mut self) -> Option<Connecting> {
-        self.connecting.take()
-    }
-
-    /// Puts the links back.
-    pub(crate) fn put_connecting(&mut self, connecting: Option<Connecting>) {
-        self.connecting = connecting;
-    }
-
     /// Connects the links by the blobs of all ranks, and writes this rank's verdict.
     ///
     /// # Errors

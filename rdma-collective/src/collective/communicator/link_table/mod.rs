@@ -120,8 +120,8 @@ pub(crate) struct LinkTable {
     reach: Reach,
     /// Links that callers have opened, in the order of the operations that will connect them.
     opening: VecDeque<OpenLinks>,
-    /// Links that the present operation connects.
-    connecting: Option<Connecting>,
+    /// Links that the present operation connects; out of the table while the ring is borrowed to carry their words.
+    pub(crate) connecting: Option<Connecting>,
     /// The least reach that was found impossible, and why. All ranks hold the same value, because all of them read it
     /// from the same gathered words; so all of them choose the same algorithm from then on.
     unlinked: Option<(Reach, Unlinked)>,
@@ -263,39 +263,4 @@ impl LinkTable {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn links_go_both_ways_and_a_tree_of_any_root_has_its() {
-        for world in 1..20 {
-            for reach in [Reach::Neighbours, Reach::Doublings, Reach::All] {
-                for rank in 0..world {
-                    let peers: Vec<u32> = reach.peers(rank, world).collect();
-                    assert!(!peers.contains(&rank));
-                    assert!(peers.iter().all(|peer| reach.peers(*peer, world).any(|back| back == rank)));
-                    // The gathered words of all ranks have one length, so the counts must not differ.
-                    assert_eq!(peers.len(), reach.peers(0, world).count());
-                }
-            }
-            for (root, bit) in (0..world).flat_map(|root| (0..5).map(move |bit| (root, bit))) {
-                let child = (root + (1 << bit)) % world;
-                assert!((1 << bit) >= world || Reach::Doublings.peers(root, world).any(|peer| peer == child));
-            }
-        }
-        assert_eq!(Reach::Doublings.peers(3, 1024).count(), 19);
-    }
-
-    #[test]
-    fn what_links_take_is_bounded() {
-        let options = CommunicatorOptions::default();
-        for world in [1, 2, 8, 16, 100, 1024, 65536] {
-            let Geometry { slots, slot_bytes } = geometry(&options, world);
-            let bytes = usize::from(slots) * slot_bytes * (world as usize - 1);
-            assert!(bytes <= SLOTS_BYTES_MAX.max(usize::from(slots) * SLOT_BYTES_MIN * world as usize));
-            assert!(slot_bytes.is_multiple_of(8) && slot_bytes <= options.slot_bytes);
-        }
-        let small = CommunicatorOptions { slot_bytes: 20, ..options };
-        assert_eq!(geometry(&small, 1024).slot_bytes, 20);
-    }
-}
+mod tests;

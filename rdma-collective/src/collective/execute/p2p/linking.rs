@@ -126,10 +126,10 @@ fn carry<B>(run: &mut RingExec, with: &mut ExecContext<'_, B>) -> Result<Poll<()
     let ExecContext { ring, host, core, scratch, .. } = with;
     // Taken out for the time of the call, because the executor borrows the ring with its link table. It must go back
     // before a failure is returned: only the table fences the lanes that were opened.
-    let Some(mut connecting) = ring.link_table.take_connecting() else { return Ok(Poll::Ready(())) };
+    let Some(mut connecting) = ring.link_table.connecting.take() else { return Ok(Poll::Ready(())) };
     let buffers = &mut Borrowed::InPlace(&mut connecting.words);
     let polled = run.advance(&mut ExecContext { ring, host: *host, core, buffers, scratch });
-    ring.link_table.put_connecting(Some(connecting));
+    ring.link_table.connecting = Some(connecting);
     match polled {
         Poll::Ready(outcome) => outcome.map(Poll::Ready),
         Poll::Pending => Ok(Poll::Pending),

@@ -14,8 +14,8 @@ use std::time::Instant;
 use rdma_core::Deadline;
 use rdma_core::memory::CacheHint;
 
+use super::Receives;
 use super::state::{Announced, Revocation, Stage, State};
-use super::{Receives, unwatch};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
@@ -306,7 +306,7 @@ impl Receives {
         }
         if state.lease.is_none() {
             state.fail(cause, &layout);
-            unwatch(&self.link, core);
+            self.link.unwatch(core);
         } else {
             self.stop_reading(id, cause, fence);
         }

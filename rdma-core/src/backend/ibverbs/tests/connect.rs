@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::pair::{LEFT, PORT, chosen_gid, context, disposable_netdev, ip};
 use crate::backend::ibverbs::{Context, ProtectionDomain, Worker};
-use crate::backend::interface::{Context as _, RawWorker};
+use crate::backend::interface::RawWorker;
 use crate::error::{ConnectError, CreateError};
 use crate::{
     Endpoint, Gid, GidEntry, InitOptions, Lid, Mtu, PathOptions, Psn, QpNum, QpState, QueuePairOptions,
@@ -22,8 +22,8 @@ struct Initialized {
 
 impl Initialized {
     fn new(context: &Arc<Context>, own: GidEntry) -> Self {
-        let pd = context.alloc_pd().unwrap();
-        let mut worker = context.create_worker(&WorkerOptions::default()).unwrap();
+        let pd = ProtectionDomain::new(context).unwrap();
+        let mut worker = Worker::new(context, &WorkerOptions::default()).unwrap();
         worker.create_qp(LEFT, &pd, &QueuePairOptions::default()).unwrap();
         worker.modify_to_init(LEFT, &InitOptions::default()).unwrap();
         Self { worker, _pd: pd, own }
@@ -108,8 +108,8 @@ fn a_peer_without_a_route_is_named_with_both_ends() {
 #[ignore = "needs a device"]
 fn an_mtu_that_verbs_does_not_define_is_refused() {
     let context = context();
-    let pd = context.alloc_pd().unwrap();
-    let mut worker = context.create_worker(&WorkerOptions::default()).unwrap();
+    let pd = ProtectionDomain::new(&context).unwrap();
+    let mut worker = Worker::new(&context, &WorkerOptions::default()).unwrap();
     worker.create_qp(LEFT, &pd, &QueuePairOptions::default()).unwrap();
     worker.modify_to_init(LEFT, &InitOptions::default()).unwrap();
     let own = chosen_gid(&context);
@@ -124,12 +124,12 @@ fn an_mtu_that_verbs_does_not_define_is_refused() {
 #[ignore = "needs a device"]
 fn options_beyond_the_device_are_refused_by_name() {
     let context = context();
-    let pd = context.alloc_pd().unwrap();
+    let pd = ProtectionDomain::new(&context).unwrap();
     let attributes = context.query_device().unwrap();
     let options = WorkerOptions { max_cqe: attributes.max_cqe + 1, ..WorkerOptions::default() };
-    let Err(error) = context.create_worker(&options) else { panic!("created") };
+    let Err(error) = Worker::new(&context, &options) else { panic!("created") };
     assert!(matches!(error, CreateError::BeyondLimit { option: "max_cqe", .. }), "{error}");
-    let mut worker = context.create_worker(&WorkerOptions::default()).unwrap();
+    let mut worker = Worker::new(&context, &WorkerOptions::default()).unwrap();
     let options = QueuePairOptions { max_send_wr: attributes.max_qp_wr + 1, ..QueuePairOptions::default() };
     let error = worker.create_qp(LEFT, &pd, &options).unwrap_err();
     assert!(matches!(error, CreateError::BeyondLimit { option: "max_send_wr", .. }), "{error}");
@@ -139,7 +139,9 @@ fn options_beyond_the_device_are_refused_by_name() {
     assert!(mend.contains("max_inline_data"), "{error}");
     // A domain of another context is foreign, even on the same device.
     let other = super::pair::context();
-    let error = worker.create_qp(LEFT, &other.alloc_pd().unwrap(), &QueuePairOptions::default()).unwrap_err();
+    let error = worker
+        .create_qp(LEFT, &ProtectionDomain::new(&other).unwrap(), &QueuePairOptions::default())
+        .unwrap_err();
     assert!(matches!(error, CreateError::ForeignProtectionDomain), "{error}");
     worker.create_qp(LEFT, &pd, &QueuePairOptions::default()).unwrap();
 }

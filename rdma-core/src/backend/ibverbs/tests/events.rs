@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use super::pair::{LEFT, PORT, Pair, context, disposable_netdev, ip};
-use crate::backend::interface::{Context as _, RawCompletion, RawOpcode, RawSend, RawWorker};
+use crate::backend::interface::{RawCompletion, RawOpcode, RawSend, RawWorker};
 use crate::error::PollError;
 use crate::{Access, EventKind, PortState, QueuePairOptions};
 

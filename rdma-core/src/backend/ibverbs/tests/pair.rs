@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use crate::backend::ibverbs::{Context, Device, ProtectionDomain, Worker};
 use crate::backend::interface::{
-    Context as _, ProtectionDomain as _, RawCompletion, RawOpcode, RawPostError, RawRecv, RawSend, RawWorker,
-    Slot,
+    ProtectionDomain as _, RawCompletion, RawOpcode, RawPostError, RawRecv, RawSend, RawWorker, Slot,
 };
 use crate::memory::{Mapping, PdId, Registered};
 use crate::{
@@ -67,8 +66,8 @@ impl Pair {
 
     pub(super) fn with(options: &QueuePairOptions, max_cqe: u32) -> Self {
         let context = context();
-        let pd = context.alloc_pd().unwrap();
-        let mut worker = context.create_worker(&WorkerOptions { max_cqe, allow_overrun: true }).unwrap();
+        let pd = ProtectionDomain::new(&context).unwrap();
+        let mut worker = Worker::new(&context, &WorkerOptions { max_cqe, allow_overrun: true }).unwrap();
         let port = context.query_port(PORT).unwrap();
         let own = chosen_gid(&context);
         let path = PathOptions { gid_index: own.index, ..PathOptions::default() };

@@ -2,7 +2,6 @@
 
 use super::pair::{PORT, chosen_gid, context};
 use crate::backend::ibverbs::{gid, port};
-use crate::backend::interface::Context as _;
 use crate::error::QueryError;
 use crate::{GidType, LinkLayer, PortNum, PortState};
 

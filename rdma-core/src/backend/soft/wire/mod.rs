@@ -2,7 +2,7 @@
 //! with another process ([`mapped`], [`shm`]), or over TCP ([`tcp`]).
 //!
 //! The engine asks for effects; a wire carries them out. This file has what both agree on: what a wire may do to the
-//! state ([`Sink`]), and what the state may ask of sockets ([`Sockets`]). Everything here happens under the fabric's
+//! state ([`Sink`]), and what the state may ask of sockets ([`Tcp`]). Everything here happens under the fabric's
 //! one lock.
 //!
 //! # Memory
@@ -100,7 +100,7 @@ pub(crate) struct Hello {
 /// The state of all queue pairs, as a wire sees it.
 ///
 /// None of these calls reaches back into the wire, because the wire is borrowed while it delivers. Whatever they
-/// cause to be sent is handed to [`Sockets`] right after the call has returned.
+/// cause to be sent is handed to [`Tcp`] right after the call has returned.
 pub(crate) trait Sink {
     /// Finds the responder for a connection from a peer's requester. `None` unless the destination is in RTR or RTS
     /// and connected to exactly that source.
@@ -125,43 +125,4 @@ pub(crate) trait Sink {
 
     /// Reports that bytes of `qp`'s requests are moving: the acknowledgement timer starts again.
     fn moving(&mut self, now: Instant, qp: QpRef);
-}
-
-/// The sockets of all devices of the process, kept beside the state under the same lock.
-///
-/// A requester has its own connection to the peer device's listener: requests go one way, replies come back on it. A
-/// payload whose token became invalid before its first byte was sent is dropped with its message. A payload that
-/// became invalid later is filled up with zeros if the peer will drop it; otherwise it ends the connection, because
-/// the peer must not place the wrong bytes.
-pub(crate) trait Sockets: Send {
-    /// Listens for peers of `device` at the address and port of its GID (port 0: a free one), and returns the port.
-    fn listen(&mut self, device: DeviceRef, address: std::net::SocketAddrV4) -> std::io::Result<u16>;
-    /// Closes the listener of `device` and the connections that it accepted.
-    fn unlisten(&mut self, device: DeviceRef);
-
-    /// Notes that `qp` is ready to receive, and that its requester will send to the peer. Errors show as silence.
-    fn connect(&mut self, now: Instant, qp: QpRef, hello: &Hello);
-    /// Queues a request and its payload, in order.
-    fn enqueue_request(&mut self, now: Instant, qp: QpRef, request: &Request, payload: Option<Payload>);
-    /// Queues a reply on the connection on which `qp`'s responder was last asked. The number of queued replies is
-    /// bounded, because no further request is read from a connection that does not drain.
-    fn enqueue_reply(&mut self, now: Instant, qp: QpRef, reply: &Reply, payload: Option<Payload>);
-    /// Sends what was queued since the last call, as far as the sockets take it at once.
-    fn flush(&mut self, now: Instant, sink: &mut dyn Sink);
-    /// Drops the queued requests of `qp` of which no byte was sent: the requester sends them again.
-    fn reset(&mut self, qp: QpRef);
-    /// Closes the connection on which `qp`'s responder is asked: its peer takes another wire.
-    fn close_inbound(&mut self, qp: QpRef);
-    /// Closes both connections of `qp`, which is in ERR or gone. Replies that are queued already, such as the refusal
-    /// that moved it to ERR, are still sent if they have no payload.
-    fn close(&mut self, qp: QpRef);
-
-    /// Whether there is any connection, so that it pays to look for input.
-    fn is_connected(&self) -> bool;
-    /// Serves the descriptor that the driver's epoll knows by `key`, which is ready.
-    fn ready(&mut self, now: Instant, key: u64, sink: &mut dyn Sink);
-    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
-    fn poll_timeout(&self) -> Option<Instant>;
-    /// Closes the connections that took too long, and accepts again after a pause.
-    fn handle_timeout(&mut self, now: Instant, sink: &mut dyn Sink);
 }

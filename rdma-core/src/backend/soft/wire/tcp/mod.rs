@@ -33,7 +33,7 @@ use self::link::{Link, LinkError};
 use self::outflow::Outgoing;
 use self::stranger::{Lingering, Stranger};
 use super::log_throttle::LogThrottle;
-use super::{DeviceRef, HOLD_BYTES_MAX, Hello, Payload, QpRef, Sink, Sockets};
+use super::{DeviceRef, HOLD_BYTES_MAX, Hello, Payload, QpRef, Sink};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request};
 use crate::backend::soft::gid;
 
@@ -83,7 +83,12 @@ struct Requester {
     link: Option<SocketKey>,
 }
 
-/// All sockets of the TCP wire.
+/// The sockets of all devices of the process, kept beside the state under the same lock.
+///
+/// A requester has its own connection to the peer device's listener: requests go one way, replies come back on it. A
+/// payload whose token became invalid before its first byte was sent is dropped with its message. A payload that
+/// became invalid later is filled up with zeros if the peer will drop it; otherwise it ends the connection, because
+/// the peer must not place the wrong bytes.
 #[derive(Debug)]
 pub(in super::super) struct Tcp {
     epoll: Arc<OwnedFd>,
@@ -111,7 +116,7 @@ pub(in super::super) struct Tcp {
 
 impl Tcp {
     /// Creates the wire without sockets. `epoll` is the driver's; the driver passes each ready key to
-    /// [`Sockets::ready`].
+    /// [`ready`](Self::ready).
     pub(crate) fn new(epoll: Arc<OwnedFd>) -> Self {
         Self {
             epoll,
@@ -276,15 +281,17 @@ fn data(key: SocketKey) -> EventData {
     EventData::new_u64(key.data().as_ffi())
 }
 
-impl Sockets for Tcp {
-    fn listen(&mut self, device: DeviceRef, address: SocketAddrV4) -> io::Result<u16> {
+impl Tcp {
+    /// Listens for peers of `device` at the address and port of its GID (port 0: a free one), and returns the port.
+    pub(crate) fn listen(&mut self, device: DeviceRef, address: SocketAddrV4) -> io::Result<u16> {
         let (fd, port) = socket::listen(address)?;
         self.insert(Socket { fd, device: Some(device), kind: Kind::Listener }, EventFlags::IN)?;
         self.listeners += 1;
         Ok(port)
     }
 
-    fn unlisten(&mut self, device: DeviceRef) {
+    /// Closes the listener of `device` and the connections that it accepted.
+    pub(crate) fn unlisten(&mut self, device: DeviceRef) {
         let theirs = self.sockets.iter().filter(|(_, socket)| socket.device == Some(device));
         let keys: Vec<_> = theirs.map(|(key, _)| key).collect();
         for key in keys {
@@ -292,7 +299,8 @@ impl Sockets for Tcp {
         }
     }
 
-    fn connect(&mut self, _now: Instant, qp: QpRef, hello: &Hello) {
+    /// Notes that `qp` is ready to receive, and that its requester will send to the peer. Errors show as silence.
+    pub(crate) fn connect(&mut self, qp: QpRef, hello: &Hello) {
         self.retry_waiting_due = !self.strangers.is_empty();
         match gid::listens_at(hello.destination_gid) {
             Some(address) => {
@@ -303,20 +311,24 @@ impl Sockets for Tcp {
         }
     }
 
-    fn enqueue_request(&mut self, _now: Instant, qp: QpRef, request: &Request, payload: Option<Payload>) {
+    /// Queues a request and its payload, in order.
+    pub(crate) fn enqueue_request(&mut self, qp: QpRef, request: &Request, payload: Option<Payload>) {
         if let Some(key) = self.open(qp) {
             self.enqueue(key, Outgoing::request(&frame::encode_request(request), payload));
         }
     }
 
-    fn enqueue_reply(&mut self, _now: Instant, qp: QpRef, reply: &Reply, payload: Option<Payload>) {
+    /// Queues a reply on the connection on which `qp`'s responder was last asked. The number of queued replies is
+    /// bounded, because no further request is read from a connection that does not drain.
+    pub(crate) fn enqueue_reply(&mut self, qp: QpRef, reply: &Reply, payload: Option<Payload>) {
         if let Some(key) = self.responders.get(qp) {
             let ack = reply.kind == ReplyKind::Ack;
             self.enqueue(*key, Outgoing::reply(&frame::encode_reply(reply), payload, ack));
         }
     }
 
-    fn flush(&mut self, now: Instant, sink: &mut dyn Sink) {
+    /// Sends what was queued since the last call, as far as the sockets take it at once.
+    pub(crate) fn flush(&mut self, now: Instant, sink: &mut dyn Sink) {
         self.served = Some(now);
         self.retry_waiting(sink);
         let mut budget = BUDGET;
@@ -336,7 +348,8 @@ impl Sockets for Tcp {
         self.dirty = dirty;
     }
 
-    fn reset(&mut self, qp: QpRef) {
+    /// Drops the queued requests of `qp` of which no byte was sent: the requester sends them again.
+    pub(crate) fn reset(&mut self, qp: QpRef) {
         if let Some(Requester { link: Some(key), .. }) = self.requesters.get(qp)
             && let Some(link) = self.link(*key)
         {
@@ -344,13 +357,16 @@ impl Sockets for Tcp {
         }
     }
 
-    fn close_inbound(&mut self, qp: QpRef) {
+    /// Closes the connection on which `qp`'s responder is asked: its peer takes another wire.
+    pub(crate) fn close_inbound(&mut self, qp: QpRef) {
         if let Some(key) = self.responders.remove(qp) {
             self.remove(key);
         }
     }
 
-    fn close(&mut self, qp: QpRef) {
+    /// Closes both connections of `qp`, which is in ERR or gone. Replies that are queued already, such as the refusal
+    /// that moved it to ERR, are still sent if they have no payload.
+    pub(crate) fn close(&mut self, qp: QpRef) {
         if let Some(Requester { link: Some(key), .. }) = self.requesters.remove(qp) {
             self.remove(key);
         }
@@ -359,11 +375,13 @@ impl Sockets for Tcp {
         }
     }
 
-    fn is_connected(&self) -> bool {
+    /// Whether there is any connection, so that it pays to look for input.
+    pub(crate) fn is_connected(&self) -> bool {
         self.sockets.len() > self.listeners
     }
 
-    fn ready(&mut self, now: Instant, key: u64, sink: &mut dyn Sink) {
+    /// Serves the descriptor that the driver's epoll knows by `key`, which is ready.
+    pub(crate) fn ready(&mut self, now: Instant, key: u64, sink: &mut dyn Sink) {
         self.served = Some(now);
         let key = SocketKey::from(KeyData::from_ffi(key));
         if let Err(why) = self.read(now, key, sink) {
@@ -376,12 +394,14 @@ impl Sockets for Tcp {
         }
     }
 
-    fn poll_timeout(&self) -> Option<Instant> {
+    /// Returns when [`handle_timeout`](Self::handle_timeout) is due.
+    pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         let waiting = self.oldest_waiting().map(|(_, deadline)| deadline);
         waiting.into_iter().chain(self.accept_paused).min()
     }
 
-    fn handle_timeout(&mut self, now: Instant, sink: &mut dyn Sink) {
+    /// Closes the connections that took too long, and accepts again after a pause.
+    pub(crate) fn handle_timeout(&mut self, now: Instant, sink: &mut dyn Sink) {
         self.served = Some(now);
         self.retry_waiting(sink);
         self.resume_accepting(now);

@@ -128,7 +128,7 @@ impl End {
     fn join(&mut self, peer: &Self) {
         let hello = self.hello_to(peer);
         self.state.takes.push((peer.hello_to(self), self.qp));
-        self.tcp.connect(Instant::now(), self.qp, &hello);
+        self.tcp.connect(self.qp, &hello);
     }
 
     fn pair() -> (Self, Self) {
@@ -149,14 +149,14 @@ impl End {
         epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&soon)).unwrap();
         for event in events {
             self.tcp.ready(now, event.data.u64(), &mut self.state);
-            self.send_replies(now);
+            self.send_replies();
         }
         self.tcp.flush(now, &mut self.state);
     }
 
-    fn send_replies(&mut self, now: Instant) {
+    fn send_replies(&mut self) {
         for (qp, reply, payload) in self.state.to_send.drain(..) {
-            self.tcp.enqueue_reply(now, qp, &reply, payload);
+            self.tcp.enqueue_reply(qp, &reply, payload);
         }
     }
 
@@ -167,7 +167,7 @@ impl End {
         let addr = source.as_ptr().expose_provenance() as u64;
         let right = Right::Requested { serial: psn.into() };
         let payload = Payload { token: Token { qp: self.qp, right }, addr, len };
-        self.tcp.enqueue_request(Instant::now(), self.qp, &request, (len > 0).then_some(payload));
+        self.tcp.enqueue_request(self.qp, &request, (len > 0).then_some(payload));
     }
 
     fn connections(&self) -> usize {

@@ -176,8 +176,7 @@ fn the_refusal_that_ends_a_queue_pair_reaches_the_peer() {
     a.write(2, &many, 0);
     a.turn();
     let nak = Reply { psn: 1, kind: ReplyKind::Nak(Nak::RemoteAccess), len: 0 };
-    let now = Instant::now();
-    b.tcp.enqueue_reply(now, b.qp, &nak, None);
+    b.tcp.enqueue_reply(b.qp, &nak, None);
     b.tcp.close(b.qp);
     b.state.takes.clear();
     until(&mut a, &mut b, |a, _| a.state.replies == [nak]);

@@ -1,0 +1,87 @@
+//! The part of a model's cache that one tensor-parallel rank holds.
+
+use std::fmt;
+use std::ops::Range;
+
+use super::Attention;
+use crate::kv::layout::LayoutError;
+
+/// A rank of the group over which the heads of a model are spread.
+///
+/// The rule is that of inference servers: heads are split evenly; with more ranks than heads, each head is kept by
+/// several ranks; a latent vector is kept by all.
+///
+/// ```
+/// use rdma_collective::kv::layout::{Attention, TensorParallel};
+///
+/// let whole = Attention::Grouped { kv_heads: 8, head_dim: 128 };
+/// let rank = TensorParallel { rank: 3, size: 4 };
+/// assert_eq!(rank.heads(whole)?, 6..8);
+/// assert_eq!(rank.shard(whole)?, Attention::Grouped { kv_heads: 2, head_dim: 128 });
+/// # Ok::<(), rdma_collective::kv::layout::LayoutError>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct TensorParallel {
+    /// This rank, below `size`.
+    pub rank: u32,
+    /// Number of ranks that share the model.
+    pub size: u32,
+}
+
+impl TensorParallel {
+    /// The only rank of a group of one, which has all heads.
+    pub const WHOLE: Self = Self { rank: 0, size: 1 };
+
+    /// The part of `whole` that this rank holds.
+    ///
+    /// # Errors
+    /// The errors of [`TensorParallel::heads`].
+    pub fn shard(self, whole: Attention) -> Result<Attention, LayoutError> {
+        let heads = self.heads(whole)?;
+        Ok(match whole {
+            Attention::Grouped { head_dim, .. } => {
+                Attention::Grouped { kv_heads: heads.end - heads.start, head_dim }
+            }
+            Attention::Latent { .. } => whole,
+        })
+    }
+
+    /// The key-value heads of `whole` that this rank holds; a latent vector counts as one head.
+    ///
+    /// # Errors
+    /// [`LayoutError::NoSuchShard`] when the rank is not below the size, [`LayoutError::UnevenHeads`] when
+    /// neither the heads divide by the ranks nor the ranks by the heads.
+    pub fn heads(self, whole: Attention) -> Result<Range<u32>, LayoutError> {
+        let Self { rank, size } = self;
+        if rank >= size {
+            return Err(LayoutError::NoSuchShard { rank, size });
+        }
+        match whole {
+            Attention::Latent { .. } => Ok(0..1),
+            Attention::Grouped { kv_heads, .. } if kv_heads > 0 && kv_heads.is_multiple_of(size) => {
+                let each = kv_heads / size;
+                Ok(rank * each..(rank + 1) * each)
+            }
+            Attention::Grouped { kv_heads, .. } if kv_heads > 0 && size.is_multiple_of(kv_heads) => {
+                let head = rank / (size / kv_heads);
+                Ok(head..head + 1)
+            }
+            Attention::Grouped { kv_heads, .. } => Err(LayoutError::UnevenHeads { kv_heads, size }),
+        }
+    }
+}
+
+impl Default for TensorParallel {
+    fn default() -> Self {
+        Self::WHOLE
+    }
+}
+
+impl fmt::Display for TensorParallel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "rank {} of {}", self.rank, self.size)
+    }
+}
+
+#[cfg(test)]
+mod tests;

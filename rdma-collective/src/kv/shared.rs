@@ -1,0 +1,98 @@
+//! State that an end of a link shares with the handles of its transfers, the same for decode and prefill.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
+
+use rdma_core::{Deadline, PeerAccess};
+
+use super::journal::Journal;
+use super::link::{Link, LinkOptions};
+use super::pool::{AttachedPool, Pool};
+use super::wakers::Wakers;
+use crate::engine::{Engine, EngineState, LaneId, Service};
+use crate::kv::KvError;
+use crate::link::PeerName;
+
+/// State shared by an end of a link and the handles of its transfers. `S` is the state machine of the end.
+pub(super) struct Shared<S> {
+    pub(super) engine: Engine,
+    state: Arc<Mutex<S>>,
+    pub(super) journal: Journal,
+    pub(super) pool: Pool,
+    lane: LaneId,
+    pub(super) peer: PeerName,
+    pub(super) access: PeerAccess,
+    linger: Duration,
+}
+
+impl<S: Service + 'static> Shared<S> {
+    /// Makes the state machine of a link that is set up, and registers it with the engine.
+    pub(super) fn open(
+        link: Link,
+        engine: &Engine,
+        pool: &Pool,
+        options: &LinkOptions,
+        make: impl FnOnce(Link, Pool, AttachedPool, Journal, &LinkOptions) -> S,
+    ) -> Arc<Self> {
+        let (lane, peer, access) = (link.lane, link.peer, link.access);
+        let journal = Journal::new(peer, pool.layout().layer_block_bytes());
+        let mut core = engine.lock();
+        let attached = pool.attach(&mut core);
+        let state = Arc::new(Mutex::new(make(link, pool.clone(), attached, journal.clone(), options)));
+        core.register(&state);
+        drop(core);
+        let (engine, pool, linger) = (engine.clone(), pool.clone(), options.linger);
+        Arc::new(Self { engine, state, journal, pool, lane, peer, access, linger })
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, S> {
+        // A poisoned lock is safe to use: `advance` does not panic, and every other change is one statement.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the state, and lets the state machine go on unless the change was refused.
+    pub(super) fn change<T>(
+        &self,
+        change: impl FnOnce(&mut S, &mut EngineState, Instant) -> Result<T, KvError>,
+    ) -> Result<T, KvError> {
+        let now = Instant::now();
+        self.engine.lock_with(|core| {
+            let mut state = self.lock();
+            let changed = change(&mut state, core, now)?;
+            state.advance(core, now);
+            Ok(changed)
+        })
+    }
+
+    /// Takes an outcome by `take`; registers the waker, if there is one, under `id` when there is no outcome yet.
+    pub(super) fn look<T, Id: Copy + PartialEq>(
+        &self,
+        id: Id,
+        waker: Option<&Waker>,
+        take: impl FnOnce(&mut S) -> Option<T>,
+        wakers: impl FnOnce(&mut S) -> &mut Wakers<Id>,
+    ) -> Poll<T> {
+        let mut state = self.lock();
+        if let Some(outcome) = take(&mut state) {
+            return Poll::Ready(outcome);
+        }
+        let replaced = waker.and_then(|waker| wakers(&mut state).set(id, waker));
+        drop(state);
+        drop(replaced);
+        Poll::Pending
+    }
+
+    /// Closes the end: `end` ends every transfer that is left. Does nothing in a forked child.
+    pub(super) fn close(&self, end: impl FnOnce(&mut S, &mut EngineState)) {
+        if self.engine.is_forked() {
+            return;
+        }
+        // Goodbye comes before the lane is fenced, so that the peer sees an orderly close and not a failure.
+        self.engine.say_goodbye(&[self.lane], Deadline::after(self.linger));
+        self.engine.lock_with(|core| {
+            end(&mut self.lock(), core);
+            self.pool.detach(core);
+        });
+    }
+}

@@ -1,0 +1,219 @@
+//! Verdicts: one for each block of a transfer in each layer, and the count of writes that they follow from.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::layout::Layout;
+use super::lease::Origin;
+use super::plan::BlockPlan;
+use super::pool::Pool;
+
+/// The verdict on one destination block in one layer.
+///
+/// A part of [`Verdicts`](crate::kv::Verdicts).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum BlockVerdict {
+    /// The block holds the bytes of the source: all have arrived, and the checksum matches if the link has checksums.
+    Valid,
+    /// The block may hold anything: not all bytes have arrived, or the checksum was not checked.
+    Missing,
+    /// All bytes have arrived, and the checksum does not match.
+    Corrupt,
+}
+
+/// The verdicts on all blocks of a transfer, in every layer.
+///
+/// Keep them to move only the rest: [`Decode::grant_missing`](super::Decode::grant_missing) and
+/// [`Decode::pull_missing`](super::Decode::pull_missing) take them.
+#[derive(Clone)]
+pub struct Verdicts {
+    blocks: Box<[u32]>,
+    layers: u32,
+    /// By layer, then by position in the request.
+    states: Box<[BlockVerdict]>,
+    /// The contents that the verdicts describe; absent when no block is valid.
+    origin: Option<Origin>,
+}
+
+impl Verdicts {
+    pub(super) fn new(layers: u32, blocks: &[u32], all: BlockVerdict) -> Self {
+        let states = vec![all; layers as usize * blocks.len()].into();
+        Self { blocks: blocks.into(), layers, states, origin: None }
+    }
+
+    /// Binds the verdicts to the contents that one transfer left in its blocks.
+    pub(super) fn of(self, origin: Origin) -> Self {
+        Self { origin: Some(origin), ..self }
+    }
+
+    /// The verdicts as they hold now for `pool`: a block of another pool, or one granted or written since, counts as
+    /// missing, because its bytes are not those the verdict was made for.
+    pub(super) fn as_of_now(&self, pool: &Pool) -> Self {
+        let mut now = self.clone();
+        let changed = match &self.origin {
+            Some(origin) => origin.changed(pool, &self.blocks),
+            None => (0..self.blocks.len()).collect(),
+        };
+        for place in changed {
+            (0..self.layers).for_each(|layer| now.set(layer, place, BlockVerdict::Missing));
+        }
+        now
+    }
+
+    /// Derives verdicts from the writes of `plan` that have `arrived`: a block is missing when a write that covers a
+    /// byte of it has not arrived. Blocks that the plan does not move are valid.
+    pub(super) fn arrived(blocks: &[u32], plan: &Arc<BlockPlan>, layout: &Layout, arrived: &Arrived) -> Self {
+        let mut verdicts = Self::new(layout.shape().layers, blocks, BlockVerdict::Valid);
+        if arrived.count() == arrived.expected() {
+            return verdicts;
+        }
+        let mut places = vec![0_u32; layout.shape().blocks as usize];
+        for (place, block) in (0..).zip(blocks) {
+            if let Some(at) = places.get_mut(*block as usize) {
+                *at = place;
+            }
+        }
+        for (index, write) in (0..).zip(Arc::clone(plan).into_descriptors()) {
+            let (mut at, end) = (write.offset_remote, write.offset_remote + write.len);
+            while at < end && !arrived.has(index) {
+                let (layer, block, next) = layout.locate(at);
+                let place = places.get(block as usize).copied().unwrap_or(0);
+                verdicts.set(layer, place as usize, BlockVerdict::Missing);
+                at = next;
+            }
+        }
+        verdicts
+    }
+
+    /// Sets one verdict; a position out of range is ignored.
+    pub(super) fn set(&mut self, layer: u32, place: usize, verdict: BlockVerdict) {
+        if let Some(state) = self.states.get_mut(layer as usize * self.blocks.len() + place) {
+            *state = verdict;
+        }
+    }
+
+    /// The verdict on the block at position `place` of the request, in `layer`; `None` when either is out of range.
+    #[must_use]
+    pub fn get(&self, layer: u32, place: usize) -> Option<BlockVerdict> {
+        let inside = layer < self.layers && place < self.blocks.len();
+        inside.then(|| self.states.get(layer as usize * self.blocks.len() + place).copied())?
+    }
+
+    /// The destination blocks, in the order of the request.
+    #[must_use]
+    pub fn blocks(&self) -> &[u32] {
+        &self.blocks
+    }
+
+    /// The number of layers.
+    #[must_use]
+    pub fn layers(&self) -> u32 {
+        self.layers
+    }
+
+    /// Counts the blocks, summed over all layers, that have `verdict`.
+    #[must_use]
+    pub fn count(&self, verdict: BlockVerdict) -> usize {
+        self.states.iter().filter(|state| **state == verdict).count()
+    }
+
+    /// Whether every block in every layer is valid.
+    #[must_use]
+    pub fn all_valid(&self) -> bool {
+        self.states.iter().all(|state| *state == BlockVerdict::Valid)
+    }
+
+    /// Yields layer, destination block and verdict of each block that is not valid.
+    pub fn invalid(&self) -> impl Iterator<Item = (u32, u32, BlockVerdict)> + '_ {
+        let layers = (0..self.layers).flat_map(|layer| self.blocks.iter().map(move |block| (layer, *block)));
+        layers
+            .zip(&self.states)
+            .filter(|(_, state)| **state != BlockVerdict::Valid)
+            .map(|((layer, block), state)| (layer, block, *state))
+    }
+}
+
+impl PartialEq for Verdicts {
+    /// Compares blocks and verdicts; the pool that they are about does not matter.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.blocks, self.layers, &self.states) == (&other.blocks, other.layers, &other.states)
+    }
+}
+
+impl Eq for Verdicts {}
+
+impl fmt::Debug for Verdicts {
+    /// Prints counts alone, on one line, however many blocks there are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        use BlockVerdict::{Corrupt, Missing, Valid};
+        let [valid, missing, corrupt] = [Valid, Missing, Corrupt].map(|verdict| self.count(verdict));
+        f.debug_struct("Verdicts")
+            .field("layers", &self.layers)
+            .field("blocks", &self.blocks.len())
+            .field("valid", &valid)
+            .field("missing", &missing)
+            .field("corrupt", &corrupt)
+            .finish()
+    }
+}
+
+/// The set of writes of a transfer that have arrived, each counted once.
+///
+/// Completion is decided by this count alone: no write is inferred from another's arrival, because adaptive routing may
+/// reorder writes.
+#[derive(Debug, Default)]
+pub(super) struct Arrived {
+    bits: Vec<u64>,
+    count: u32,
+    /// Index after the highest that has arrived.
+    highest: u32,
+    /// Number of writes that the peer has announced.
+    expected: Option<u32>,
+}
+
+impl Arrived {
+    /// Records the arrival of write `index`. Returns `false` for a breach of the protocol: the write has arrived
+    /// before, or is beyond the announced number.
+    pub(super) fn note(&mut self, index: u32) -> bool {
+        if self.expected.is_some_and(|expected| index >= expected) || self.has(index) {
+            return false;
+        }
+        let word = index as usize / 64;
+        if word >= self.bits.len() {
+            self.bits.resize(word + 1, 0);
+        }
+        self.bits[word] |= 1 << (index % 64);
+        self.count += 1;
+        self.highest = self.highest.max(index + 1);
+        true
+    }
+
+    /// Records the announced number of writes. Returns `false` when a write beyond that number has arrived already,
+    /// as writes may overtake their announcement.
+    pub(super) fn announce(&mut self, expected: u32) -> bool {
+        self.expected = Some(expected);
+        self.bits.resize(self.bits.len().max(expected.div_ceil(64) as usize), 0);
+        self.highest <= expected
+    }
+
+    pub(super) fn has(&self, index: u32) -> bool {
+        self.bits.get(index as usize / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Writes that were announced; 0 before the announcement.
+    pub(super) fn expected(&self) -> u32 {
+        self.expected.unwrap_or(0)
+    }
+
+    /// Whether the count has reached what was announced.
+    pub(super) fn is_complete(&self) -> bool {
+        self.expected == Some(self.count)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,314 @@
+//! The mailbox: a bounded row of slots, into which one peer writes messages for the other, in order.
+//!
+//! The receiver exports the slots. The sender writes message `n` into slot `n % slots`, and the immediate of that same
+//! write announces it. The sender writes a slot again only after the receiver has given it back; otherwise it would
+//! overwrite a message that is still being read.
+//!
+//! Each slot begins with room for a header, which some messages carry. The contents of the header, and the choice of
+//! the lane for the messages, belong to the users of the mailbox.
+
+use rdma_core::error::RangeError;
+use rdma_core::memory::CacheHint;
+use rdma_core::{AttachedRange, LocalBuf, ProtectionDomain, Region, RemoteKey, RemoteMemory};
+
+use super::imm::{self, Imm, SLOTS_MAX};
+use super::lane::Lane;
+use crate::engine::SetupError;
+
+/// Bytes of the header in front of each slot.
+pub(crate) const HEADER_BYTES: usize = 64;
+
+/// The size of a mailbox. Both ends must use the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    pub(crate) slots: u16,
+    /// Bytes of a slot, header not counted.
+    pub(crate) slot_bytes: usize,
+}
+
+impl Geometry {
+    /// The distance between two slots, in bytes.
+    fn stride(&self) -> usize {
+        HEADER_BYTES + self.slot_bytes
+    }
+
+    /// The size of all slots with their headers, in bytes; `None` if the geometry is not allowed.
+    pub(crate) fn bytes(&self) -> Option<usize> {
+        let stride = self.slot_bytes.checked_add(HEADER_BYTES)?;
+        (1..=SLOTS_MAX).contains(&self.slots).then(|| stride.checked_mul(self.slots.into()))?
+    }
+
+    /// The slot of message `number`.
+    fn slot(&self, number: u64) -> u16 {
+        (number % u64::from(self.slots)) as u16
+    }
+
+    /// The turn of message `number`: how often its slot was used before, modulo 2^16. It tells a message from an old
+    /// one in the same slot.
+    fn turn(&self, number: u64) -> u16 {
+        (number / u64::from(self.slots)) as u16
+    }
+}
+
+/// The sender's end of a mailbox.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    geometry: Geometry,
+    /// The receiver's slots.
+    slots: RemoteMemory,
+    /// Buffers that no write is using.
+    buffers: Vec<LocalBuf>,
+    /// The next message, if it was made before it could be put.
+    staged: Option<LocalBuf>,
+    /// Messages sent since the lane began.
+    sent: u64,
+    /// Messages that the receiver has given back.
+    freed: u64,
+}
+
+impl Outbox {
+    /// Makes an end that writes to `slots`, with as many buffers as there are slots.
+    pub(crate) fn new(
+        pd: &ProtectionDomain,
+        geometry: Geometry,
+        slots: RemoteMemory,
+    ) -> Result<Self, SetupError> {
+        let mut outbox = Self::opened(pd, geometry)?;
+        outbox.lead_to(slots)?;
+        Ok(outbox)
+    }
+
+    /// Makes an end before the receiver's slots are known; [`lead_to`](Self::lead_to) sets them.
+    pub(crate) fn opened(pd: &ProtectionDomain, geometry: Geometry) -> Result<Self, SetupError> {
+        let Geometry { slots, slot_bytes } = geometry;
+        let bytes = geometry.bytes().ok_or(SetupError::Mailbox { slots, slot_bytes })?;
+        let mut rest = pd.alloc_local(bytes)?;
+        let mut buffers = Vec::with_capacity(geometry.slots.into());
+        for _ in 1..geometry.slots {
+            let (buffer, tail) = rest.split_at(geometry.stride())?;
+            buffers.push(buffer);
+            rest = tail;
+        }
+        buffers.push(rest);
+        let slots = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
+        Ok(Self { geometry, slots, buffers, staged: None, sent: 0, freed: 0 })
+    }
+
+    /// Sets the receiver's slots.
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Mailbox`] if their size is not that of this end's geometry.
+    pub(crate) fn lead_to(&mut self, slots: RemoteMemory) -> Result<(), SetupError> {
+        if self.geometry.bytes().is_none_or(|bytes| bytes as u64 != slots.len) {
+            let Geometry { slots, slot_bytes } = self.geometry;
+            return Err(SetupError::Mailbox { slots, slot_bytes });
+        }
+        self.slots = slots;
+        Ok(())
+    }
+
+    /// The number of messages sent so far, which is the number of the next one.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// Takes back the buffers of completed writes, and returns whether a message can be put now.
+    pub(crate) fn is_ready(&mut self, lane: &mut Lane) -> bool {
+        self.take_returned(lane);
+        let has_buffer = self.staged.is_some() || !self.buffers.is_empty();
+        self.sent - self.freed < self.geometry.slots.into() && has_buffer && lane.room() > 0
+    }
+
+    fn take_returned(&mut self, lane: &mut Lane) {
+        while let Some(buffer) = lane.take_returned() {
+            self.buffers.push(buffer);
+        }
+    }
+
+    /// Makes the next message before it can be put: `len` bytes that `fill` writes. `false` while no buffer is free.
+    pub(crate) fn stage(&mut self, lane: &mut Lane, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+        self.take_returned(lane);
+        let end = HEADER_BYTES + len;
+        if end > self.geometry.stride() || self.staged.is_some() {
+            return false;
+        }
+        let Some(mut buffer) = self.buffers.pop() else { return false };
+        buffer.reset_view();
+        fill(&mut buffer[HEADER_BYTES..end]);
+        let staged = buffer.set_view(0..end).is_ok();
+        self.staged = Some(buffer);
+        staged
+    }
+
+    /// Puts the message that was [staged](Self::stage). The caller must have checked [`is_ready`](Self::is_ready).
+    pub(crate) fn put_staged(&mut self, lane: &mut Lane, header: Option<&[u8; HEADER_BYTES]>) -> bool {
+        let Some(mut buffer) = self.staged.take() else { return false };
+        if let Some(header) = header {
+            buffer[..HEADER_BYTES].copy_from_slice(header);
+        }
+        let (first, end) = (if header.is_some() { 0 } else { HEADER_BYTES }, buffer.len());
+        let at = self.geometry.stride() as u64 * u64::from(self.geometry.slot(self.sent));
+        let Ok(to) = self.slots.slice(at + first as u64..at + end as u64) else { return false };
+        if buffer.set_view(first..end).is_err() {
+            return false;
+        }
+        let (imm, signalled) = self.announce();
+        lane.write_owned(buffer, to, imm, signalled);
+        true
+    }
+
+    /// Puts one message. The caller must have checked [`is_ready`](Self::is_ready).
+    ///
+    /// Returns `false`, and puts nothing, if `data` is longer than a slot.
+    pub(crate) fn put(&mut self, lane: &mut Lane, header: Option<&[u8; HEADER_BYTES]>, data: &[u8]) -> bool {
+        self.put_with(lane, header, data.len(), |slot| slot.copy_from_slice(data))
+    }
+
+    /// Puts one message of `len` bytes that `fill` writes; otherwise like [`put`](Self::put).
+    pub(crate) fn put_with(
+        &mut self,
+        lane: &mut Lane,
+        header: Option<&[u8; HEADER_BYTES]>,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> bool {
+        self.stage(lane, len, fill) && self.put_staged(lane, header)
+    }
+
+    /// Puts `len` bytes of a registered range, without a header and without a copy; otherwise like [`put`](Self::put).
+    ///
+    /// The range must stay unchanged until the message has arrived, and registered until the write has completed. The
+    /// write is signalled if it is the `last` of several, so that its completion tells of all.
+    pub(crate) fn put_range(
+        &mut self,
+        lane: &mut Lane,
+        range: AttachedRange,
+        len: usize,
+        last: bool,
+    ) -> bool {
+        if len > self.geometry.slot_bytes {
+            return false;
+        }
+        let at =
+            self.geometry.stride() as u64 * u64::from(self.geometry.slot(self.sent)) + HEADER_BYTES as u64;
+        let Ok(to) = self.slots.slice(at..at + len as u64) else { return false };
+        let (imm, signalled) = self.announce();
+        lane.write_range(range, to, imm, CacheHint::Cached, signalled || last);
+        true
+    }
+
+    /// Counts the next message, and returns the immediate that announces it and whether its write must be signalled.
+    fn announce(&mut self) -> (Imm, bool) {
+        let imm = Imm::Message { slot: self.geometry.slot(self.sent), turn: self.geometry.turn(self.sent) };
+        self.sent += 1;
+        // A signal once per half a mailbox: buffers come back only with a completion, so half of them are always on the
+        // way.
+        (imm, self.sent.is_multiple_of(u64::from(self.geometry.slots / 2).max(1)))
+    }
+
+    /// Notes that the receiver has given slots back; `false` if it gives back more than was sent.
+    pub(crate) fn freed(&mut self, count: u32) -> bool {
+        let ahead = imm::advanced(self.freed, count, self.sent - self.freed);
+        self.freed += ahead.unwrap_or(0);
+        ahead.is_some()
+    }
+}
+
+/// The receiver's end of a mailbox.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    geometry: Geometry,
+    region: Region,
+    /// For each slot, the length in bytes of the message that has arrived and was not given back.
+    arrived: Box<[Option<u32>]>,
+    /// Messages given back since the lane began.
+    given_back: u64,
+}
+
+impl Inbox {
+    /// Makes an end whose slots are `region`.
+    pub(crate) fn new(geometry: Geometry, region: Region) -> Self {
+        Self { geometry, region, arrived: vec![None; geometry.slots.into()].into(), given_back: 0 }
+    }
+
+    /// The remote address of the slots, for the sender.
+    pub(crate) fn remote(&self) -> RemoteMemory {
+        self.region.remote()
+    }
+
+    /// The number of messages given back so far. Between operations that is the number of the next message.
+    pub(crate) fn given_back(&self) -> u64 {
+        self.given_back
+    }
+
+    /// Notes a message that an immediate has announced; `false` if no message can have come in that slot and turn.
+    pub(crate) fn announce(&mut self, slot: u16, turn: u16, bytes: u32) -> bool {
+        let Some(place) = self.arrived.get_mut(usize::from(slot)) else { return false };
+        let slots = u64::from(self.geometry.slots);
+        // At most `slots` messages are under way, so exactly one of them belongs in this slot.
+        let ahead = (u64::from(slot) + slots - self.given_back % slots) % slots;
+        let expected = self.geometry.turn(self.given_back + ahead);
+        let first = place.is_none() && expected == turn;
+        if first {
+            *place = Some(bytes);
+        }
+        first
+    }
+
+    /// The length of message `number` in bytes, once it has arrived.
+    pub(crate) fn arrived(&self, number: u64) -> Option<usize> {
+        let slot = self.geometry.slot(number);
+        self.arrived.get(usize::from(slot)).copied().flatten().map(|bytes| bytes as usize)
+    }
+
+    /// Copies the header out of message `number`.
+    pub(crate) fn header(&self, number: u64) -> [u8; HEADER_BYTES] {
+        let mut header = [0; HEADER_BYTES];
+        self.copy(number, 0, &mut header);
+        header
+    }
+
+    /// Copies data out of message `number`, beginning at `offset` behind the header.
+    pub(crate) fn read(&self, number: u64, offset: usize, out: &mut [u8]) {
+        self.copy(number, HEADER_BYTES + offset, out);
+    }
+
+    /// Copies `len` bytes out of message `number`, beginning at `offset` behind the header, to `start` of `target`.
+    ///
+    /// # Errors
+    ///
+    /// [`RangeError`] if one of the two ranges lies outside its memory.
+    pub(crate) fn read_into(
+        &self,
+        number: u64,
+        offset: usize,
+        len: usize,
+        (target, start): (&Region, usize),
+    ) -> Result<(), RangeError> {
+        self.region.copy_to(self.place(number) + HEADER_BYTES + offset, len, target, start)
+    }
+
+    fn copy(&self, number: u64, at: usize, out: &mut [u8]) {
+        let copied = self.region.copy_out(self.place(number) + at, out);
+        debug_assert!(copied.is_ok(), "a read beyond the slots");
+    }
+
+    /// The offset of message `number`'s slot.
+    fn place(&self, number: u64) -> usize {
+        usize::from(self.geometry.slot(number)) * self.geometry.stride()
+    }
+
+    /// Gives back all messages below `number`, and returns the immediate that reports it to the sender.
+    pub(crate) fn give_back(&mut self, number: u64) -> Imm {
+        while self.given_back < number {
+            let slot = usize::from(self.geometry.slot(self.given_back));
+            self.arrived[slot] = None;
+            self.given_back += 1;
+        }
+        Imm::Freed { count: number as u32 & imm::COUNT_MASK }
+    }
+}
+
+#[cfg(test)]
+mod tests;

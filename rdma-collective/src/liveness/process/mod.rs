@@ -1,0 +1,111 @@
+//! The name of a process that no other process has, and the descriptor that tells when it ends.
+
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+use crate::link::codec::{Ended, NoRoom, Reader, Writer};
+
+/// The name of a process. The pid alone is not enough: another host, another container, or a later process may have
+/// the same.
+///
+/// All fields are 0 if one of them cannot be found out (without `/proc`, for example). Such a name matches nobody.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Process {
+    /// The running kernel's `boot_id`.
+    pub(crate) boot: [u8; 16],
+    /// Inode of the namespace that `pid` counts in.
+    pub(crate) pid_namespace: u64,
+    /// The start time, in the kernel's ticks since boot. It tells the process from a later one with the same pid.
+    pub(crate) start: u64,
+    pub(crate) pid: u32,
+}
+
+/// The outcome of an attempt to watch a process.
+#[derive(Debug)]
+pub(crate) enum Watch {
+    /// The process runs; the descriptor (a pidfd) becomes readable when it ends.
+    Runs(OwnedFd),
+    /// The process has ended.
+    Ended,
+    /// The process cannot be watched: it is this one, or on another host, or in another pid namespace.
+    Unseen,
+}
+
+impl Process {
+    /// The name of this process; all 0 if it cannot be found out.
+    pub(crate) fn own() -> Self {
+        Self::find_own().unwrap_or_default()
+    }
+
+    fn find_own() -> Option<Self> {
+        let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+        let digits: String = boot.trim().chars().filter(|digit| *digit != '-').collect();
+        let boot = u128::from_str_radix(&digits, 16).ok()?.to_be_bytes();
+        let pid_namespace = std::fs::metadata("/proc/self/ns/pid").ok()?.ino();
+        let pid = std::process::id();
+        Some(Self { boot, pid_namespace, start: start_of(pid)?, pid })
+    }
+
+    /// The name of another process of this host and pid namespace.
+    #[cfg(test)]
+    pub(crate) fn of(pid: u32) -> Self {
+        Self { pid, start: start_of(pid).expect("it runs"), ..Self::own() }
+    }
+
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.put(&self.boot)?;
+        writer.u64(self.pid_namespace)?;
+        writer.u64(self.start)?;
+        writer.u32(self.pid)
+    }
+
+    pub(crate) fn read(reader: &mut Reader<'_>) -> Result<Self, Ended> {
+        let (boot, pid_namespace, start) = (reader.array()?, reader.u64()?, reader.u64()?);
+        Ok(Self { boot, pid_namespace, start, pid: reader.u32()? })
+    }
+
+    /// Whether the kernel here cannot watch the process: it is on another host than `own`, or in another pid namespace.
+    pub(crate) fn is_elsewhere(&self, own: &Self) -> bool {
+        let nobody = Self::default();
+        *self == nobody || *own == nobody || (self.boot, self.pid_namespace) != (own.boot, own.pid_namespace)
+    }
+
+    /// Opens a descriptor that tells when the process ends.
+    pub(crate) fn watch(&self) -> Watch {
+        let own = Self::own();
+        let pid = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        let Some(pid) = pid.filter(|_| self.boot == own.boot && self.pid_namespace == own.pid_namespace)
+        else {
+            return Watch::Unseen;
+        };
+        if *self == own {
+            return Watch::Unseen;
+        }
+        match pidfd_open(pid, PidfdFlags::empty()) {
+            // The start time is compared after the descriptor is open, not before: the kernel may have given the pid to
+            // another process until then, and cannot while the descriptor holds it.
+            Ok(descriptor) if start_of(self.pid) == Some(self.start) => Watch::Runs(descriptor),
+            Ok(_) | Err(Errno::SRCH) => Watch::Ended,
+            // The kernel or a sandbox refuses pidfds, or no descriptor is left.
+            Err(error) => {
+                tracing::debug!(pid = self.pid, %error, "cannot watch the process of a peer: its death will show as silence only");
+                Watch::Unseen
+            }
+        }
+    }
+}
+
+/// The start time of a process, in ticks since boot; `None` if no process has that pid.
+fn start_of(pid: u32) -> Option<u64> {
+    // The process's name is in brackets and may contain any character, brackets too: split at the last one. The 20th
+    // field behind it is the start time (proc(5), `starttime`).
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let (_, behind) = stat.rsplit_once(')')?;
+    behind.split_whitespace().nth(19)?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests;

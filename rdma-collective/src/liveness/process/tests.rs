@@ -1,0 +1,51 @@
+//! Processes that run, that have ended and that this one cannot see.
+
+use super::*;
+use std::process::{Child, Command, Stdio};
+
+fn child() -> Child {
+    Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn a_process_comes_back_from_its_bytes() {
+    let own = Process::own();
+    assert_eq!(own.pid, std::process::id());
+    assert!(own.start > 0 && own.boot != [0; 16] && own.pid_namespace > 0, "{own:?}");
+    let mut bytes = [0; 36];
+    own.write(&mut Writer::new(&mut bytes)).unwrap();
+    assert_eq!(Process::read(&mut Reader::new(&bytes)), Ok(own));
+    assert_eq!(Process::read(&mut Reader::new(&bytes[1..])), Err(Ended));
+}
+
+#[test]
+fn a_process_that_runs_is_watched_and_one_that_has_ended_is_not_taken_for_another() {
+    let mut child = child();
+    let process = Process::of(child.id());
+    assert!(matches!(process.watch(), Watch::Runs(_)));
+    let earlier = Process { start: process.start - 1, ..process };
+    assert!(matches!(earlier.watch(), Watch::Ended), "the number is another's now");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(matches!(process.watch(), Watch::Ended));
+}
+
+#[test]
+fn processes_elsewhere_this_one_and_nobody_are_not_seen() {
+    let child = child();
+    let process = Process::of(child.id());
+    let elsewhere = [
+        Process { boot: [7; 16], ..process },
+        Process { pid_namespace: 1, ..process },
+        Process { pid: u32::MAX, ..process },
+        Process { pid: 0, ..process },
+        Process::default(),
+        Process::own(),
+    ];
+    for process in elsewhere {
+        assert!(matches!(process.watch(), Watch::Unseen), "{process:?}");
+    }
+    let mut child = child;
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
