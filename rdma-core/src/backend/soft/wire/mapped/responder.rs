@@ -13,7 +13,7 @@ use super::super::super::fabric::{Command, CqRef, State};
 use super::super::rendezvous::has_ended;
 use super::super::shm::{Mailbox, MailboxInit};
 use super::super::{DeviceRef, QpRef};
-use super::{Incoming, RevokeStatus};
+use super::Incoming;
 use crate::Deadline;
 use crate::backend::interface::{RawCompletion, RawRecv};
 
@@ -176,11 +176,10 @@ impl State {
         }
         // Settled first, drained second: whatever a writer left before it was seen to be gone is then taken, and not
         // flushed.
-        let settled = qp.mapped.incoming.as_mut().is_some_and(|incoming| incoming.is_settled());
+        self.advance_qp_revoke(now, id, Deadline::at(now + GRACE));
+        let settled = self.is_mailbox_settled(id);
         self.drain_mailbox(now, id);
-        if !settled
-            && !matches!(self.advance_qp_revoke(now, id, Deadline::at(now + GRACE)), RevokeStatus::Done)
-        {
+        if !settled {
             if !self.settling.contains(&id) {
                 self.settling.push(id);
             }

@@ -132,10 +132,7 @@ impl State {
     ) -> RevokeStatus {
         let Some(qp) = self.qps.get_mut(id) else { return RevokeStatus::Done };
         let device = qp.device;
-        let Some(incoming) = qp.mapped.incoming.as_mut().filter(|incoming| !incoming.mailbox.is_settled())
-        else {
-            return RevokeStatus::Done;
-        };
+        let Some(incoming) = qp.mapped.incoming.as_mut() else { return RevokeStatus::Done };
         if incoming.is_settled() {
             return RevokeStatus::Done;
         }
@@ -156,7 +153,7 @@ impl State {
     }
 
     /// Whether nothing happens in the mailbox of `id` any more, or there is none.
-    fn is_mailbox_settled(&mut self, id: QpRef) -> bool {
+    pub(super) fn is_mailbox_settled(&mut self, id: QpRef) -> bool {
         let incoming = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut());
         incoming.is_none_or(|incoming| incoming.is_settled())
     }

@@ -67,7 +67,7 @@ pub(crate) struct Mailbox {
     /// Completions taken from the ring so far; shared with [`CompletionWatch`]es.
     taken: Arc<PrivateU64>,
     open: bool,
-    /// The writer's process is dead, or what it may still write reaches nobody: the slot does not count any more.
+    /// The mailbox is closed, and the writer can place nothing any more: the slot does not count any more.
     writer_is_gone: bool,
     /// The verdict word that was last reported.
     verdict: u32,
@@ -248,8 +248,14 @@ impl Mailbox {
     }
 
     /// Whether the mailbox is closed and no writer is in it any more.
-    pub(crate) fn is_settled(&self) -> bool {
-        !self.open && (self.writer_is_gone || !self.writer().touches(AccessScope::Anything))
+    ///
+    /// The first `true` is kept, because a writer that announces its next chunk after that finds the mailbox closed
+    /// and leaves. Otherwise two looks at one moment could differ, and a caller that acts on both would wait for ever.
+    pub(crate) fn is_settled(&mut self) -> bool {
+        if !self.open && !self.writer_is_gone {
+            self.writer_is_gone = !self.writer().touches(AccessScope::Anything);
+        }
+        self.writer_is_gone
     }
 
     /// Returns the oldest receive as flushed. `None` until the mailbox is settled and all completions are taken,

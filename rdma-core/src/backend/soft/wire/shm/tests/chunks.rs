@@ -13,7 +13,9 @@ use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, Requ
 use crate::backend::soft::fault::{Injected, Planted};
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
 use crate::backend::soft::wire::shm::segment::Protection;
-use crate::backend::soft::wire::shm::{Export, Mailbox, MailboxInit, Outcome, RemoteResponder, Segment};
+use crate::backend::soft::wire::shm::{
+    Chunk, Export, Mailbox, MailboxInit, Outcome, RemoteResponder, Segment,
+};
 
 const CHUNK: usize = HOLD_BYTES_MAX;
 
@@ -175,6 +177,18 @@ fn a_corrupted_payload_differs_in_one_byte() {
     let executed = execute(&mut rig.responder, &request, &mut [0; 8], Injected::Corrupt(8 + 3));
     assert_eq!(kind(executed.outcome), ReplyKind::Ack);
     assert_eq!(rig.bytes()[..8], [0, 0, 0, 0xff, 0, 0, 0, 0]);
+}
+
+/// A writer between two chunks announces the second, and only then finds the mailbox closed.
+#[test]
+fn a_mailbox_that_was_settled_stays_so_whoever_announces_a_chunk() {
+    let mut rig = Rig::new(1, terms(1, None));
+    rig.post(1, BASE, 8, 1);
+    rig.mailbox.close();
+    assert!(rig.mailbox.is_settled());
+    rig.mailbox.writer().pretend(Some(Chunk { serial: 1, begin: BASE, end: BASE + 8 }));
+    assert!(rig.mailbox.is_settled());
+    assert_eq!(rig.mailbox.next_flushed().map(|flushed| flushed.wr_id), Some(1));
 }
 
 #[test]
