@@ -45,7 +45,7 @@ impl Default for InitOptions {
 }
 
 /// The reason why [`Communicator::init`] made no communicator; the text says which step failed and what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
     /// The launcher's variables contradict each other, or the ranks did not meet.

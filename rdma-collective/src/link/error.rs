@@ -11,7 +11,7 @@ use rdma_core::{Failure, Gid, QpNum};
 /// The reason why bytes are not the blob of the peer that was meant.
 ///
 /// A part of [`SetupError`](crate::engine::SetupError).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlobError {
     /// The bytes do not begin like a blob.
@@ -62,7 +62,7 @@ pub enum BlobError {
 /// The reason why two processes did not meet over TCP.
 ///
 /// A part of [`SetupError`](crate::engine::SetupError).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The listener does not accept connections.
@@ -181,7 +181,7 @@ impl fmt::Display for LaneName {
 /// The reason why a lane has ended.
 ///
 /// A part of [`CollectiveError`](crate::collective::CollectiveError) and [`KvError`](crate::kv::KvError).
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaneFailure {
     /// A request on the lane failed.
