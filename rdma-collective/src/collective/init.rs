@@ -82,7 +82,7 @@ impl Communicator {
     /// let mut data = [1.5_f32; 4];
     /// comm.all_reduce(&mut data, ReduceOp::Sum, Deadline::after(Duration::from_secs(5)))?;
     /// assert_eq!(data, [1.5 * comm.size() as f32; 4]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Errors
@@ -172,11 +172,11 @@ impl Communicator {
     #[doc(hidden)]
     pub fn on_threads(
         ranks: u32,
-        body: impl Fn(&mut Self) -> Result<(), Box<dyn Error>> + Sync,
-    ) -> Result<(), Box<dyn Error>> {
+        body: impl Fn(&mut Self) -> Result<(), Box<dyn Error + Send + Sync>> + Sync,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
         let (server, token) = serve(ranks)?;
         let address = server.address();
-        let run = &|rank| -> Result<(), Box<dyn Error>> {
+        let run = &|rank| -> Result<(), Box<dyn Error + Send + Sync>> {
             let deadline = Deadline::after(Duration::from_secs(30));
             let mut store = StoreClient::connect(Join { address, token, rank, world: ranks }, deadline)?;
             let engine =
