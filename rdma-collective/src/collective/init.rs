@@ -70,8 +70,12 @@ impl Communicator {
     ///
     /// The launchers are torchrun, mpirun, srun, Kubernetes jobs and [`LocalRanks`]; `docs/environment.md` lists the
     /// variables. The device is the first RDMA device that works, else the software device. NCCL's variables apply. The
-    /// choices are logged at INFO with `tracing`. Call it once in a process; [`split`](Self::split) makes more
-    /// communicators.
+    /// choices are logged at INFO with `tracing`.
+    ///
+    /// [`split`](Self::split) makes more communicators. After a failure, all ranks make the next one by
+    /// [`init_with`](Self::init_with) with the next [`epoch`](CommunicatorOptions::epoch). Ranks that [`LocalRanks`]
+    /// started can do neither `init` nor `init_with` a second time, because the store of their parent admits each rank
+    /// once; they keep the store of [`env::join`](crate::env::join) instead.
     ///
     /// ```
     /// use std::time::Duration;
@@ -114,7 +118,7 @@ impl Communicator {
     }
 
     /// As [`init`](Self::init); but without a launcher runs this program as `ranks` processes on this host, waits for
-    /// them, and returns `None` after all of them have ended.
+    /// them, and returns `None` in the parent after all of them have ended.
     ///
     /// The processes are started with the arguments of this one and return `Some` from this call, so call it before the
     /// program has done anything that should happen once. A rank meets the others by `deadline`; the process that
