@@ -135,7 +135,7 @@ pub enum HandshakeError {
 
 /// The name of the peer at the other end of a link, for errors and logs.
 ///
-/// Returned by [`Decode::peer`](crate::kv::Decode::peer).
+/// [`HandshakeError`] names a peer by its address alone, because no blob has come yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerName {
@@ -162,8 +162,7 @@ impl fmt::Display for PeerName {
 
 /// The name of a lane (one queue pair to one peer), for errors and logs.
 ///
-/// Named beside a [`LaneFailure`] by [`CollectiveError`](crate::collective::CollectiveError) and
-/// [`KvError`](crate::kv::KvError).
+/// The errors of collectives and of KV transfers name it beside a [`LaneFailure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaneName {
     /// The number of this side's queue pair.
@@ -180,7 +179,7 @@ impl fmt::Display for LaneName {
 
 /// The reason why a lane has ended.
 ///
-/// A part of [`CollectiveError`](crate::collective::CollectiveError) and [`KvError`](crate::kv::KvError).
+/// The errors of collectives and of KV transfers have it beside the [`LaneName`].
 #[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaneFailure {
