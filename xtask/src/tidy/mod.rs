@@ -174,9 +174,9 @@ mod tests {
     #[test]
     fn findings_outside_the_strict_folders_are_counted_and_fail_nothing() {
         let mut report = Report::default();
-        report.rust_file("examples/src/a.rs", BARE, false);
-        assert_eq!((report.findings.len(), report.counted["examples/src"]), (0, 1));
-        report.rust_file("examples/src/a.rs", BARE, true);
+        report.rust_file("benches/src/a.rs", BARE, false);
+        assert_eq!((report.findings.len(), report.counted["benches/src"]), (0, 1));
+        report.rust_file("benches/src/a.rs", BARE, true);
         report.rust_file("rdma-core/src/a.rs", BARE, false);
         assert_eq!(report.findings.len(), 2);
         assert_eq!(report.by_rule[&comments::Rule::Beginning], (2, 1));
