@@ -28,7 +28,7 @@ pub(crate) struct Hosts {
 pub(crate) enum Spread {
     /// All ranks are on one host, or each has a host of its own.
     #[default]
-    Flat,
+    OneLevel,
     /// There are several hosts, and some ranks share one.
     Hosts,
 }
@@ -36,7 +36,7 @@ pub(crate) enum Spread {
 impl Spread {
     /// Whether an algorithm is possible here: a hierarchical one needs two levels.
     pub(super) fn has(self, way: Algorithm) -> bool {
-        way != Algorithm::Hierarchical || self != Self::Flat
+        way != Algorithm::Hierarchical || self != Self::OneLevel
     }
 }
 
@@ -56,7 +56,7 @@ impl Hosts {
         // Several hosts, and fewer hosts than ranks.
         match self.groups.all() {
             [_, rest @ ..] if !rest.is_empty() && rest.len() + 1 < self.groups.ranks() => Spread::Hosts,
-            _ => Spread::Flat,
+            _ => Spread::OneLevel,
         }
     }
 
@@ -100,15 +100,15 @@ mod tests {
     #[test]
     fn several_hosts_are_such_where_some_ranks_are_together() {
         for (names, spread) in [
-            (&["a"][..], Spread::Flat),
-            (&["a", "a", "a"], Spread::Flat),
-            (&["b", "a"], Spread::Flat),
+            (&["a"][..], Spread::OneLevel),
+            (&["a", "a", "a"], Spread::OneLevel),
+            (&["b", "a"], Spread::OneLevel),
             (&["b", "a", "b", "a"], Spread::Hosts),
             (&["a", "a", "b"], Spread::Hosts),
             (&["", "", "b", "b", "c", "c"], Spread::Hosts),
             (&["a", "b", "a", "b", "a", "b", "b", "a"], Spread::Hosts),
             (&["a", "a", "a", "a", "a", "b", "b", "b", "b"], Spread::Hosts),
-            (&["a", "a", "a", "a"], Spread::Flat),
+            (&["a", "a", "a", "a"], Spread::OneLevel),
         ] {
             let hosts = Hosts::new(names.iter().map(|name| (*name, false)));
             assert_eq!(hosts.spread(), spread, "{names:?}");
