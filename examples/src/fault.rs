@@ -33,7 +33,7 @@ impl FromStr for CorruptAt {
     }
 }
 
-/// What goes wrong at one message that arrives at this process's first software device.
+/// The fault at one message that arrives at this process's first software device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FaultAt {
     /// A byte of a payload is flipped.

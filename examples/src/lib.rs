@@ -1,4 +1,4 @@
-//! What the example programs share: sizes as people type them, nccl-tests' table and perftest's, and charts.
+//! Parts that the example programs share: sizes as people type them, nccl-tests' table and perftest's, and charts.
 //!
 //! The programs themselves are in `src/bin`; those that are one line are [`collectives`] and [`perftest`].
 //! [`columns::parse`] reads a printed table back, so that a test can hold what a program printed against what the

@@ -27,7 +27,7 @@ impl Default for Roots {
 pub struct Available {
     /// Bytes that can still be taken.
     pub bytes: u64,
-    /// Which file says so.
+    /// The file that gives the number.
     pub source: PathBuf,
 }
 
@@ -38,13 +38,13 @@ pub struct Available {
     format_rounded(*.need), .available.source.display(), format_rounded(.available.bytes)
 )]
 pub struct NotEnough {
-    /// What for.
+    /// Purpose of the memory.
     pub what: String,
     /// Bytes.
     pub need: u64,
-    /// What there is.
+    /// Memory that there is.
     pub available: Available,
-    /// What to change.
+    /// Remedy: what to change.
     pub mend: &'static str,
 }
 

@@ -1,4 +1,4 @@
-//! What programs say: to standard output, whose reader may leave, and to standard error, which processes share.
+//! Output of the programs: to standard output, whose reader may leave, and to standard error, which processes share.
 
 use anyhow::Context;
 use std::fmt::Display;

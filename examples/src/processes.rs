@@ -14,13 +14,13 @@ use thiserror::Error;
 const JOB_TOKEN: &str = "RDMA_JOB_TOKEN";
 /// The process that started this one, and watches it.
 const LAUNCHER: &str = "RDMA_PARENT_PID";
-/// What tells jobs apart that were given no token: nothing but their port.
+/// The token of jobs that were given none. Only their port tells them apart.
 const NO_TOKEN: [u8; 16] = *b"no token was set";
 /// How long the others may take to notice that one process failed, and to say so, before they are ended.
 const GRACE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What a process is told by the one that started it, besides its arguments.
+/// Facts that a process is told by the one that started it, besides its arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct HandedDown {
     /// The job's token.
@@ -92,7 +92,7 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn start(&mut self, name: String, with: impl FnOnce(&mut Command)) -> anyhow::Result<()> {
         let mut command = Command::new(std::env::current_exe()?);
         command.stdin(Stdio::null());
@@ -146,7 +146,7 @@ fn explain(program: &str, name: &str, pid: u32, status: ExitStatus) {
 impl Drop for Group {
     fn drop(&mut self) {
         for (_, child) in &mut self.running {
-            // One that has ended meanwhile cannot be killed and need not be.
+            // A process that has ended meanwhile cannot be killed and need not be.
             let _ = child.kill();
             let _ = child.wait();
         }

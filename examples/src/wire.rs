@@ -17,11 +17,11 @@ pub enum WireName {
 }
 
 impl WireName {
-    /// That the device which was selected has such a wire.
+    /// Checks that the selected device has such a wire.
     ///
     /// # Errors
     ///
-    /// It is a NIC, and one was named.
+    /// The device is a NIC, and a wire was named.
     pub fn suits(self, selected: &SelectedDevice) -> anyhow::Result<()> {
         ensure!(
             self == Self::Auto || selected.context.is_soft(),

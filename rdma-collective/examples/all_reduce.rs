@@ -6,7 +6,7 @@ use std::time::Duration;
 use rdma_collective::collective::{Communicator, ReduceOp};
 use rdma_core::Deadline;
 
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let deadline = Deadline::after(Duration::from_secs(60));
     let Some(mut comm) = Communicator::init_or_spawn(2, deadline)? else { return Ok(()) };
     let mut data = vec![comm.rank() as f32 + 1.0; 4];

@@ -8,6 +8,7 @@ pub mod env;
 pub mod kv;
 pub mod link;
 
+mod error_text;
 mod groups;
 mod liveness;
 mod parse_name;

@@ -4,7 +4,7 @@
 ///
 /// Raised where a text is parsed as [`DataType`](crate::collective::DataType),
 /// [`ReduceOp`](crate::collective::ReduceOp) or [`Model`](crate::kv::layout::Model).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown {what} {name:?}; use one of {known}")]
 pub struct ParseNameError {
     pub(crate) what: &'static str,

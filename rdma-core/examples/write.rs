@@ -24,7 +24,7 @@ fn main() -> Result<(), Box<dyn Error + Send + Sync>> {
     let new_side = || -> Result<(Worker, QueuePair<Init>), Box<dyn Error + Send + Sync>> {
         let mut worker = context.worker(WorkerOptions::default())?;
         let qp = worker.create_queue_pair(&pd, &QueuePairOptions::default())?;
-        let qp = qp.init(&mut worker, &InitOptions::default()).map_err(|refused| refused.error)?;
+        let qp = qp.init(&mut worker, &InitOptions::default())?;
         Ok((worker, qp))
     };
     let ((mut writer, writer_qp), (mut target, target_qp)) = (new_side()?, new_side()?);

@@ -22,7 +22,7 @@ const COLOURS: [&str; 7] = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9
 pub struct Chart {
     /// Stands above them.
     pub title: String,
-    /// What the values are, and in which unit.
+    /// Label of the value axis, with the unit.
     pub values: String,
     /// Whether values are placed by powers of ten, instead of from 0.
     pub logarithmic: bool,
@@ -30,10 +30,10 @@ pub struct Chart {
     pub curves: Vec<Curve>,
 }
 
-/// One curve.
+/// A curve of a chart.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Curve {
-    /// Its line in the legend.
+    /// Text in the legend.
     pub label: String,
     /// Curves of one number have one colour and one mark.
     pub number: usize,
@@ -169,7 +169,7 @@ impl Curve {
         places.iter().try_for_each(|(x, y)| self.mark(f, *x, *y))
     }
 
-    /// Its line in the legend.
+    /// Draws the line and the text of the legend.
     fn name(&self, f: &mut fmt::Formatter<'_>, y: f64) -> fmt::Result {
         self.line(f, &format!("M{LEFT} {y:.1}h36"))?;
         self.mark(f, LEFT + 18.0, y)?;

@@ -20,7 +20,7 @@ impl Axis {
     /// Message sizes, by powers of two.
     pub fn sizes(first: u64, last: u64) -> Self {
         let (low, high) = (log2(first), log2(last));
-        // One size alone lies in the middle.
+        // A single size lies in the middle.
         let (low, high) = if high - low < 1.0 { (low - 1.0, high + 1.0) } else { (low, high) };
         let step = match high - low {
             ..=8.0 => 1,
@@ -54,7 +54,7 @@ impl Axis {
             steps.iter().map(move |step| (step * unit, unit))
         });
         let mut labels: Vec<_> = values.map(|(value, unit)| (value, rounded(value, unit))).collect();
-        // One label below the least value and one above the most is enough.
+        // A single label below the least value and one above the most are enough.
         let below = labels.iter().rposition(|(value, _)| *value <= least).unwrap_or(0);
         labels.drain(..below);
         let above = labels.iter().position(|(value, _)| *value >= most).unwrap_or(labels.len());

@@ -17,7 +17,7 @@ use std::time::Duration;
 #[derive(Debug, Clone, Parser)]
 #[command(version, after_help = AFTER)]
 pub struct Args {
-    /// Whose flags they are.
+    /// The collective whose flags these are.
     #[arg(skip = Collective::AllReduce)]
     pub collective: Collective,
 
@@ -157,7 +157,7 @@ const TIMEOUT_MAX_S: u64 = 86_400;
 /// The most elements that buffers may be shifted by.
 const UNALIGN_MAX: i64 = 4096;
 
-/// Which ranks are the root.
+/// The ranks that are the root, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Roots {
     /// Every rank.
@@ -167,7 +167,7 @@ pub enum Roots {
 }
 
 impl Roots {
-    /// Those among so many ranks.
+    /// Yields the roots among so many ranks.
     pub fn each(self, ranks: u32) -> impl Iterator<Item = u32> {
         let (first, count) = match self {
             Self::All => (0, ranks),
@@ -184,7 +184,7 @@ fn parse_roots(text: &str) -> Result<Roots, String> {
     }
 }
 
-/// One of several, or all of them.
+/// A single value of several, or all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice<T: 'static> {
     /// All, in this order.
@@ -194,7 +194,7 @@ pub enum Choice<T: 'static> {
 }
 
 impl<T: Copy> Choice<T> {
-    /// What is chosen, in order.
+    /// Yields the chosen values, in order.
     pub fn each(self) -> impl Iterator<Item = T> {
         let (all, one) = match self {
             Self::All(all) => (all, None),
@@ -231,12 +231,12 @@ impl Args {
         Self { collective, ..args.unwrap_or_else(|error| error.exit()) }
     }
 
-    /// What it is read by.
+    /// Returns the command that reads the flags of `collective`.
     pub fn command_of(collective: Collective) -> Command {
         Self::command().name(collective.name()).about(collective.about())
     }
 
-    /// That the root is one of so many ranks.
+    /// Checks that the root is one of so many ranks.
     ///
     /// # Errors
     ///
@@ -268,7 +268,7 @@ impl Args {
         self.ranks.map_or(cores.clamp(2, 4), usize::from)
     }
 
-    /// What any one wait may take.
+    /// The longest time that any one wait may take.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(if self.timeout_s == 0 { TIMEOUT_MAX_S } else { self.timeout_s })
     }

@@ -1,4 +1,4 @@
-//! What an operation works on: memory of the library's, or a slice as any program has it.
+//! The memory that an operation works on: the library's, or a slice as any program has it.
 
 use super::args::Args;
 use super::carrier::Carrier;
@@ -10,7 +10,7 @@ use std::ops::{Deref, DerefMut, Range};
 pub enum Buffer<T> {
     /// Registered, and lent to operations.
     Owned(Tensor<T>),
-    /// Of the program's, and borrowed by operations: `--plain`, and rails.
+    /// Memory of the program, borrowed by operations: `--plain`, and rails.
     Plain(Plain<T>),
 }
 
@@ -26,7 +26,7 @@ impl<T> Plain<T> {
         &self.all[self.range.clone()]
     }
 
-    /// The same, to be changed.
+    /// The chosen elements, to be changed.
     pub fn chosen_mut(&mut self) -> &mut [T] {
         &mut self.all[self.range.clone()]
     }
@@ -45,7 +45,7 @@ impl<T: Element + Default> Buffer<T> {
         }
     }
 
-    /// What is lent to an operation.
+    /// Returns the tensor that is lent to an operation.
     pub fn owned(self) -> Option<Tensor<T>> {
         match self {
             Self::Owned(tensor) => Some(tensor),

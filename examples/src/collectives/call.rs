@@ -1,4 +1,4 @@
-//! What is asked of the library: which collective, with which reduction and root, in place or out of place.
+//! The call that is asked of the library: which collective, with which reduction and root, in place or out of place.
 
 use super::kind::Collective;
 use anyhow::{Result, bail};
@@ -17,10 +17,10 @@ pub enum Place {
     In,
 }
 
-/// One operation; the same on all ranks.
+/// An operation; all ranks run the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Call {
-    /// Which collective.
+    /// The collective.
     pub collective: Collective,
     /// How elements are combined, where they are; the inputs follow from it anyway.
     pub op: ReduceOp,
@@ -29,12 +29,12 @@ pub struct Call {
 }
 
 impl Call {
-    /// What stands in the column `redop`.
+    /// Returns the text of the column `redop`.
     pub fn redop(self) -> String {
         if self.collective.reduces() { self.op.to_string() } else { "none".to_owned() }
     }
 
-    /// What stands in the column `root`.
+    /// Returns the number of the column `root`.
     pub fn root_column(self) -> i64 {
         if self.collective.is_rooted() { self.root.into() } else { -1 }
     }
@@ -43,7 +43,7 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// What the communicator says; the tensor is lost then.
+    /// The communicator's error; the tensor is lost then.
     pub fn start<T: Element>(
         self,
         comm: &mut Communicator,
@@ -71,7 +71,7 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// What the communicator says.
+    /// The communicator's error.
     pub fn run<T: Element>(self, comm: &mut Communicator, data: &mut [T], deadline: Deadline) -> Result<()> {
         let Self { collective, op, root } = self;
         match collective {
@@ -125,7 +125,7 @@ impl Call {
     ///
     /// # Errors
     ///
-    /// What the rails say; they have no sends between two ranks.
+    /// The error of the rails, which have no sends between two ranks.
     pub fn run_over<T: Element>(self, rails: &mut Rails, data: &mut [T], deadline: Deadline) -> Result<()> {
         let Self { collective, op, root } = self;
         match collective {

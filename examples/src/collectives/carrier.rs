@@ -1,4 +1,4 @@
-//! What carries the data: one communicator, or rails, which are several.
+//! The carrier of the data: one communicator, or rails, which are several.
 
 use super::call::Call;
 use anyhow::{Context, Result};
@@ -7,7 +7,7 @@ use rdma_collective::collective::Communicator;
 use rdma_collective::collective::{Element, Rails};
 use rdma_core::Deadline;
 
-/// See the module.
+/// The communicators that carry the data of a rank.
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "a process has one")]
 pub enum Carrier {
@@ -61,7 +61,7 @@ impl Carrier {
     ///
     /// # Errors
     ///
-    /// What the communicator or the rails say.
+    /// The error of the communicator or the rails.
     pub fn run<T: Element>(&mut self, call: Call, data: &mut [T], deadline: Deadline) -> Result<()> {
         match self {
             Self::One(comm) => call.run(comm, data, deadline),
@@ -112,7 +112,7 @@ impl Carrier {
     ///
     /// # Errors
     ///
-    /// What did not arrive.
+    /// The error of a message that did not arrive.
     pub fn close(self, deadline: Deadline) -> Result<(), CollectiveError> {
         match self {
             Self::One(comm) => comm.close(deadline),

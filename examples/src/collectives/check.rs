@@ -11,20 +11,20 @@ use super::kind::Collective;
 pub use element::Element;
 use rdma_collective::collective::ReduceOp;
 
-/// What the inputs of one checked operation follow from; the same on every rank.
+/// The facts from which the inputs of one checked operation follow; all ranks have the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Inputs {
     /// Ranks that take part.
     pub ranks: usize,
     /// How they are combined.
     pub op: ReduceOp,
-    /// Which operation: no two that follow each other have the same inputs.
+    /// Number of the operation, so that no two that follow each other have the same inputs.
     pub round: u64,
     /// Whether every result on the way is exact, so that it can be checked.
     pub exact: bool,
 }
 
-/// One input, as far as it does not depend on its type.
+/// An input, as far as it does not depend on its type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sample {
     /// Ranks that take part.
@@ -40,7 +40,7 @@ pub struct Sample {
 }
 
 impl Inputs {
-    /// What `rank` puts in, from the element `first` of the whole on.
+    /// Fills `buffer` with the inputs of `rank`, from the element `first` of the whole on.
     pub fn fill<T: Element>(&self, rank: usize, first: usize, buffer: &mut [T]) {
         for (element, index) in buffer.iter_mut().zip(first..) {
             *element = self.given(rank, index);
@@ -65,16 +65,16 @@ impl Inputs {
     }
 }
 
-/// What one rank has in its output after an operation.
+/// The expected output of one rank after an operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Expected {
-    /// What the ranks put in.
+    /// Inputs of the ranks.
     pub inputs: Inputs,
-    /// What became of it.
+    /// The operation on these inputs.
     pub call: Call,
     /// In place the input was where the output is; out of place it was all zeros.
     pub place: Place,
-    /// Whose output it is.
+    /// The rank that has this output.
     pub rank: usize,
     /// Elements of a part, where there are parts.
     pub count: usize,
@@ -102,7 +102,7 @@ impl Expected {
             Collective::ReduceScatter if index / count == rank => inputs.reduced(index),
             Collective::Scatter if place == Place::Out => inputs.given(root, rank * count + index),
             Collective::Scatter if index / count == rank => inputs.given(root, index),
-            // What is left alone.
+            // The operation leaves these outputs alone.
             Collective::Reduce | Collective::Gather if place == Place::Out => T::default(),
             Collective::Reduce | Collective::ReduceScatter | Collective::Gather | Collective::Scatter => {
                 inputs.given(rank, index)

@@ -1,4 +1,4 @@
-//! One rank: its devices, what carries its data, and what it tells the other ranks besides the data.
+//! A rank: its devices, the carrier of its data, and what it tells the other ranks besides the data.
 
 use super::args::Args;
 use super::carrier::Carrier;
@@ -33,7 +33,7 @@ pub struct Job {
     pub own_devices: Vec<String>,
     /// Devices that this rank does not use.
     pub refused: Vec<Refused>,
-    /// What shall go wrong at this rank's device.
+    /// Faults to inject at this rank's device.
     pub faults: Option<FaultPlan>,
     timeout: Duration,
     meetings: u64,
@@ -170,7 +170,7 @@ impl Job {
     ///
     /// # Errors
     ///
-    /// What did not arrive.
+    /// The error of a message that did not arrive.
     pub fn close(mut self) -> anyhow::Result<()> {
         let _ = self.gather(0)?;
         let deadline = self.deadline();
@@ -226,7 +226,7 @@ fn where_ranks_run(
     store: &mut StoreClient,
     deadline: Deadline,
 ) -> anyhow::Result<Vec<RankDevice>> {
-    // Of the rails of a device the first stands for all.
+    // The first of a device's rails stands for all of them, because they are made alike.
     let comms: Vec<&Communicator> = carrier.all().step_by(plan.queue_pairs).collect();
     let wires: Vec<String> =
         comms.iter().zip(selected).map(|(comm, device)| describe_wire(comm, device)).collect();

@@ -2,7 +2,7 @@
 
 use rdma_collective::collective::tuning;
 
-/// Which collective is measured.
+/// The collective that is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Collective {
     /// Every rank gets the reduction of all.
@@ -39,7 +39,7 @@ impl Collective {
         Self::SendRecv,
     ];
 
-    /// Its program.
+    /// Name of the program.
     pub const fn name(self) -> &'static str {
         match self {
             Self::AllReduce => "allreduce",
@@ -54,7 +54,7 @@ impl Collective {
         }
     }
 
-    /// What its program says of itself.
+    /// Returns the first line of the program's help.
     pub fn about(self) -> String {
         let (what, twin) = match self {
             Self::AllReduce => ("All-reduce", "all_reduce_perf"),
@@ -113,7 +113,7 @@ impl Collective {
         }
     }
 
-    /// What an operation on at most so many elements is on.
+    /// Returns the lengths of an operation on at most so many elements.
     pub fn shape(self, elements: usize, ranks: usize) -> Shape {
         let ranks = ranks.max(1);
         let count = if self.has_parts() { elements / ranks } else { elements };
@@ -132,13 +132,13 @@ impl Collective {
 /// Elements of one operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shape {
-    /// Of what callers count: of a part, where there are parts.
+    /// Elements as callers count them: of a part, where there are parts.
     pub count: usize,
-    /// Of all parts; of the buffer in place.
+    /// Elements of all parts, which is the buffer in place.
     pub whole: usize,
-    /// Of the input out of place.
+    /// Elements of the input out of place.
     pub input: usize,
-    /// Of the output out of place.
+    /// Elements of the output out of place.
     pub output: usize,
 }
 

@@ -31,7 +31,7 @@ pub fn rank(environment: Environment, args: &Args) -> anyhow::Result<Option<Laun
     }
 }
 
-/// What a rank on this host is told by these variables, besides what is handed down to any process.
+/// Returns the variables for a rank on this host, besides those that are handed down to any process.
 pub fn variables(rank: usize, ranks: usize, store: SocketAddr) -> [(&'static str, String); 6] {
     let (own, all) = (rank.to_string(), ranks.to_string());
     [

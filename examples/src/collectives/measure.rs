@@ -1,4 +1,4 @@
-//! One size, timed and checked, out of place and in place.
+//! A size, timed and checked, out of place and in place.
 
 use super::args::Args;
 use super::buffer::Buffer;
@@ -12,13 +12,13 @@ use rdma_collective::collective::Pending;
 use rdma_collective::collective::Tensor;
 use std::time::{Duration, Instant};
 
-/// What one operation works on, longer than the largest size by what `-u` shifts it; absent while the operation has it.
+/// Buffers of one operation, longer than the largest size by the shift of `-u`; absent while the operation has them.
 struct Buffers<T> {
     input: Option<Buffer<T>>,
     output: Option<Buffer<T>>,
 }
 
-/// What one half of a row is of.
+/// The operation of one half of a row.
 #[derive(Debug, Clone, Copy)]
 struct Case {
     call: Call,
@@ -46,9 +46,9 @@ enum Started<T: Element> {
 pub struct Bench<'a, T: Element> {
     job: &'a mut Job,
     args: &'a Args,
-    /// Of each operation of an iteration.
+    /// Buffers of each operation of an iteration.
     buffers: Vec<Buffers<T>>,
-    /// Those of them that are under way.
+    /// Operations that are under way.
     started: Vec<Started<T>>,
     round: u64,
 }

@@ -35,7 +35,7 @@ use report::Report;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::ExitCode;
 
-/// What the library holds besides the caller's buffers, at most, and what a process is.
+/// Most bytes that the library holds besides the caller's buffers, with the bytes of the process itself.
 const RANK_BYTES: u64 = 16 << 20;
 
 /// Runs one rank of a collective's program, or starts all of them.
@@ -97,7 +97,7 @@ fn start_ranks(name: &'static str, ranks: usize) -> anyhow::Result<bool> {
     Ok(group.supervise())
 }
 
-/// That the buffers of so many ranks fit this machine.
+/// Checks that the buffers of so many ranks fit this machine.
 fn fits(args: &Args, sweep: &Sweep, plan: &Plan, ranks: usize) -> anyhow::Result<()> {
     let buffers = 2 * args.agg_iters;
     let what = format!("{buffers} buffers of {} bytes on each of {ranks} ranks", sweep.last());
@@ -107,7 +107,7 @@ fn fits(args: &Args, sweep: &Sweep, plan: &Plan, ranks: usize) -> anyhow::Result
     memory_for(&what, each, ranks, "lower -e, -m or --ranks")
 }
 
-/// That buffers of so many bytes a rank fit it.
+/// Checks that buffers of so many bytes a rank fit this machine.
 fn memory_for(what: &str, each: u64, ranks: usize, mend: &'static str) -> anyhow::Result<()> {
     let need = each.saturating_add(RANK_BYTES).saturating_mul(ranks as u64);
     Ok(memory::require(&memory::Roots::default(), what, need, mend)?)

@@ -37,7 +37,7 @@ impl Plot {
     ///
     /// # Errors
     ///
-    /// What the system says of the file.
+    /// The system's error at the file.
     pub fn write(self, name: &str, rows: &[Row]) -> anyhow::Result<()> {
         let overlays = self.overlays.iter().map(|(name, rows)| (name.as_str(), rows.as_slice()));
         let charts = charts(std::iter::once((name, rows)).chain(overlays));
@@ -79,7 +79,7 @@ fn are_alike(one: &Row, other: &Row) -> bool {
     of(one) == of(other)
 }
 
-/// What a row is of, besides its size.
+/// Returns the label of a row: all that it has besides its size.
 fn of(Row { dtype, redop, root, .. }: &Row) -> String {
     let op = if redop == "none" { String::new() } else { format!(" {redop}") };
     let root = if *root < 0 { String::new() } else { format!(" root {root}") };

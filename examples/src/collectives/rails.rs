@@ -15,11 +15,11 @@ pub struct Plan {
     pub devices: Vec<String>,
     /// Queue pairs to a neighbour on each; 1 where there can be no more.
     pub queue_pairs: usize,
-    /// What the variable asks for in vain, and why.
+    /// The request of the variable that cannot be met, and why.
     pub ignored: Option<String>,
 }
 
-/// That the flags alone ask for nothing that cannot be.
+/// Checks that the flags alone ask for nothing that cannot be.
 ///
 /// # Errors
 ///
@@ -43,7 +43,7 @@ pub fn check(args: &Args) -> anyhow::Result<()> {
 }
 
 impl Plan {
-    /// What flags and variables ask for together.
+    /// Returns the plan that flags and variables ask for together.
     ///
     /// # Errors
     ///
@@ -71,7 +71,7 @@ impl Plan {
         Ok(Self { devices, queue_pairs: asked.min(room), ignored })
     }
 
-    /// One communicator on the first device, whatever the variable says: for a program that has no rails.
+    /// Plans one communicator on the first device, whatever the variable says: for a program that has no rails.
     pub fn without(args: &Args, nccl: &NcclOptions, program: &str) -> Self {
         let asked = nccl.qps_per_connection.filter(|queue_pairs| *queue_pairs > 1);
         let ignored = asked.map(|queue_pairs| format!("{VARIABLE}={queue_pairs}: {program} has no rails"));

@@ -1,4 +1,4 @@
-//! What rank 0 prints as it goes, and the files of `-J` and `--plot`; how it looks is `examples::columns`'s.
+//! The output of rank 0 as it goes, and the files of `-J` and `--plot`; `examples::columns` has the format.
 
 use super::args::Args;
 use super::job::Job;
@@ -29,7 +29,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// What the system says of the file or of standard output.
+    /// The system's error at the file or at standard output.
     pub fn begin(job: &Job, args: &Args, sweep: &Sweep, plan: &Plan) -> anyhow::Result<Self> {
         let (step_factor, step_bytes) = match sweep.step() {
             Step::Factor(factor) => (Some(factor), None),
@@ -72,7 +72,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// What the system says of standard output.
+    /// The system's error at standard output.
     pub fn row(&mut self, row: Row) -> anyhow::Result<()> {
         self.say(&print::row(&row))?;
         self.rows.push(row);
@@ -83,7 +83,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// What the system says of standard output.
+    /// The system's error at standard output.
     pub fn lost(&self, job: &Job) -> anyhow::Result<()> {
         job.carrier.lost().try_for_each(|(number, why)| {
             let why = why.to_string().replace('\n', " ");
@@ -95,7 +95,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// What the system says of the file or of standard output.
+    /// The system's error at the file or at standard output.
     pub fn end(self, error: Option<String>) -> anyhow::Result<bool> {
         let closing = Closing::of(&self.rows);
         if error.is_none() {

@@ -59,7 +59,7 @@ fn place(args: &TuneArgs) -> anyhow::Result<bool> {
     }
 }
 
-/// That the buffers of `here` of so many ranks fit this machine.
+/// Checks that the buffers of `here` of so many ranks fit this machine.
 fn fits(args: &TuneArgs, ranks: usize, here: usize) -> anyhow::Result<()> {
     let each = args.buffer_bytes(ranks);
     memory_for(&format!("buffers of {each} bytes on each of {here} ranks"), each, here, "lower -e or --ranks")
@@ -70,7 +70,7 @@ fn run(launch: &Launch, nccl: &NcclOptions, args: &TuneArgs) -> anyhow::Result<(
     if launch.launcher != Launcher::LocalRanks {
         fits(args, launch.world as usize, launch.local_world.unwrap_or(1) as usize)?;
     }
-    // What is in the way of writing it is known before anything is measured.
+    // An obstacle to writing the file is known before anything is measured.
     let there = match &args.output {
         Some(path) if launch.rank == 0 => there(path)?,
         _ => Vec::new(),
@@ -117,7 +117,7 @@ fn there(path: &Path) -> anyhow::Result<Vec<Row>> {
     Ok(there.rows().to_vec())
 }
 
-/// Those of them that stay: what is measured takes the place of its like, and no row may be of some of its ranks.
+/// Returns the rows that stay: measured ones replace their like, and no row may cover only some of its ranks.
 fn kept(
     mut rows: Vec<Row>,
     measured: &[Collective],

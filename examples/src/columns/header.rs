@@ -1,10 +1,10 @@
-//! What a run was asked to do and on which devices: the `#` lines above the table, and `config` in the JSON.
+//! The request of a run and its devices: the `#` lines above the table, and `config` in the JSON.
 
 use rdma_collective::env::RefusedDevice;
 use serde::Serialize;
 use std::fmt::Write;
 
-/// What a run was asked to do.
+/// The request of a run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Config {
     /// The program's name; not in the JSON, which has it in its arguments.
@@ -33,10 +33,10 @@ pub struct Config {
     /// The rails of each rank, where operations go over several, as rank 0 has them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rails: Option<String>,
-    /// What a variable asks for in vain, and why.
+    /// The request of a variable that cannot be met, and why.
     #[serde(skip)]
     pub ignored: Option<String>,
-    /// One for each rank, in order.
+    /// The device of each rank, in the order of ranks.
     pub devices: Vec<RankDevice>,
     /// Devices that are there and were not used, and why.
     pub refused: Vec<Refused>,
@@ -45,11 +45,11 @@ pub struct Config {
 /// Where one rank runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RankDevice {
-    /// Its number.
+    /// Number of the rank.
     pub rank: usize,
-    /// Its process.
+    /// Process of the rank.
     pub pid: u32,
-    /// Its host.
+    /// Host of the rank.
     pub hostname: String,
     /// The device's name (`soft0`, `rxe0`, `mlx5_0`).
     pub device: String,
@@ -60,14 +60,14 @@ pub struct RankDevice {
 /// A device that was not used.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Refused {
-    /// Its name, or the library's when that is what is missing.
+    /// Name of the device, or of the library when that is missing.
     pub device: String,
     /// Why.
     pub reason: String,
 }
 
 impl Refused {
-    /// Those that were refused when a device was selected.
+    /// Returns the devices that were refused when a device was selected.
     pub fn all(devices: &[RefusedDevice]) -> Vec<Self> {
         let each = devices.iter();
         each.map(|refused| Self { device: refused.device.clone(), reason: refused.reason.clone() }).collect()

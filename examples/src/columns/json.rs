@@ -21,11 +21,11 @@ pub struct Report {
     pub args: Vec<String>,
     /// The variables that steer the run, as `NAME=value`; never the whole environment, which may hold secrets.
     pub env: Vec<String>,
-    /// What was asked for.
+    /// Request of the run.
     pub config: Config,
-    /// What was measured.
+    /// Measured rows.
     pub rows: Vec<Row>,
-    /// What went wrong, in words.
+    /// Errors of the run, in words.
     pub errors: Vec<String>,
 }
 
@@ -35,7 +35,7 @@ pub struct Report {
 ///
 /// # Errors
 ///
-/// What the system says about the last path tried.
+/// The system's error at the last path tried.
 pub fn create(path: &Path) -> io::Result<(PathBuf, File)> {
     let mut attempt = path.to_owned();
     for number in 0..1000 {
@@ -56,7 +56,7 @@ impl Report {
     ///
     /// # Errors
     ///
-    /// What the system says.
+    /// The system's error.
     pub fn write(&self, mut file: impl Write) -> io::Result<()> {
         let closing = Closing::of(&self.rows);
         let document = Document {

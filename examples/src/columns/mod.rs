@@ -10,7 +10,7 @@ pub mod parse;
 pub mod print;
 pub mod saved;
 
-/// One line of the table: one size, out of place and in place.
+/// A line of the table: one size, out of place and in place.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
     /// Bytes of the whole: `count` times the size of one element, and times the ranks where each has a part.
@@ -29,7 +29,7 @@ pub struct Row {
     pub in_place: Measured,
 }
 
-/// What one way of running one size gave.
+/// Figures of one way of running one size.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Measured {
     /// Mean time of one operation, in microseconds.
@@ -58,7 +58,7 @@ impl Measured {
     }
 }
 
-/// What the closing lines say.
+/// Figures of the closing lines.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Closing {
     /// How many measurements (a row has two) had a wrong element.

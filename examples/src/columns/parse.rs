@@ -8,7 +8,7 @@ use thiserror::Error;
 /// A printed number and how far the true value may lie from it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Printed {
-    /// What is printed.
+    /// The printed number.
     pub value: f64,
     /// Half a unit of the last printed digit.
     pub half_unit: f64,
@@ -37,7 +37,7 @@ pub struct ParsedMeasured {
     pub wrong: Option<f64>,
 }
 
-/// One row as printed.
+/// A row as printed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedRow {
     /// Bytes.
@@ -59,7 +59,7 @@ pub struct ParsedRow {
 /// A whole table as printed.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ParsedTable {
-    /// Its rows in order.
+    /// Rows of the table, in order.
     pub rows: Vec<ParsedRow>,
     /// The count of `# Out of bounds values`.
     pub out_of_bounds: u64,
@@ -69,16 +69,16 @@ pub struct ParsedTable {
     pub average_busbw: Printed,
 }
 
-/// What is wrong with a printed table.
+/// The reason why a printed table is wrong.
 #[derive(Debug, Clone, PartialEq, Error)]
 #[non_exhaustive]
 pub enum TableError {
     /// A line that is neither a comment nor a row.
     #[error("line {line} is no row of the table: {text}")]
     Row {
-        /// Its number, from 1.
+        /// Number of the line, from 1.
         line: usize,
-        /// What it says.
+        /// Text of the line.
         text: String,
     },
     /// A closing line is not there.
@@ -87,11 +87,11 @@ pub enum TableError {
     /// A number does not follow from the others.
     #[error("{what} at {bytes} bytes is printed as {printed}, but the other columns make it {low} to {high}")]
     Disagrees {
-        /// Which number.
+        /// Name of the number.
         what: &'static str,
         /// In which row; 0 for a closing line.
         bytes: u64,
-        /// What is printed.
+        /// The printed number.
         printed: f64,
         /// The least it may be.
         low: f64,
@@ -103,11 +103,11 @@ pub enum TableError {
         "the closing line says {printed} out of bounds (ok: {ok}), but {counted} measurements have wrong elements"
     )]
     Verdict {
-        /// What is printed.
+        /// The printed count.
         printed: u64,
-        /// What the verdict is.
+        /// The printed verdict.
         ok: bool,
-        /// What the rows say.
+        /// Count that follows from the rows.
         counted: u64,
     },
 }

@@ -25,7 +25,7 @@ pub fn column_titles() -> String {
     [halves, titles, units].map(|line| format!("{}\n", line.trim_end())).concat()
 }
 
-/// One row.
+/// Returns the line of one row.
 pub fn row(row: &Row) -> String {
     let Row { bytes, count, dtype, redop, root, out_of_place, in_place } = row;
     format!(

@@ -27,7 +27,7 @@ struct Saved {
     in_place: Half,
 }
 
-/// What was wrong is not taken: a chart does not show it.
+/// Half of a saved row. The count of wrong elements is not taken, because a chart does not show it.
 #[derive(Deserialize)]
 struct Half {
     time: f64,
@@ -45,7 +45,7 @@ impl From<Half> for Measured {
 ///
 /// # Errors
 ///
-/// What the system says, or why the file holds no run.
+/// The system's error, or the reason why the file holds no run.
 pub fn rows(path: &Path) -> anyhow::Result<Vec<Row>> {
     let mut text = Vec::new();
     let file = File::open(path).with_context(|| format!("{} cannot be read", path.display()))?;

@@ -19,13 +19,13 @@ const SIZE_MAX: u64 = (1 << 31) - 1;
 
 /// The flags of one twin.
 pub trait Flags: Parser {
-    /// Which twin.
+    /// The twin that these flags belong to.
     const TEST: Test;
 
-    /// Those that all twins have.
+    /// Returns the flags that all twins have.
     fn common(&self) -> &Common;
 
-    /// What the flags come to.
+    /// Returns the plan that the flags ask for.
     fn plan(&self) -> Plan;
 }
 
@@ -63,7 +63,7 @@ pub struct Common {
     #[arg(short = 'F', long = "CPU-freq")]
     pub cpu_frequency: bool,
 
-    /// What the figures are written to besides.
+    /// Files for the figures.
     #[command(flatten)]
     pub files: Files,
 
@@ -191,7 +191,7 @@ impl Receives {
 }
 
 impl Latency {
-    /// One queue pair, and every message signalled.
+    /// Plans one queue pair, and every message signalled.
     fn plan(&self, test: Test, common: &Common) -> Plan {
         Plan {
             test,
@@ -216,7 +216,7 @@ impl Common {
 }
 
 impl Files {
-    /// Those that are written, each with its flag.
+    /// Yields the files that are written, each with its flag.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         let named = [("--json", &self.json), ("--plot", &self.plot)];
         named.into_iter().filter_map(|(flag, path)| path.as_deref().map(|path| (flag, path)))

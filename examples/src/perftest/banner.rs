@@ -6,10 +6,10 @@ use super::plan::Plan;
 use super::test::{Measure, Verb};
 use std::fmt::Write;
 
-/// What the device contributes to the block.
+/// The device's part of the block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceInfo {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
     /// How bytes travel (`tcp`, `local`, `RoCE v2`).
     pub wire: String,

@@ -1,6 +1,6 @@
 //! The twins' own exchange over TCP: versioned messages of bounded length, every wait with a deadline.
 //!
-//! It is not perftest's exchange, which has no version to refuse: a twin talks to a twin.
+//! The exchange is not perftest's, which has no version to refuse: a twin talks to a twin.
 
 use super::test::Test;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
@@ -17,10 +17,10 @@ const HEADER_BYTES: usize = 10;
 /// How long a client asks a port that nobody listens on.
 pub const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What both sides must agree on.
+/// Options that both sides must agree on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// Which test.
+    /// The test.
     pub test: Test,
     /// `-s`.
     pub size: u64,
@@ -40,7 +40,7 @@ pub struct Hello {
     pub wire: String,
 }
 
-/// One queue pair and the memory behind it.
+/// A queue pair and the memory behind it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Endpoint {
     /// Local identifier; 0 on Ethernet.
@@ -66,23 +66,23 @@ pub enum ExchangeError {
     Connect {
         /// Where to.
         peer: String,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The port cannot be listened on.
     #[error("cannot listen on port {port}: {source}; choose another with -p, on both sides")]
     Listen {
-        /// Which port.
+        /// Number of the port.
         port: u16,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// The other side closed or the system says no.
     #[error("lost the other side while waiting for {what}: {source}; its own message says why")]
     Lost {
-        /// What was to come.
+        /// The message that was to come.
         what: &'static str,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// Nothing came in time.
@@ -90,7 +90,7 @@ pub enum ExchangeError {
         "the other side sent no {what} within {within:?}; is it alive? raise --timeout if the run is that long"
     )]
     Timeout {
-        /// What was to come.
+        /// The message that was to come.
         what: &'static str,
         /// How long was waited.
         within: Duration,
@@ -103,7 +103,7 @@ pub enum ExchangeError {
     /// The other side is of another build.
     #[error("the other side speaks version {theirs}, this side {VERSION}; run the same build on both")]
     Version {
-        /// Its version.
+        /// Version of the peer.
         theirs: u16,
     },
     /// A message longer than any of ours.
@@ -111,13 +111,13 @@ pub enum ExchangeError {
         "a message of {length} bytes was announced, and {MESSAGE_BYTES_MAX} is the most; run the same build on both"
     )]
     Oversized {
-        /// What it announced.
+        /// Length that the peer announced.
         length: usize,
     },
     /// Both sides were given different flags.
     #[error("{what} differs: {ours} here, {theirs} there; give both sides the same flags")]
     Differs {
-        /// Which flag.
+        /// The flag.
         what: &'static str,
         /// This side's.
         ours: String,
@@ -202,7 +202,7 @@ impl Exchange {
     ///
     /// # Errors
     ///
-    /// What the system says of its options.
+    /// The system's error at the options of the connection.
     pub fn over(stream: TcpStream, within: Duration) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(within))?;

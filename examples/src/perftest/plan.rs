@@ -1,4 +1,4 @@
-//! What a test runs with, once the flags have been put together.
+//! The plan with which a test runs, once the flags have been put together.
 
 use super::test::Test;
 
@@ -10,7 +10,7 @@ const MODERATED_SIZE_MAX: u64 = 8192;
 /// A test's figures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Plan {
-    /// Which test.
+    /// The test.
     pub test: Test,
     /// Bytes of a message; the largest of them with `-a`.
     pub size: u64,

@@ -29,13 +29,13 @@ pub struct Session {
     pub worker: Worker,
     /// In the order of their numbers' exchange.
     pub queue_pairs: Vec<Channel>,
-    /// What the peer writes into or reads from, and where its sends land.
+    /// Memory that the peer writes into or reads from, and where its sends land.
     pub inbox: Region,
-    /// What this side writes and sends from, or reads into.
+    /// Memory that this side writes and sends from, or reads into.
     pub outbox: Region,
     /// The TCP connection, for reports and the end.
     pub exchange: Exchange,
-    /// What runs, with what both sides and their devices agreed on.
+    /// The plan that runs, with what both sides and their devices agreed on.
     pub plan: Plan,
     /// Whether this side is the client.
     pub client: bool,
@@ -45,7 +45,7 @@ pub struct Session {
     pub idle: Idle,
 }
 
-/// One queue pair, and the memory on both of its ends.
+/// A queue pair, and the memory on both of its ends.
 #[derive(Debug)]
 pub struct Channel {
     /// The queue pair.
@@ -71,7 +71,7 @@ pub fn message_offset(size: u64, number: u64) -> u64 {
     number % slots * size.max(1).next_multiple_of(LINE_BYTES)
 }
 
-/// Which of `queue_pairs` has this number. Completions of one come in runs, so `last` is looked at first.
+/// Returns the queue pair that has this number. Completions of one come in runs, so `last` is looked at first.
 pub(super) fn owner(queue_pairs: &[Channel], last: usize, number: QpNum) -> anyhow::Result<usize> {
     let is_owner = |index: &usize| queue_pairs[*index].queue_pair.num() == number;
     (last..queue_pairs.len()).chain(0..last).find(is_owner).context("a completion of an unknown queue pair")

@@ -1,4 +1,4 @@
-//! One side's device, memory and queue pairs, from creation to connection.
+//! Device, memory and queue pairs of one side, from creation to connection.
 
 use super::args::Common;
 use super::bandwidth::GRANTS_AHEAD;
@@ -67,7 +67,7 @@ impl Side {
         Ok(Self { worker, queue_pairs, inbox, outbox, plan })
     }
 
-    /// What the plan asks of the path.
+    /// Returns the options of the path that the plan asks for.
     pub fn path_options(&self) -> PathOptions {
         let default = PathOptions::default();
         PathOptions { max_dest_rd_atomic: self.plan.reads.unwrap_or(default.max_dest_rd_atomic), ..default }
@@ -81,7 +81,7 @@ impl Side {
         RetryOptions { max_rd_atomic: self.plan.reads.unwrap_or(default.max_rd_atomic), rnr_retry, ..default }
     }
 
-    /// What the other side is told.
+    /// Returns the endpoints that the other side is told.
     pub fn endpoints(&self, selected: &SelectedDevice) -> anyhow::Result<Vec<Endpoint>> {
         let remote = self.inbox.remote();
         let endpoint = |(index, queue_pair): (u64, &QueuePair<Init>)| {

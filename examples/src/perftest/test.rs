@@ -1,9 +1,9 @@
-//! Which of the twins runs, and what it is called.
+//! The twins: which of them runs, and its name.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
-/// One of the twins.
+/// A twin of a program of perftest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Test {
@@ -32,7 +32,7 @@ pub enum Verb {
     Send,
 }
 
-/// What a twin measures.
+/// The quantity that a twin measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Measure {
     /// Bytes and messages a second.
@@ -51,7 +51,7 @@ impl Test {
         }
     }
 
-    /// What it measures.
+    /// Returns the quantity that the twin measures.
     pub fn measure(self) -> Measure {
         match self {
             Self::WriteBw | Self::ReadBw | Self::SendBw => Measure::Bandwidth,
@@ -59,7 +59,7 @@ impl Test {
         }
     }
 
-    /// What perftest calls it above its table.
+    /// Returns perftest's title above its table.
     pub fn title(self) -> &'static str {
         match self {
             Self::WriteBw => "RDMA_Write BW Test",

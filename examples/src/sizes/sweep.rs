@@ -31,15 +31,15 @@ pub enum SweepError {
         format_size(*.last)
     )]
     Reversed {
-        /// What `-b` says.
+        /// Value of `-b`.
         first: u64,
-        /// What `-e` says.
+        /// Value of `-e`.
         last: u64,
     },
     /// The sizes would never reach the last one.
     #[error("a step of 0 bytes (-i 0) never reaches -e {}: give a step above 0, or a factor (-f 2)", format_size(*.last))]
     Endless {
-        /// What `-e` says.
+        /// Value of `-e`.
         last: u64,
     },
     /// Multiplying 0 stays at 0.
@@ -49,11 +49,11 @@ pub enum SweepError {
     #[error("from -b {} to -e {} by {step} bytes is {sizes} sizes, more than {SIZES_MAX}: give a larger step (-i) or a factor (-f 2)",
         format_size(*.first), format_size(*.last))]
     TooMany {
-        /// What `-b` says.
+        /// Value of `-b`.
         first: u64,
-        /// What `-e` says.
+        /// Value of `-e`.
         last: u64,
-        /// What `-i` says.
+        /// Value of `-i`.
         step: u64,
         /// How many sizes that makes.
         sizes: u64,

@@ -11,7 +11,7 @@ use crate::env::Setting;
 ///
 /// After [`Lost`](Self::Lost), [`NotAStore`](Self::NotAStore) and [`OtherVersion`](Self::OtherVersion) the client is of
 /// no more use. The other errors leave it usable.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum BootstrapError {
     /// The system gives no random numbers, which a token and a join need.
@@ -351,7 +351,7 @@ impl fmt::Display for RankList {
 }
 
 /// The reason why bytes are no frame of a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum FrameError {
     /// The bytes do not begin like a frame.

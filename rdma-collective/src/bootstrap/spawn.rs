@@ -44,7 +44,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 ///         println!("rank {} of {}", store.rank(), store.world());
 ///     }
 /// }
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[derive(Debug)]
 pub struct LocalRanks {

@@ -9,7 +9,7 @@ use super::BootstrapError;
 /// The reason why the ranks of this host did not start, or did not end well.
 ///
 /// Raised by [`LocalRanks`](crate::bootstrap::LocalRanks).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SpawnError {
     /// The store of the ranks could not be served.

@@ -73,7 +73,7 @@ impl StoreOptions {
 ///
 /// drop(client);
 /// server.close(deadline)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[derive(Debug)]
 pub struct StoreServer {

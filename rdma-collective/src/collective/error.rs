@@ -152,7 +152,7 @@ impl CollectiveError {
 /// [`TooManyOperations`](Self::TooManyOperations), [`ForeignMemory`](Self::ForeignMemory) and
 /// [`Unconnected`](Self::Unconnected). After any other error the output is undefined and the communicator has ended on
 /// all ranks.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectiveError {
     /// A neighbour died or is silent, or the network to it is down.

@@ -45,7 +45,7 @@ impl Default for InitOptions {
 }
 
 /// The reason why [`Communicator::init`] made no communicator; the text says which step failed and what to do.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum InitError {
     /// The launcher's variables contradict each other, or the ranks did not meet.
@@ -70,8 +70,12 @@ impl Communicator {
     ///
     /// The launchers are torchrun, mpirun, srun, Kubernetes jobs and [`LocalRanks`]; `docs/environment.md` lists the
     /// variables. The device is the first RDMA device that works, else the software device. NCCL's variables apply. The
-    /// choices are logged at INFO with `tracing`. Call it once in a process; [`split`](Self::split) makes more
-    /// communicators.
+    /// choices are logged at INFO with `tracing`.
+    ///
+    /// [`split`](Self::split) makes more communicators. After a failure, all ranks make the next one by
+    /// [`init_with`](Self::init_with) with the next [`epoch`](CommunicatorOptions::epoch). Ranks that [`LocalRanks`]
+    /// started can do neither `init` nor `init_with` a second time, because the store of their parent admits each rank
+    /// once; they keep the store of [`env::join`](crate::env::join) instead.
     ///
     /// ```
     /// use std::time::Duration;
@@ -82,7 +86,7 @@ impl Communicator {
     /// let mut data = [1.5_f32; 4];
     /// comm.all_reduce(&mut data, ReduceOp::Sum, Deadline::after(Duration::from_secs(5)))?;
     /// assert_eq!(data, [1.5 * comm.size() as f32; 4]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Errors
@@ -114,7 +118,7 @@ impl Communicator {
     }
 
     /// As [`init`](Self::init); but without a launcher runs this program as `ranks` processes on this host, waits for
-    /// them, and returns `None` after all of them have ended.
+    /// them, and returns `None` in the parent after all of them have ended.
     ///
     /// The processes are started with the arguments of this one and return `Some` from this call, so call it before the
     /// program has done anything that should happen once. A rank meets the others by `deadline`; the process that
@@ -172,11 +176,11 @@ impl Communicator {
     #[doc(hidden)]
     pub fn on_threads(
         ranks: u32,
-        body: impl Fn(&mut Self) -> Result<(), Box<dyn Error>> + Sync,
-    ) -> Result<(), Box<dyn Error>> {
+        body: impl Fn(&mut Self) -> Result<(), Box<dyn Error + Send + Sync>> + Sync,
+    ) -> Result<(), Box<dyn Error + Send + Sync>> {
         let (server, token) = serve(ranks)?;
         let address = server.address();
-        let run = &|rank| -> Result<(), Box<dyn Error>> {
+        let run = &|rank| -> Result<(), Box<dyn Error + Send + Sync>> {
             let deadline = Deadline::after(Duration::from_secs(30));
             let mut store = StoreClient::connect(Join { address, token, rank, world: ranks }, deadline)?;
             let engine =

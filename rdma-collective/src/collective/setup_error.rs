@@ -7,7 +7,7 @@ use crate::engine::SetupError;
 /// A communicator could not be made, on this rank or on another one.
 ///
 /// Raised by [`Communicator::new`](crate::collective::Communicator::new).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CommunicatorError {
     /// A lane, or its memory, could not be set up on this rank.

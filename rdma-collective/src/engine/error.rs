@@ -17,7 +17,7 @@ use crate::link::{BlobError, HandshakeError, LaneFailure};
 /// The reason why an engine, or a lane to a peer, could not be set up.
 ///
 /// Raised by [`Engine::new`](crate::engine::Engine::new).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum SetupError {
     /// The device did not answer a query.
@@ -112,7 +112,7 @@ pub enum SetupError {
 /// The reason why an engine, and with it everything on it, cannot go on.
 ///
 /// Raised by [`Engine::drive`](crate::engine::Engine::drive), and a part of the errors of everything on the engine.
-#[derive(Debug, Clone, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum EngineError {
     /// The device lost completions, or failed otherwise: nothing that it reports can be relied on any more.

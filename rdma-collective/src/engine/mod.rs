@@ -57,7 +57,7 @@ pub use error::{EngineError, SetupError};
 /// let context = Device::soft(SoftOptions::default()).open()?;
 /// let engine = Engine::new(&context, EngineOptions::default())?;
 /// engine.drive(std::time::Instant::now(), 16)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[derive(Clone, Debug)]
 pub struct Engine {
@@ -240,7 +240,7 @@ impl Engine {
     ///     let timeout = Timespec::try_from(due.saturating_duration_since(Instant::now()))?;
     ///     poll(&mut [PollFd::from_borrowed_fd(engine.wake_fd(), PollFlags::IN)], Some(&timeout))?;
     /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[must_use]
     pub fn wake_fd(&self) -> BorrowedFd<'_> {

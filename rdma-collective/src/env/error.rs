@@ -10,7 +10,7 @@ use crate::bootstrap::BootstrapError;
 ///
 /// Raised by [`Environment::read`](crate::env::Environment::read) and
 /// [`NcclOptions::read`](crate::env::NcclOptions::read).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(transparent)]
 pub struct EnvError(#[from] pub(super) EnvErrorKind);
 
@@ -108,7 +108,7 @@ pub(crate) enum EnvErrorKind {
 /// The reason why this process has not met the other ranks of its job.
 ///
 /// Raised by [`join`](crate::env::join).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum JoinError {
     /// The variables do not describe a launch.

@@ -52,7 +52,7 @@ pub struct Joined {
 /// let comm = Communicator::new(&engine, &mut joined.store, CommunicatorOptions::default(), deadline)?;
 /// println!("rank {} of {}", comm.rank(), comm.size());
 /// joined.close(deadline)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 ///
 /// # Errors

@@ -9,7 +9,7 @@ use rdma_core::{GidEntry, PortNum, PortState};
 /// not another.
 ///
 /// Raised by [`NcclOptions::select`](crate::env::NcclOptions::select).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error(transparent)]
 pub struct SelectError(#[from] pub(super) SelectErrorKind);
 

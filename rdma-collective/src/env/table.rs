@@ -83,7 +83,7 @@ pub(super) const VARIABLES: &[Variable] = &[
         "LocalRanks, people",
         "the job's token, a secret that only its processes know",
         "32 hexadecimal digits",
-        "derived, no secret: see below",
+        "derived, no secret: see above",
     ),
     row(
         TORCHELASTIC_RUN_ID,

@@ -15,7 +15,7 @@ use crate::link::{LaneFailure, LaneName, PeerName};
 /// The error of a pool that could not be made, read, written or closed.
 ///
 /// Raised by [`Pool::allocate`](crate::kv::Pool::allocate) and the pool's other calls.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
     /// The pool's memory could not be registered.
@@ -79,7 +79,7 @@ pub enum PoolError {
 ///
 /// Raised by [`Decode::grant`](crate::kv::Decode::grant), [`Prefill::push`](crate::kv::Prefill::push) and their
 /// sisters.
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum KvError {
     /// The list of blocks is empty, out of range or repeats a block, or the layouts differ.
@@ -284,7 +284,7 @@ pub enum KvError {
 
 /// The error of a transfer that did not complete, with a verdict for each block. None of its bytes land any more,
 /// unless the cause is [`KvError::Quarantined`] or [`KvError::Engine`].
-#[derive(Clone, Debug, thiserror::Error)]
+#[derive(Clone, thiserror::Error)]
 #[error("{cause}")]
 pub struct TransferError {
     /// The reason why the transfer ended.

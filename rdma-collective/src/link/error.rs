@@ -11,7 +11,7 @@ use rdma_core::{Failure, Gid, QpNum};
 /// The reason why bytes are not the blob of the peer that was meant.
 ///
 /// A part of [`SetupError`](crate::engine::SetupError).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlobError {
     /// The bytes do not begin like a blob.
@@ -62,7 +62,7 @@ pub enum BlobError {
 /// The reason why two processes did not meet over TCP.
 ///
 /// A part of [`SetupError`](crate::engine::SetupError).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum HandshakeError {
     /// The listener does not accept connections.
@@ -135,7 +135,7 @@ pub enum HandshakeError {
 
 /// The name of the peer at the other end of a link, for errors and logs.
 ///
-/// Returned by [`Decode::peer`](crate::kv::Decode::peer).
+/// [`HandshakeError`] names a peer by its address alone, because no blob has come yet.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerName {
@@ -162,8 +162,7 @@ impl fmt::Display for PeerName {
 
 /// The name of a lane (one queue pair to one peer), for errors and logs.
 ///
-/// Named beside a [`LaneFailure`] by [`CollectiveError`](crate::collective::CollectiveError) and
-/// [`KvError`](crate::kv::KvError).
+/// The errors of collectives and of KV transfers name it beside a [`LaneFailure`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LaneName {
     /// The number of this side's queue pair.
@@ -180,8 +179,8 @@ impl fmt::Display for LaneName {
 
 /// The reason why a lane has ended.
 ///
-/// A part of [`CollectiveError`](crate::collective::CollectiveError) and [`KvError`](crate::kv::KvError).
-#[derive(Debug, Clone, thiserror::Error)]
+/// The errors of collectives and of KV transfers have it beside the [`LaneName`].
+#[derive(Clone, thiserror::Error)]
 #[non_exhaustive]
 pub enum LaneFailure {
     /// A request on the lane failed.

@@ -17,11 +17,9 @@ const UNNAMED: [(&str, &str, &str); 6] = [
 pub const ANCHORED: (&str, &str) = ("verbs_context", "context");
 
 /// Functions whose C type is not the literal translation of ours: the type in the header.
-const PROTOTYPES: [(&str, &str); 2] = [
+const PROTOTYPES: [(&str, &str); 1] = [
     // The header declares an older structure, which is a prefix of ours.
     ("ibv_query_port", "int (*)(struct ibv_context *, uint8_t, struct _compat_ibv_port_attr *)"),
-    // Big-endian 64 bits are `unsigned long long` in C.
-    ("ibv_get_device_guid", "__be64 (*)(struct ibv_device *)"),
 ];
 
 /// Returns the C type of one of our structures.

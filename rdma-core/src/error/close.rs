@@ -5,7 +5,7 @@ use std::io;
 /// A device refused to release an object; the object still exists.
 ///
 /// The source is a [`Quarantine`](super::Quarantine) when a stopped peer still accesses the memory.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("{verb} failed: {source}; the object still exists: close what depends on it, then close it again")]
 pub struct CloseError {
     /// The C name of the verb that failed.

@@ -8,7 +8,7 @@ use crate::{GidEntry, PortNum, PortState, QpNum, QpState};
 /// A queue pair could not be moved to its next state.
 ///
 /// Raised by the transitions of a queue pair, such as [`QueuePair::connect`](crate::QueuePair::connect).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
     /// The port carries no data.
@@ -99,7 +99,7 @@ impl fmt::Display for GidRejection {
 /// No entry of a port's GID table can be used.
 ///
 /// Raised by [`gid::choose`](crate::gid::choose).
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct NoUsableGid {
     /// Number of the port.
     pub port: PortNum,

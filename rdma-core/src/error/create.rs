@@ -6,7 +6,7 @@ use std::io;
 ///
 /// Raised by [`Context::alloc_pd`](crate::Context::alloc_pd), [`Context::worker`](crate::Context::worker) and
 /// [`Worker::create_queue_pair`](crate::Worker::create_queue_pair).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum CreateError {
     /// The device refused to create the object.

@@ -6,6 +6,7 @@
 mod close;
 mod connect;
 mod create;
+mod debug;
 mod open;
 mod poll;
 mod post;

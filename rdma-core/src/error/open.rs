@@ -5,7 +5,7 @@ use std::io;
 /// libibverbs cannot be used. The software device still can.
 ///
 /// [`DeviceList::library_unavailable`](crate::DeviceList::library_unavailable) has it.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LibraryUnavailable {
     /// No library with one of the known names could be loaded.
@@ -41,7 +41,7 @@ pub enum LibraryUnavailable {
 /// A device could not be found or opened.
 ///
 /// Raised by [`Device::open`](crate::Device::open) and [`DeviceList::find`](crate::DeviceList::find).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
     /// No device has the requested name.
@@ -95,7 +95,7 @@ pub enum OpenError {
 /// A device did not answer a query.
 ///
 /// Raised by the queries of a [`Context`](crate::Context).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum QueryError {
     /// The device has no port with the requested number.

@@ -9,7 +9,7 @@ use crate::QpNum;
 /// usable.
 ///
 /// Raised by [`Worker::poll`](crate::Worker::poll) and [`Worker::wait`](crate::Worker::wait).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PollError {
     /// The completion queue overran and lost completions.
@@ -50,7 +50,7 @@ pub enum PollError {
 /// that is never fenced is leaked with the worker.
 ///
 /// Raised by [`Worker::fence`](crate::Worker::fence).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum FenceError {
     /// The queue pair could be neither moved to ERR nor destroyed: requests of both sides go on.

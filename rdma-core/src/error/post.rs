@@ -9,7 +9,7 @@ use crate::QpNum;
 /// The reason why a work request was not posted.
 ///
 /// [`PostRefused`] has it beside the request; [`Worker::post`](crate::Worker::post) raises both.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum PostError {
     /// The queue holds as many requests as it can. This is back-pressure, not a failure: poll, then post
@@ -87,12 +87,6 @@ pub struct PostRefused<W> {
     pub error: PostError,
 }
 
-impl<W> fmt::Debug for PostRefused<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PostRefused").field("error", &self.error).finish_non_exhaustive()
-    }
-}
-
 impl<W> fmt::Display for PostRefused<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.error.fmt(f)
@@ -119,16 +113,6 @@ pub struct PartialPost<W> {
     pub error: PostError,
 }
 
-impl<W> fmt::Debug for PartialPost<W> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("PartialPost")
-            .field("posted", &self.posted)
-            .field("rejected", &self.rejected.len())
-            .field("error", &self.error)
-            .finish()
-    }
-}
-
 impl<W> fmt::Display for PartialPost<W> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} posted, {} not: {}", self.posted, self.rejected.len(), self.error)
@@ -144,7 +128,7 @@ impl<W> std::error::Error for PartialPost<W> {
 /// A region could not be detached from a worker.
 ///
 /// Raised by [`Worker::detach`](crate::Worker::detach).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DetachError {
     /// The worker does not hold the region.

@@ -13,7 +13,7 @@ use crate::memory::Irreplaceable;
 ///
 /// This error is the source of the [`io::Error`] in a [`CloseError`] or a [`FenceError`](super::FenceError). Memory
 /// that was dropped in this state is counted by [`quarantined`](crate::quarantined).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error(
     "quarantined: a peer's process is stopped in the middle of an access, and the pages cannot be replaced: {why}; \
      resume or end that process, then try again"

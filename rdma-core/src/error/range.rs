@@ -3,7 +3,7 @@
 /// A range is reversed, or reaches beyond the bytes that there are.
 ///
 /// Raised by the copies of a [`Region`](crate::Region) and by [`RemoteMemory::slice`](crate::RemoteMemory::slice).
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("range {start}..{end} does not fit into {len} bytes: correct the offset or the length")]
 pub struct RangeError {
     /// The first byte of the range.

@@ -12,7 +12,7 @@ use crate::{PeerAccess, QpNum};
 ///
 /// Raised by [`PeerWindow`](crate::memory::PeerWindow), [`PeerSlice`](crate::PeerSlice) and
 /// [`Region::wait`](crate::Region::wait).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum ReachError {
     /// The peer is reached by a device or a byte stream, so its memory cannot be mapped.

@@ -5,7 +5,7 @@ use std::io;
 /// Memory could not be allocated or registered.
 ///
 /// Raised by [`ProtectionDomain::register`](crate::ProtectionDomain::register) and by its allocating sisters.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum RegisterError {
     /// Zero bytes were requested.

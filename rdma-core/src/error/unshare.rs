@@ -8,7 +8,7 @@ use super::limit_advice;
 /// [`Memory::share_in_place`](crate::Memory::share_in_place) put in place of its own.
 ///
 /// No byte is lost, and the call can be repeated.
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[error("the pages could not be put back, and stay shared: {what} failed: {source}; {}, and try again",
     limit_advice(source).unwrap_or("see what the system is short of"))]
 pub struct UnshareError {

@@ -146,7 +146,7 @@ impl Region {
     /// // A peer that loads 1 finds the bytes.
     /// region.store(0, 1_u64)?;
     /// assert_eq!(region.load::<u64>(0)?, 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Errors
@@ -191,7 +191,7 @@ impl Region {
     /// assert_eq!(region.wait(8, |flag: u64| flag >= 3, Deadline::after(Duration::from_secs(60)))?, 3);
     /// let late = region.wait(8, |flag: u64| flag > 3, Deadline::after(Duration::from_millis(1)));
     /// assert!(matches!(late, Err(ReachError::DeadlineExceeded { .. })));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Errors

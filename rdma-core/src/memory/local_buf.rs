@@ -26,7 +26,7 @@ use crate::error::RangeError;
 /// assert_eq!(&view[..], b"hello");
 /// let (left, right) = view.whole().split_at(32)?;
 /// assert_eq!((left.len(), right.len()), (32, 32));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 ///
 /// See `ibv_reg_mr(3)`.

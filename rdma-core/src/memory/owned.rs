@@ -36,7 +36,7 @@ use crate::error::{RegisterError, UnshareError};
 /// // … peers write …
 /// let memory = region.deregister()?;
 /// assert_eq!(memory[0], 7);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct Memory(Mapping);
 
@@ -65,7 +65,7 @@ impl Memory {
     /// region.copy_in(1, b"more")?;
     /// let bytes: Vec<u8> = region.deregister()?.into_owner().expect("it was a Vec");
     /// assert_eq!(&bytes[..6], b"\x07more\x07");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[must_use]
     pub fn adopt<T: AsMut<[u8]> + Send + 'static>(owner: T) -> Self {
@@ -108,7 +108,7 @@ impl Memory {
     /// // … peers write, and so does the server …
     /// drop(region);
     /// assert_eq!(Arc::strong_count(&cache), 1);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Safety
@@ -175,7 +175,7 @@ impl Memory {
     /// // … peers write …
     /// let cache: Cache = region.deregister()?.into_owner().map_err(|_| "it was no cache")?;
     /// assert_eq!(cache.0[255].0, [7; 4096]);
-    /// # Ok::<(), Box<dyn Error>>(())
+    /// # Ok::<(), Box<dyn Error + Send + Sync>>(())
     /// ```
     ///
     /// See `memfd_create(2)` and `mmap(2)`.

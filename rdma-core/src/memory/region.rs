@@ -32,7 +32,7 @@ const HOLD_BYTES_MAX: usize = 1 << 20;
 /// region.copy_out(100, &mut bytes)?;
 /// assert_eq!(&bytes, b"hello");
 /// assert!(region.copy_in(4094, b"hello").is_err());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 ///
 /// See `ibv_reg_mr(3)`.
@@ -62,7 +62,7 @@ impl Region {
     /// let region = region.into_local().expect_err("there is another handle");
     /// drop(other);
     /// assert_eq!(&region.into_local().expect("it is the only handle")[3..8], b"hello");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Errors
@@ -119,7 +119,7 @@ impl Region {
     /// inbox.copy_in(8, b"hello")?;
     /// inbox.copy_to(8, 5, &kept, 32)?;
     /// assert_eq!(&kept.into_local().expect("it is the only handle")[32..37], b"hello");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Errors

@@ -27,7 +27,7 @@ pub enum Sharing {
 /// The reason why the pages of some memory are still the caller's own.
 ///
 /// [`Sharing`](crate::memory::Sharing) has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unshared {
     /// The caller did not allow to replace the pages.

@@ -60,7 +60,7 @@ pub struct Success {
 /// them.
 ///
 /// The error in [`Completion::result`](crate::Completion).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Failure {
     /// The reason of the failure; its `Display` names the side that must act.

@@ -27,9 +27,10 @@ impl<T, E> Refused<T, E> {
     }
 }
 
-impl<T, E: fmt::Debug> fmt::Debug for Refused<T, E> {
+/// Prints what `Display` prints, because `main` and `unwrap` print an error by `Debug`.
+impl<T, E: fmt::Display> fmt::Debug for Refused<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Refused").field("error", &self.error).finish_non_exhaustive()
+        fmt::Display::fmt(self, f)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::{
 /// use rdma_core::{Device, PortNum, PortState, SoftOptions};
 /// let context = Device::soft(SoftOptions::default()).open()?;
 /// assert_eq!(context.port(PortNum(1))?.state, PortState::ACTIVE);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[doc(alias = "ibv_context")]
 #[derive(Clone)]

@@ -119,7 +119,7 @@ impl Device {
     /// use rdma_core::{Device, SoftOptions};
     /// let context = Device::soft(SoftOptions::default()).open()?;
     /// assert_eq!(context.name(), "soft0");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// See `ibv_open_device(3)`.

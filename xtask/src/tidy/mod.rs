@@ -25,8 +25,7 @@ const MEDIAN_BELOW: usize = 150;
 /// Options of `cargo xtask tidy`.
 #[derive(Debug, Default, Parser)]
 pub struct Args {
-    /// Files or folders whose findings to list, those included that are only counted otherwise [default: the whole
-    /// workspace, without those that are only counted].
+    /// Files or folders to check [default: the whole workspace].
     paths: Vec<String>,
 }
 
@@ -59,10 +58,8 @@ struct Report {
     rust_files: usize,
     comments: usize,
     safety: usize,
-    /// Findings in comments by rule, in strict folders and in the others.
-    by_rule: BTreeMap<comments::Rule, (usize, usize)>,
-    /// Findings in comments by top folder, among those that are only counted.
-    counted: BTreeMap<String, usize>,
+    /// Findings in comments by rule.
+    by_rule: BTreeMap<comments::Rule, usize>,
 }
 
 /// Checks every file that git tracks or would track; fails when one breaks a rule.
@@ -82,7 +79,7 @@ pub fn main(args: &Args) -> Result<()> {
         let Ok(text) = String::from_utf8(bytes) else { continue };
         report.findings.extend(text::check(path, &text));
         if path.ends_with(".rs") {
-            report.rust_file(path, &text, !args.paths.is_empty());
+            report.rust_file(path, &text);
         }
     }
     report.check_median();
@@ -97,7 +94,7 @@ pub fn main(args: &Args) -> Result<()> {
 }
 
 impl Report {
-    fn rust_file(&mut self, path: &str, text: &str, all_strict: bool) {
+    fn rust_file(&mut self, path: &str, text: &str) {
         self.rust_files += 1;
         if LIBRARIES.iter().any(|folder| path.starts_with(folder)) {
             self.lengths.push(text.lines().count());
@@ -107,17 +104,9 @@ impl Report {
         let checked = comments::check(path, text);
         self.comments += checked.comments;
         self.safety += checked.safety;
-        let is_strict = all_strict || comments::is_strict(path);
         for (rule, finding) in checked.findings {
-            let (strict, counted) = self.by_rule.entry(rule).or_default();
-            if is_strict {
-                *strict += 1;
-                self.findings.push(finding);
-            } else {
-                *counted += 1;
-                let folder = path.split('/').take(2).collect::<Vec<_>>().join("/");
-                *self.counted.entry(folder).or_default() += 1;
-            }
+            *self.by_rule.entry(rule).or_default() += 1;
+            self.findings.push(finding);
         }
     }
 
@@ -143,11 +132,9 @@ impl Report {
         }
         println!("comments                  {:>6}", self.comments);
         println!("SAFETY comments           {:>6}", self.safety);
-        for (rule, (strict, counted)) in &self.by_rule {
-            println!("{:<25} {strict:>6} findings, and {counted} that are only counted", rule.to_string());
-        }
-        for (folder, count) in &self.counted {
-            println!("only counted              {count:>6} in {folder}");
+        for rule in comments::Rule::ALL {
+            let count = self.by_rule.get(&rule).copied().unwrap_or_default();
+            println!("{:<25} {count:>6} findings", rule.to_string());
         }
         println!();
     }
@@ -172,14 +159,13 @@ mod tests {
     const BARE: &str = "//! Header.\n\n/// It is bare.\nconst A: u8 = 0;\n";
 
     #[test]
-    fn findings_outside_the_strict_folders_are_counted_and_fail_nothing() {
+    fn a_finding_is_counted_and_fails_in_every_folder() {
         let mut report = Report::default();
-        report.rust_file("examples/src/a.rs", BARE, false);
-        assert_eq!((report.findings.len(), report.counted["examples/src"]), (0, 1));
-        report.rust_file("examples/src/a.rs", BARE, true);
-        report.rust_file("rdma-core/src/a.rs", BARE, false);
-        assert_eq!(report.findings.len(), 2);
-        assert_eq!(report.by_rule[&comments::Rule::Beginning], (2, 1));
+        for path in ["benches/src/a.rs", "examples/src/a.rs", "rdma-core/src/a.rs"] {
+            report.rust_file(path, BARE);
+        }
+        assert_eq!(report.findings.len(), 3);
+        assert_eq!(report.by_rule[&comments::Rule::Beginning], 3);
     }
 
     #[test]
@@ -187,12 +173,12 @@ mod tests {
         let file = |lines: usize| format!("//! Header.\n{}", "const A: u8 = 0;\n".repeat(lines - 1));
         let mut report = Report::default();
         for lines in [MEDIAN_BELOW - 1, MEDIAN_BELOW - 1, MEDIAN_BELOW] {
-            report.rust_file("rdma-core/src/a.rs", &file(lines), false);
+            report.rust_file("rdma-core/src/a.rs", &file(lines));
         }
-        report.rust_file("elsewhere/src/a.rs", &file(MEDIAN_BELOW), false);
+        report.rust_file("elsewhere/src/a.rs", &file(MEDIAN_BELOW));
         report.check_median();
         assert_eq!(report.findings, []);
-        report.rust_file("rdma-collective/src/a.rs", &file(MEDIAN_BELOW), false);
+        report.rust_file("rdma-collective/src/a.rs", &file(MEDIAN_BELOW));
         report.check_median();
         assert_eq!(report.findings.len(), 1);
     }

@@ -102,7 +102,7 @@ fn model_help() -> String {
     format!("Model whose cache is moved: {}", presets::names())
 }
 
-/// One side of a transfer.
+/// A side of a transfer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Role {
     /// Has the blocks and writes them.
@@ -131,7 +131,7 @@ impl Args {
         self.requests > 1 || self.abort_rate > 0
     }
 
-    /// What any one wait may take.
+    /// The longest time that any one wait may take.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout_s)
     }

@@ -1,19 +1,19 @@
-//! What every block of every layer holds: recomputed wherever it is needed, never stored. No I/O.
+//! The content of every block of every layer: recomputed wherever it is needed, never stored. No I/O.
 //!
 //! Each 8-byte word is a mix of (seed, owner, word), one-to-one in the word for a given owner and as good as
 //! random between owners, so that a block, a layer or a word in the wrong place is seen.
 
-/// Whose bytes they are.
+/// The owner of the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Owner {
-    /// What prefill computed: a block of the request, by its place in it.
+    /// Bytes that prefill computed: a block of the request, by its place in the request.
     Request {
         /// Layer.
         layer: u32,
         /// Block, counted from the prompt's first.
         block: u32,
     },
-    /// What lay in decode's pool before: a block of the pool, by its place in it.
+    /// Bytes that lay in decode's pool before: a block of the pool, by its place in the pool.
     Pool {
         /// Layer.
         layer: u32,
@@ -28,7 +28,7 @@ pub struct Content {
     seed: u64,
 }
 
-/// What a look at decode's pools found.
+/// Result of a look at decode's pools.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Verified {
     /// Blocks of the request whose every byte is right.

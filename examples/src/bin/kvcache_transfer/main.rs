@@ -26,7 +26,7 @@ use rdma_collective::env::{NcclOptions, Variables};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{ExitCode, Stdio};
 
-/// What a side takes besides its pool, at most.
+/// Most bytes that a side takes besides its pool.
 const SIDE_BYTES: u64 = 32 << 20;
 
 fn main() -> ExitCode {

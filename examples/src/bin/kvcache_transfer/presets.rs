@@ -3,7 +3,7 @@
 use rdma_collective::kv::layout::LayoutError;
 use rdma_collective::kv::layout::{Layout, Model, Order};
 
-/// One request and the pools around it, which are alike on both sides.
+/// A request and the pools around it, which are alike on both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request {
     /// A pool of twice the blocks that the requests under way have.

@@ -1,4 +1,4 @@
-//! What a transfer came to: the header, the closing table and the JSON; it measures nothing.
+//! The result of a transfer: the header, the closing table and the JSON. This file measures nothing.
 
 use crate::args::Args;
 use crate::content::Verified;
@@ -10,7 +10,7 @@ use serde::Serialize;
 /// Where a side runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Device {
-    /// Its name.
+    /// Name of the device.
     pub name: String,
     /// How bytes travel.
     pub wire: String,
@@ -20,16 +20,16 @@ pub struct Device {
     pub refused: Vec<Refused>,
 }
 
-/// One transfer, seen from decode.
+/// A transfer, seen from decode.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
-    /// Which cache.
+    /// Name of the model whose cache travels.
     pub model: String,
     /// Tokens.
     pub prompt: u32,
     /// Tokens in a block.
     pub block: u32,
-    /// Of ids and contents.
+    /// Seed of ids and contents.
     pub seed: u64,
     /// Where decode ran.
     pub device: Device,
@@ -124,13 +124,13 @@ impl Report {
         format!(" ({} missing, {} corrupt)", self.blocks_missing, self.blocks_corrupt)
     }
 
-    /// One object on one line.
+    /// Prints the report as an object on one line.
     pub fn json(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
     }
 }
 
-/// What the transfer itself came to; all 0 when it ended early.
+/// Figures of the transfer itself; all 0 when it ended early.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Moved {
     /// Bytes that arrived.

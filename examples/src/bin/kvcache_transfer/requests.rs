@@ -27,10 +27,10 @@ pub struct Requests {
     destination_ids: Vec<u32>,
 }
 
-/// One of them.
+/// A request with its turn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn {
-    /// Its number, from 0.
+    /// Number of the request, from 0.
     pub number: u32,
     /// The slot that its worker has it in.
     slot: u32,
@@ -39,7 +39,7 @@ pub struct Turn {
 }
 
 impl Requests {
-    /// What the flags ask for.
+    /// Returns the requests that the flags ask for.
     pub fn new(args: &Args, request: &Request) -> Self {
         let all = request.pool_blocks();
         Self {

@@ -1,4 +1,4 @@
-//! What both sides do alike: the device, the pool, and where they meet.
+//! The part that both sides do alike: the device, the pool, and where they meet.
 
 use crate::args::{Args, Role};
 use crate::content::Content;
@@ -20,10 +20,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSock
 
 /// Where the processes of one command meet: its store's address.
 pub const STORE: &str = "RDMA_STORE";
-/// What decode tells the store.
+/// Key of the store under which decode gives its address.
 const ADDRESS_KEY: &str = "address of decode";
 
-/// One side, ready to meet the other.
+/// A side, ready to meet the other.
 pub struct Side {
     /// Moves everything along.
     pub engine: Engine,
@@ -31,14 +31,14 @@ pub struct Side {
     pub pool: Pool,
     /// The job's token.
     pub token: JobToken,
-    /// What shall go wrong at this side's device.
+    /// Faults to inject at this side's device.
     pub faults: Option<FaultPlan>,
     selected: SelectedDevice,
 }
 
 /// How this side finds the other.
 pub enum Place {
-    /// It waits here.
+    /// This side waits here.
     Wait(TcpListener),
     /// The other one waits there.
     Go(SocketAddr),
@@ -51,7 +51,7 @@ impl Place {
     ///
     /// An address that is none, or that cannot be listened on.
     pub fn find(args: &Args, role: Role) -> anyhow::Result<Self> {
-        // Of no meaning to a side that somebody else has started.
+        // The variable means nothing to a side that a person or another program has started.
         let store = std::env::var(STORE).ok().filter(|store| !store.is_empty());
         if let (Some(_), Some(store)) = (handed_down()?.launcher, store) {
             let store =

@@ -6,7 +6,7 @@ use rdma_collective::kv::{KvError, TransferError};
 use rdma_core::Deadline;
 use std::time::Duration;
 
-/// What prefill knows of a request that decode has.
+/// Facts that prefill knows of a request that decode has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sent {
     /// Bytes moved.
@@ -23,7 +23,7 @@ pub struct Sent {
 ///
 /// # Errors
 ///
-/// What became of it otherwise.
+/// The reason why decode does not have the blocks.
 pub fn send(args: &Args, prefill: &Prefill, request: u64, ids: &[u32]) -> Result<Sent, KvError> {
     let deadline = Deadline::after(args.timeout());
     if args.pull {
@@ -33,7 +33,7 @@ pub fn send(args: &Args, prefill: &Prefill, request: u64, ids: &[u32]) -> Result
     }
     let push = if args.stream {
         let push = prefill.push_layers(request, ids, deadline)?;
-        // Of a push that has ended, waiting says why.
+        // An error is dropped here, because waiting for a push that has ended gives the reason.
         let _ = (0..args.model.layers).try_for_each(|layer| push.layer_ready(layer));
         push
     } else {

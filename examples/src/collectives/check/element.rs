@@ -14,7 +14,7 @@ pub trait Element: collective::Element + Default {
     /// Holds every input and every result on the way, or what counts of it.
     type Wide: Copy;
 
-    /// One input, which the type can represent.
+    /// Returns the input of `sample`, which the type can represent.
     fn input(sample: Sample) -> Self::Wide;
 
     /// Two of them as one.
@@ -104,12 +104,12 @@ floats!(
     f64, digits 53, exponent 1023, |wide| wide
 );
 
-/// What of a floating-point format counts here.
+/// The properties of a floating-point format that matter here.
 #[derive(Debug, Clone, Copy)]
 struct Format {
     /// Bits of a number, with the first.
     digits: u32,
-    /// Of the largest numbers; the smallest that are normal have 1 less this one.
+    /// Exponent of the largest numbers; the smallest normal numbers have 1 less this one.
     exponent_max: i64,
 }
 

@@ -65,7 +65,7 @@ fn tunable() -> impl TypedValueParser<Value = Tunable> {
 }
 
 impl TuneArgs {
-    /// What each run is done with.
+    /// Returns the flags of each run.
     pub fn each(&self) -> Args {
         let Self { iters, warmup_iters, timeout_s, ranks, ref device, wire, .. } = *self;
         Args {
@@ -79,7 +79,7 @@ impl TuneArgs {
         }
     }
 
-    /// That there is a size, and one device.
+    /// Checks that there is a size, and one device.
     pub fn check(&self) -> anyhow::Result<()> {
         let Self { min_bytes, max_bytes, device, .. } = self;
         ensure!(
@@ -99,7 +99,7 @@ impl TuneArgs {
         powers.filter(|size| (self.min_bytes..=self.max_bytes).contains(size)).collect()
     }
 
-    /// Which collectives, once each.
+    /// Yields the collectives, once each.
     pub fn collectives(&self) -> impl Iterator<Item = Tunable> {
         Tunable::all().filter(|of| self.collectives.is_empty() || self.collectives.contains(of))
     }

@@ -5,7 +5,7 @@ use super::tunable::Tunable;
 use rdma_collective::collective::Algorithm;
 use rdma_collective::collective::tuning::{Peers, Row};
 
-/// What another way must be faster by than that of the size before: times differ by so much from run to run.
+/// Factor by which another way must be faster than the way of the size before: times differ by so much from run to run.
 const FASTER_BY: f64 = 1.05;
 
 /// Sizes, and the ways of each.

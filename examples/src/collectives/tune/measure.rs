@@ -12,7 +12,7 @@ use rdma_collective::collective::{Algorithm, Algorithms, tuning};
 use std::collections::HashMap;
 use std::time::Instant;
 
-/// Whose memory operations are on.
+/// The owner of the memory that operations work on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Memory {
     /// Tensors.
@@ -26,7 +26,7 @@ pub enum Memory {
 pub struct Times(HashMap<(Tunable, u64, Algorithm, Memory), f64>);
 
 impl Times {
-    /// That of one; `None` where it was not measured, since it cannot be.
+    /// Returns the time of one operation; `None` where it was not measured, since it cannot be.
     pub fn of(&self, collective: Tunable, bytes: u64, way: Algorithm, memory: Memory) -> Option<f64> {
         self.0.get(&(collective, bytes, way, memory)).copied()
     }
@@ -41,7 +41,7 @@ impl Times {
     ///
     /// # Errors
     ///
-    /// What the communicators say, and elements that are wrong.
+    /// The communicator's error, or the number of wrong elements.
     pub fn measure(&mut self, job: &mut Job, args: &TuneArgs, sizes: &[u64]) -> anyhow::Result<()> {
         let comm = job.carrier.one()?;
         let (peers, asked) = (comm.peers(), comm.options().algorithms);
@@ -52,7 +52,7 @@ impl Times {
                 }
                 job.renew(way)?;
                 self.runs(job, args, (way, Memory::Owned), asked, sizes)?;
-                // Those that take the place of what needs memory of the library's.
+                // Ring and pieces replace the ways that need memory of the library, so they are timed on slices, too.
                 if matches!(way, Algorithm::Ring | Algorithm::Pieces) && peers == tuning::Peers::Mapped {
                     self.runs(job, args, (way, Memory::Borrowed), asked, sizes)?;
                 }
@@ -73,7 +73,7 @@ impl Times {
         let each = Args { plain: memory == Memory::Borrowed, ..args.each() };
         let may = |of: tuning::Collective| of.ways().any(|one| one == way) && asked.allow(of, way);
         let tunable = || args.collectives().filter(|of| of.tuned().is_some_and(may));
-        // It has no memory that would be anybody's.
+        // A barrier has no memory that anybody could own, so one of the two kinds of memory stands for both.
         if memory == Memory::Owned && tunable().any(|of| of == Tunable::Barrier) {
             let time_us = barrier(job, args)?;
             self.add((Tunable::Barrier, u64::MAX, way, memory), time_us);

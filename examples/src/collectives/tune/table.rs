@@ -6,7 +6,7 @@ use super::tunable::Tunable;
 use rdma_collective::collective::Algorithm;
 use std::fmt::Write;
 
-/// What was measured.
+/// The measured times, for the table.
 pub struct Table<'a> {
     pub times: &'a Times,
     pub sizes: &'a [u64],

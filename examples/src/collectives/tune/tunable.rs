@@ -1,14 +1,14 @@
-//! What a table can be of: the collectives that have a program, and the barrier, which has none.
+//! The operations that a table can have: the collectives that have a program, and the barrier, which has none.
 
 use crate::collectives::Collective;
 use rdma_collective::collective::tuning;
 
-/// See the module.
+/// An operation that a table can have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Tunable {
-    /// What is measured as its program does.
+    /// A collective, measured as its program does.
     Program(Collective),
-    /// It moves nothing, and so has no sizes.
+    /// The barrier, which moves nothing and so has no sizes.
     Barrier,
 }
 
@@ -35,7 +35,7 @@ impl Tunable {
         }
     }
 
-    /// Those of its sizes that are measured: of no bytes any row is.
+    /// Returns the sizes that are measured: an operation without bytes has one row for any size.
     pub fn sizes(self, sizes: &[u64]) -> &[u64] {
         match self {
             Self::Program(_) => sizes,

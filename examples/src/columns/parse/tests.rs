@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 const ALL_REDUCE: Collective = Collective::AllReduce;
 
-/// Of so many bytes at most, in whole elements for each rank.
+/// Returns a table of so many bytes at most, in whole elements for each rank.
 fn table(collective: Collective, ranks: usize, measured: &[(u64, f64, u64)]) -> String {
     let (factor, parts) =
         (collective.bus_factor(ranks), if collective.has_parts() { ranks as u64 } else { 1 });

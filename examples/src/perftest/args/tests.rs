@@ -1,4 +1,4 @@
-//! What people type, and what it comes to.
+//! Command lines as people type them, and the plans that follow.
 
 use super::*;
 use clap::CommandFactory;

@@ -15,7 +15,7 @@ Exit status:
 
 /// perftest's default of `-I` for latency of writes.
 const INLINE_WRITE: u32 = 220;
-/// That for latency of sends.
+/// Inline bytes for the latency of sends.
 const INLINE_SEND: u32 = 236;
 
 /// `write_bw`: bandwidth of RDMA write.

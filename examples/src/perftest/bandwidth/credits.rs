@@ -37,7 +37,7 @@ impl Credits {
         self.later.div_ceil(self.batch)
     }
 
-    /// What the next grant is for, when `posted` receives were posted in all and `granted` of them were granted.
+    /// Returns the count of the next grant, when `posted` receives were posted and `granted` of them were granted.
     pub fn next_grant(&self, posted: u64, granted: u64) -> Option<u32> {
         let due = posted.saturating_sub(self.ahead).saturating_sub(granted);
         let whole = self.batch.min(self.later - granted.min(self.later));

@@ -21,7 +21,7 @@ pub struct Recorder {
     found: Option<Instant>,
 }
 
-/// One line of the table.
+/// A line of the table.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Bytes of a message.
@@ -121,7 +121,7 @@ pub fn titles() -> String {
     format!("{RULE}\n #bytes     #iterations    BW peak[MiB/sec]    BW average[MiB/sec]   MsgRate[Mpps]\n")
 }
 
-/// One line of the table.
+/// Returns a line of the table.
 pub fn line(report: &Report) -> String {
     let Report { size, messages, peak, average, rate } = report;
     format!(

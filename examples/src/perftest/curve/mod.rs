@@ -16,10 +16,10 @@ const SAVED_BYTES_MAX: u64 = 1 << 20;
 /// Bytes that a message can have.
 const SIZES: RangeInclusive<u64> = 1..=1 << 31;
 
-/// One run, as it is saved.
+/// A run, as it is saved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// Which twin ran.
+    /// The twin that ran.
     pub test: Test,
     /// The device's name.
     pub device: String,
@@ -29,7 +29,7 @@ pub struct Run {
     pub mtu: u32,
     /// Queue pairs.
     pub queue_pairs: u16,
-    /// What was measured.
+    /// Measured figures.
     #[serde(flatten)]
     pub figures: Figures,
 }
@@ -38,9 +38,9 @@ pub struct Run {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Figures {
-    /// Of a bandwidth test.
+    /// Figures of a bandwidth test.
     Bandwidth(Vec<bandwidth::Report>),
-    /// Of a latency test.
+    /// Figures of a latency test.
     Latency(Vec<latency::Report>),
 }
 
@@ -53,37 +53,37 @@ pub enum CurveError {
     Write {
         /// The flag that names it.
         flag: &'static str,
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A saved run cannot be read.
     #[error("cannot read {}: {source}; --overlay takes what --json has saved", path.display())]
     Read {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What the system says.
+        /// The system's error.
         source: io::Error,
     },
     /// A file holds no run.
     #[error("{} holds no run ({why}); --overlay takes what --json has saved", path.display())]
     NotARun {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The reason why the file is refused.
         why: String,
     },
     /// Bandwidth and latency do not go on one axis.
     #[error("{} holds a run of {test}, and a curve of {theirs} does not go with one of {ours}", path.display())]
     OtherMeasure {
-        /// Which file.
+        /// Path of the file.
         path: PathBuf,
-        /// Who measured it.
+        /// The twin that measured the file.
         test: Test,
-        /// What that is.
+        /// Measure of the file.
         theirs: Measure,
-        /// What this run measures.
+        /// Measure of this run.
         ours: Measure,
     },
 }
@@ -200,7 +200,7 @@ impl Run {
         }
     }
 
-    /// What the run was, in a legend.
+    /// Returns the run's text in a legend.
     fn label(&self) -> String {
         let Self { test, device, wire, queue_pairs, .. } = self;
         let many = if *queue_pairs > 1 { format!(", {queue_pairs} queue pairs") } else { String::new() };

@@ -12,11 +12,11 @@ pub struct Recorder {
     posted: Vec<Instant>,
     /// How many latencies the time from one post to the next one has.
     latencies: f64,
-    /// What is in that time of the clock itself.
+    /// The clock's own part of that time.
     clock: Duration,
 }
 
-/// One line of the table, in microseconds: of one direction (half an exchange), or of a read.
+/// A line of the table, in microseconds: of one direction (half an exchange), or of a read.
 #[derive(Debug, Clone, Copy, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct Report {
     /// Bytes of a message.
@@ -113,7 +113,7 @@ pub fn titles() -> String {
     )
 }
 
-/// One line of the table.
+/// Returns a line of the table.
 pub fn line(report: &Report) -> String {
     let Report { size, iters, min, max, typical, average, deviation, percentile_99, percentile_99_9 } =
         report;

@@ -36,7 +36,7 @@ pub fn measure(session: &mut Session, size: u64) -> anyhow::Result<Report> {
     recorder.report(size).context("too few exchanges for a report")
 }
 
-/// One side, and how far it has come.
+/// A side, and how far it has come.
 struct Side<'a> {
     worker: &'a mut Worker,
     channel: &'a Channel,

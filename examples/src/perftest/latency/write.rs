@@ -18,7 +18,7 @@ pub fn measure(session: &mut Session, size: u64) -> anyhow::Result<Report> {
     // The byte is 0 to begin with: every size so far was smaller and did not reach it.
     let mut recorder = Recorder::of_exchanges(plan.iters);
     for round in 1..=plan.iters {
-        let mark = round as u8; // what perftest writes: the count's low byte
+        let mark = round as u8; // perftest's mark: the count's low byte
         if !*client {
             watch(worker, inbox, last, mark, idle)
                 .with_context(|| format!("write {round} of {} did not come", plan.iters))?;

@@ -27,7 +27,7 @@ impl Communicator {
     /// data[own..own + 1000].fill(comm.rank());
     /// comm.all_gather(&mut data, deadline)?;
     /// assert!(data.chunks(1000).zip(0..).all(|(part, rank)| part == [rank; 1000]));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclAllGather")]
     pub fn all_gather<T: Element>(&mut self, data: &mut [T], deadline: Deadline) -> Result<()> {
@@ -108,7 +108,7 @@ impl Communicator {
     /// parts[own..own + 1000].fill(1.0);
     /// let parts = comm.start_all_gather(parts, deadline)?.wait(deadline)?;
     /// assert!(parts.iter().all(|element| *element == 1.0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn start_all_gather<T: Element>(
         &mut self,
@@ -164,7 +164,7 @@ impl Communicator {
     /// assert_eq!(output, [0, 1, 1]);
     /// # Ok(())
     /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "MPI_Allgatherv")]
     pub fn all_gather_v<T: Element>(

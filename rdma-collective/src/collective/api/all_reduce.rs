@@ -27,7 +27,7 @@ impl Communicator {
     /// let mut gradients = vec![1.0_f32; 1 << 20];
     /// comm.all_reduce(&mut gradients, ReduceOp::Sum, deadline)?;
     /// assert!(gradients.iter().all(|sum| *sum == comm.size() as f32));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclAllReduce")]
     pub fn all_reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp, deadline: Deadline) -> Result<()> {
@@ -112,7 +112,7 @@ impl Communicator {
     /// // … compute something else …
     /// let gradients = pending.wait(deadline)?;
     /// assert!(gradients.iter().all(|sum| *sum == comm.size() as f32));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn start_all_reduce<T: Element>(
         &mut self,

@@ -27,7 +27,7 @@ impl Communicator {
     /// let mut data: Vec<u32> = (0..comm.size()).flat_map(|to| [to; 1000]).collect();
     /// comm.all_to_all(&mut data, deadline)?;
     /// assert!(data.iter().all(|element| *element == comm.rank()));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclAlltoAll")]
     pub fn all_to_all<T: Element>(&mut self, data: &mut [T], deadline: Deadline) -> Result<()> {
@@ -109,7 +109,7 @@ impl Communicator {
     /// parts.fill(2.5);
     /// let parts = comm.start_all_to_all(parts, deadline)?.wait(deadline)?;
     /// assert!(parts.iter().all(|element| *element == 2.5));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn start_all_to_all<T: Element>(
         &mut self,
@@ -173,7 +173,7 @@ impl Communicator {
     /// assert_eq!(received, (0..size).flat_map(from).collect::<Vec<_>>());
     /// # Ok(())
     /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "MPI_Alltoallv")]
     pub fn all_to_all_v<T: Element>(

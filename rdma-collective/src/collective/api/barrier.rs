@@ -22,7 +22,7 @@ impl Communicator {
     /// // … all ranks prepare their part …
     /// comm.barrier(deadline)?;
     /// // … and here each of them may rely on what the others have prepared.
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "MPI_Barrier")]
     pub fn barrier(&mut self, deadline: Deadline) -> Result<()> {
@@ -49,7 +49,7 @@ impl Communicator {
     /// let all_here = comm.start_barrier(deadline)?;
     /// // … what need not wait for the others …
     /// all_here.wait(deadline)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn start_barrier(&mut self, deadline: Deadline) -> Result<Pending<()>> {
         let job = Box::new(Job::of_nothing(self.engine().id()));

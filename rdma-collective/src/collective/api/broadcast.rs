@@ -32,7 +32,7 @@ impl Communicator {
     /// }
     /// comm.broadcast(&mut weights, 0, deadline)?;
     /// assert!(weights.iter().all(|weight| *weight == 1.5));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclBroadcast")]
     pub fn broadcast<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
@@ -117,7 +117,7 @@ impl Communicator {
     /// weights.fill(1.5);
     /// let weights = comm.start_broadcast(weights, 0, deadline)?.wait(deadline)?;
     /// assert!(weights.iter().all(|weight| *weight == 1.5));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn start_broadcast<T: Element>(
         &mut self,

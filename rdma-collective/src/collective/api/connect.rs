@@ -22,7 +22,7 @@ impl Communicator {
     /// let mut comm = Communicator::init()?;
     /// let deadline = Deadline::after(Duration::from_secs(5));
     /// comm.connect(deadline)?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn connect(&mut self, deadline: Deadline) -> Result<()> {
         self.call(Collective::Connect.into(), DataType::U8, Borrowed::InPlace(&mut []), deadline)

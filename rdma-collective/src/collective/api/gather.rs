@@ -37,7 +37,7 @@ impl Communicator {
     /// if comm.rank() == 0 {
     ///     assert!(data.chunks(1000).zip(0..).all(|(part, rank)| part == [rank; 1000]));
     /// }
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclGather")]
     pub fn gather<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
@@ -121,7 +121,7 @@ impl Communicator {
     /// parts[own..own + 1000].fill(1.0);
     /// let parts = comm.start_gather(parts, 0, deadline)?.wait(deadline)?;
     /// assert!(comm.rank() != 0 || parts.iter().all(|element| *element == 1.0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn start_gather<T: Element>(
         &mut self,
@@ -179,7 +179,7 @@ impl Communicator {
     /// assert!(comm.rank() != 0 || output == [0, 1, 1]);
     /// # Ok(())
     /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "MPI_Gatherv")]
     pub fn gather_v<T: Element>(

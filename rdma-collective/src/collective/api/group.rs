@@ -27,7 +27,7 @@ use super::*;
 /// }
 /// group.run(&mut comm, deadline)?;
 /// assert!((0..).zip(received).all(|(from, received)| received == 100 * from + own));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[derive(Default)]
 #[must_use = "nothing is sent before it is run"]

@@ -29,7 +29,7 @@ impl Communicator {
     /// comm.reduce(&mut losses, ReduceOp::Sum, 0, deadline)?;
     /// let expected = if comm.rank() == 0 { comm.size() } else { 1 };
     /// assert!(losses.iter().all(|sum| *sum == f64::from(expected)));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclReduce")]
     pub fn reduce<T: Element>(
@@ -127,7 +127,7 @@ impl Communicator {
     /// losses.fill(1.0);
     /// let losses = comm.start_reduce(losses, ReduceOp::Avg, 0, deadline)?.wait(deadline)?;
     /// assert!(losses.iter().all(|mean| *mean == 1.0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn start_reduce<T: Element>(
         &mut self,

@@ -26,7 +26,7 @@ impl Communicator {
     /// let mut gradients = vec![1.0_f32; comm.size() as usize * 1000];
     /// comm.reduce_scatter(&mut gradients, ReduceOp::Sum, deadline)?;
     /// assert!(gradients[own..own + 1000].iter().all(|sum| *sum == comm.size() as f32));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclReduceScatter")]
     pub fn reduce_scatter<T: Element>(
@@ -128,7 +128,7 @@ impl Communicator {
     /// let gradients = comm.start_reduce_scatter(gradients, ReduceOp::Avg, deadline)?.wait(deadline)?;
     /// let own = comm.rank() as usize * 1000;
     /// assert!(gradients[own..own + 1000].iter().all(|mean| *mean == 1.0));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn start_reduce_scatter<T: Element>(
         &mut self,
@@ -185,7 +185,7 @@ impl Communicator {
     /// assert!(output.iter().all(|sum| *sum == 1.5 * comm.size() as f32));
     /// # Ok(())
     /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "MPI_Reduce_scatter")]
     pub fn reduce_scatter_v<T: Element>(

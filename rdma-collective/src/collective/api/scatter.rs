@@ -36,7 +36,7 @@ impl Communicator {
     /// }
     /// comm.scatter(&mut data, 0, deadline)?;
     /// assert_eq!(data[own..own + 1000], [comm.rank(); 1000]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclScatter")]
     pub fn scatter<T: Element>(&mut self, data: &mut [T], root: u32, deadline: Deadline) -> Result<()> {
@@ -120,7 +120,7 @@ impl Communicator {
     /// let parts = comm.start_scatter(parts, 0, deadline)?.wait(deadline)?;
     /// let own = comm.rank() as usize * 1000;
     /// assert!(parts[own..own + 1000].iter().all(|element| *element == 1.5));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn start_scatter<T: Element>(
         &mut self,
@@ -178,7 +178,7 @@ impl Communicator {
     /// assert!(output.iter().all(|element| *element == comm.rank()));
     /// # Ok(())
     /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "MPI_Scatterv")]
     pub fn scatter_v<T: Element>(

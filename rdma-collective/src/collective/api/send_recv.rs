@@ -41,7 +41,7 @@ impl Communicator {
     /// assert!(comm.rank() != 1 || data == [2.5; 1000]);
     /// # Ok(())
     /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclSend")]
     #[doc(alias = "MPI_Send")]
@@ -74,7 +74,7 @@ impl Communicator {
     /// assert!(comm.rank() != 1 || data == [2.5; 1000]);
     /// # Ok(())
     /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclRecv")]
     #[doc(alias = "MPI_Recv")]
@@ -104,7 +104,7 @@ impl Communicator {
     /// let mut found = [0];
     /// comm.send_recv(&[rank], (rank + 1) % size, &mut found, (rank + size - 1) % size, deadline)?;
     /// assert_eq!(found, [(rank + size - 1) % size]);
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "MPI_Sendrecv")]
     pub fn send_recv<T: Element>(
@@ -142,7 +142,7 @@ impl Communicator {
     ///     comm.send_recv_replace(&mut data, (rank + 1) % size, (rank + size - 1) % size, deadline)?;
     /// }
     /// assert_eq!(data, [rank; 1000], "once around");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "MPI_Sendrecv_replace")]
     pub fn send_recv_replace<T: Element>(
@@ -287,7 +287,7 @@ impl Communicator {
     /// let pending = comm.start_send_recv(input, (rank + 1) % size, output, (rank + size - 1) % size, deadline)?;
     /// let (_, output) = pending.wait(deadline)?;
     /// assert!(output.iter().all(|found| *found == (rank + size - 1) % size));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn start_send_recv<T: Element>(
         &mut self,

@@ -42,7 +42,7 @@ impl Communicator {
     /// std::thread::spawn(move || aborter.abort()).join().unwrap();
     /// let error = comm.all_reduce(&mut [1.0_f32], ReduceOp::Sum, deadline).unwrap_err();
     /// assert!(error.to_string().contains("it asked for the end"));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[must_use]
     #[doc(alias = "ncclCommAbort")]

@@ -47,7 +47,7 @@ impl Communicator {
     /// let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
     /// let comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
     /// assert_eq!((comm.rank(), comm.size()), (0, 1));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Errors

@@ -53,7 +53,7 @@ pub struct StillPending<T>(pub Pending<T>);
 /// Why waiting for an operation gave nothing.
 ///
 /// Raised by [`Pending::wait`](crate::collective::Pending::wait).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum WaitError<T> {
     /// The wait's deadline passed, and the operation goes on: wait again.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rdma_core::{Deadline, Refused};
 
 use super::buffers::Borrowed;
-use super::eager::EagerExchange;
+use super::eager::ShmExec;
 use super::exec::{self, Exec};
 use super::job::{Job, Participants};
 use super::pipeline::ShmContext;
@@ -56,7 +56,7 @@ impl Communicator {
             None => (None, Instant::now()),
             Some(mut fast) => {
                 // A stand-in for the start, because the clock is not read yet; `begun_at` sets it below.
-                let mut exchange = EagerExchange::new(&shm, fast.sequence, deadline.instant());
+                let mut exchange = ShmExec::new(&shm, fast.sequence, deadline.instant());
                 let refused = exchange.begin(fast.host, &buffers, fast.scratch).is_err();
                 let started = Instant::now();
                 exchange.begun_at(started);
@@ -97,7 +97,7 @@ impl Communicator {
     #[inline(never)]
     pub(super) fn carry_out(
         &mut self,
-        (plan, mut begun): (&Plan, Option<EagerExchange>),
+        (plan, mut begun): (&Plan, Option<ShmExec>),
         buffers: &mut Borrowed<'_>,
         started: Instant,
         deadline: Deadline,
@@ -205,7 +205,7 @@ impl Communicator {
     ) -> StartOutcome {
         let Some(fast) = self.fast_path(deadline, handover_within) else { return StartOutcome::Not };
         let Some(mut buffers) = job.at_hand(origins) else { return StartOutcome::Not };
-        let mut exchange = EagerExchange::new(shm, fast.sequence, deadline.instant());
+        let mut exchange = ShmExec::new(shm, fast.sequence, deadline.instant());
         if !exchange.begin_soon(fast.host, &buffers, fast.scratch) {
             return StartOutcome::Not;
         }
@@ -405,7 +405,7 @@ enum StartOutcome {
     /// The operation is complete.
     Done,
     /// The messages were sent at that time; the operation becomes a deferred one.
-    Left(EagerExchange, Instant),
+    Left(ShmExec, Instant),
     /// Nothing was sent.
     Not,
 }

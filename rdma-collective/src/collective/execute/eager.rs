@@ -34,9 +34,9 @@ const IN_PLACE_BYTES_MIN: usize = 1024;
 /// caller does not wait for the operation yet.
 const ROOM_WITHIN: Duration = Duration::from_millis(1);
 
-/// The state of one operation in the windows of a host.
+/// The executor of one operation in the windows of a host: eager, or pipelined in pieces.
 #[derive(Debug)]
-pub(in crate::collective) struct EagerExchange {
+pub(in crate::collective) struct ShmExec {
     content: Content,
     headers: HeaderExchange,
     /// Whether the engine polls again at once, because pieces are arriving.
@@ -66,7 +66,7 @@ impl Position {
     const COMPLETE: Self = Self { begun: true, missing: RankSet::EMPTY, step: None };
 }
 
-impl EagerExchange {
+impl ShmExec {
     /// The exchange of a plan, as operation `sequence`. Nothing is sent yet.
     #[inline]
     pub(super) fn new(plan: &ShmPlan, sequence: u64, started: Instant) -> Self {

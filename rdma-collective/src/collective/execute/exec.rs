@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rdma_core::memory::CacheHint;
 
 use super::buffers::Buffers;
-use super::eager::EagerExchange;
+use super::eager::ShmExec;
 use super::p2p::{self, P2pExec};
 use super::pipeline::ShmContext;
 use super::plan::{ExecutionPlan, Fallback, Plan};
@@ -32,7 +32,7 @@ const LOOK_ASIDE_EVERY: Duration = Duration::from_millis(20);
 #[expect(clippy::large_enum_variant, reason = "there is one of an operation, in its place")]
 pub(super) enum Exec {
     Ring(RingExec),
-    Shm(EagerExchange),
+    Shm(ShmExec),
     P2p(P2pExec),
     ZeroCopy(ZeroCopy),
     SendRecv(SendRecvExec),
@@ -48,7 +48,7 @@ impl Exec {
     ) -> Option<Self> {
         let ring = parts.ring.as_deref()?;
         Some(match &plan.execution {
-            ExecutionPlan::Shm(plan) => Self::Shm(EagerExchange::new(plan, sequence, started)),
+            ExecutionPlan::Shm(plan) => Self::Shm(ShmExec::new(plan, sequence, started)),
             ExecutionPlan::Ring(steps) => {
                 Self::Ring(Self::around(ring, plan, steps, (parts.rank, sequence), started))
             }
@@ -83,7 +83,7 @@ impl Exec {
             }
             Fallback::Pipelined(pieces) => {
                 let mut at = ShmContext { host, buffers: with.buffers, scratch: with.scratch };
-                Self::Shm(EagerExchange::after_fallback(*pieces, direct.headers(), started, &mut at))
+                Self::Shm(ShmExec::after_fallback(*pieces, direct.headers(), started, &mut at))
             }
         }
     }

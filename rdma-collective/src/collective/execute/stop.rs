@@ -1,6 +1,7 @@
 //! The end of an operation that failed: this rank reports the reason to the other ranks, and the caller gets the error.
 //!
-//! Executors return a [`Stop`]. `attribution` in the communicator finds the rank to blame for a missed deadline.
+//! Executors return a [`Stop`]. The communicator finds the rank to blame: `wait_graph` for a missed deadline,
+//! `attribution` for a lane that has ended.
 
 use std::time::Instant;
 

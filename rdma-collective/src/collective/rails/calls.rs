@@ -35,7 +35,7 @@ impl Rails {
     /// let mut data = vec![1_i32; 1000];
     /// rails.all_reduce(&mut data, ReduceOp::Sum, deadline)?;
     /// assert!(data.iter().all(|sum| *sum == rails.size() as i32));
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclAllReduce")]
     pub fn all_reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp, deadline: Deadline) -> Result<()> {

@@ -69,7 +69,7 @@ impl Default for RailsOptions {
 /// let join = Join { address: server.address(), token, rank: 0, world: 1 };
 /// let mut store = StoreClient::connect(join, deadline)?;
 ///
-/// let engine = |name: &str| -> Result<Engine, Box<dyn std::error::Error>> {
+/// let engine = |name: &str| -> Result<Engine, Box<dyn std::error::Error + Send + Sync>> {
 ///     let device = Device::soft(SoftOptions { name: name.to_owned(), ..SoftOptions::default() });
 ///     Ok(Engine::new(&device.open()?, EngineOptions::default())?)
 /// };
@@ -80,7 +80,7 @@ impl Default for RailsOptions {
 /// assert!(gradients.iter().all(|sum| *sum == rails.size() as f32));
 /// assert_eq!((rails.count(), rails.failed().count()), (2, 0));
 /// rails.close(deadline)?;
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[derive(Debug)]
 pub struct Rails {

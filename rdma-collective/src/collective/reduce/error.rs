@@ -7,7 +7,7 @@ use crate::collective::DataType;
 /// Why bytes were not reduced; the destination is untouched.
 ///
 /// Raised by [`Reduction`](crate::collective::Reduction).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ReduceError {
     /// The operands do not have one length.
@@ -48,7 +48,7 @@ pub enum ReduceError {
 /// Why there is no schedule for an operation.
 ///
 /// A part of [`CollectiveError`](crate::collective::CollectiveError).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ScheduleError {
     /// The rank is not one of the ranks, or there are none.
@@ -88,7 +88,7 @@ pub enum ScheduleError {
 /// Why there is no tensor.
 ///
 /// Raised by [`Communicator::alloc`](crate::collective::Communicator::alloc).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum AllocError {
     /// More elements than a buffer can have.

@@ -52,7 +52,7 @@ impl Communicator {
     /// }
     /// # Ok(())
     /// # })?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     #[doc(alias = "ncclCommSplit")]
     #[doc(alias = "MPI_Comm_split")]

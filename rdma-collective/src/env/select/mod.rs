@@ -83,7 +83,7 @@ impl NcclOptions {
     ///     println!("{} is not used: {}", other.device, other.reason);
     /// }
     /// let engine = Engine::new(&selected.context, selected.engine_options(&nccl))?;
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Errors

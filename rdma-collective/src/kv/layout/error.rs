@@ -7,7 +7,7 @@ use crate::kv::layout::Shape;
 /// The reason why a shape has no layout, or two layouts do not match.
 ///
 /// Raised by [`Layout::new`](crate::kv::layout::Layout::new).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// A dimension is 0.

@@ -7,7 +7,7 @@ use crate::kv::layout::LayoutError;
 /// The error of a link between a source pool and a destination pool that could not be set up.
 ///
 /// Raised by [`Decode::new`](crate::kv::Decode::new) and [`Prefill::new`](crate::kv::Prefill::new).
-#[derive(Debug, thiserror::Error)]
+#[derive(thiserror::Error)]
 #[non_exhaustive]
 pub enum LinkError {
     /// A lane or its memory could not be set up, or the two processes did not meet.

@@ -5,7 +5,7 @@ use crate::kv::layout::{LayoutError, Side};
 /// The reason why a transfer has no plan; no byte was moved.
 ///
 /// A part of [`KvError`](crate::kv::KvError).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PlanError {
     /// The layouts of the pools do not match.

@@ -83,7 +83,7 @@ impl Pool {
     /// let region = pool.close(Deadline::after(Duration::from_secs(1)))?;
     /// let cache: Vec<u8> = region.deregister()?.into_owner().expect("it was a Vec");
     /// assert_eq!(cache.len() as u64, layout.bytes());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Errors
@@ -123,7 +123,7 @@ impl Pool {
     /// let target = Pool::in_region(&engine, &region, 0, layout, PoolUse::Destination)?;
     /// let draft = Pool::in_region(&engine, &region, bytes, layout, PoolUse::Destination)?;
     /// assert!(Pool::in_region(&engine, &region, bytes + 1, layout, PoolUse::Destination).is_err());
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
     /// # Errors

@@ -56,7 +56,7 @@ pub enum PoolUse {
 /// let mut bytes = [0; 9];
 /// pool.read(60, 7, 4, &mut bytes)?;
 /// assert_eq!(&bytes, b"first byt");
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[derive(Clone)]
 pub struct Pool {

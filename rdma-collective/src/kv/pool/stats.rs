@@ -15,7 +15,7 @@ use crate::kv::lease::HoldKind;
 /// let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
 /// let pool = Pool::allocate(&engine, layout, PoolUse::Source)?;
 /// assert_eq!((pool.stats().free, pool.stats().quarantined), (8, 0));
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]

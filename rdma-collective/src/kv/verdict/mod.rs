@@ -36,7 +36,7 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    pub(super) fn new(layers: u32, blocks: &[u32], all: BlockVerdict) -> Self {
+    pub(crate) fn new(layers: u32, blocks: &[u32], all: BlockVerdict) -> Self {
         let states = vec![all; layers as usize * blocks.len()].into();
         Self { blocks: blocks.into(), layers, states, origin: None }
     }

@@ -46,7 +46,7 @@ const CONNECT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The place where the two ends of a link meet: one end accepts, the other connects.
 ///
-/// The argument of [`Decode::new`](crate::kv::Decode::new) and [`Prefill::new`](crate::kv::Prefill::new).
+/// Each end of a KV link takes one. A meeting that fails is a [`HandshakeError`].
 #[derive(Debug)]
 pub enum Meet<'a> {
     /// The peer connects to this listener. The first process with the job's token is taken, others are sent away.

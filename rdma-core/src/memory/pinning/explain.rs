@@ -18,7 +18,7 @@ use std::{error, fmt, io};
 ///
 /// [`PinningSnapshot::explain`] and [`PinningSnapshot::check_before`] make one; the [module](super) has an
 /// example.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct PinningDiagnosis(Box<Inner>);
 
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -19,7 +19,7 @@ pub type Reading<T> = Result<T, NotKnown>;
 /// The reason why a value of the environment is not known.
 ///
 /// [`PinningSnapshot`](crate::memory::pinning::PinningSnapshot) has it in place of a value.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("not known ({}: {why})", .path.display())]
 #[non_exhaustive]
 pub struct NotKnown {

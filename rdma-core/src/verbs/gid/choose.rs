@@ -72,7 +72,7 @@ impl fmt::Display for Chosen {
 /// let preference = gid::Preference::new(port.link_layer);
 /// let chosen = gid::choose(port.port, &context.gids(port.port)?, &preference)?;
 /// assert!(!chosen.entry.gid.is_zero());
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 ///
 /// # Errors

@@ -15,11 +15,21 @@ pub trait State: sealed::Sealed {
 /// A state in which receives may be posted: INIT, RTR, RTS.
 ///
 /// [`Worker::post_recv`](crate::Worker::post_recv) takes a queue pair in such a state.
+#[diagnostic::on_unimplemented(
+    message = "a queue pair in the state `{Self}` takes no receives",
+    label = "this queue pair is in the state `{Self}`",
+    note = "initialize it first: `let queue_pair = queue_pair.init(&mut worker, ..)?`"
+)]
 pub trait Receiving: State {}
 
 /// A state in which everything may be posted: RTS.
 ///
 /// [`Worker::post`](crate::Worker::post) takes a queue pair in such a state.
+#[diagnostic::on_unimplemented(
+    message = "a queue pair in the state `{Self}` cannot send",
+    label = "this queue pair is in the state `{Self}`",
+    note = "connect it first: `let queue_pair = queue_pair.connect(&mut worker, &peer, ..)?`"
+)]
 pub trait Posting: Receiving {}
 
 macro_rules! states {

@@ -20,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_micros(20);
 /// So long nothing has to arrive.
 const STILL: Duration = Duration::from_secs(2);
 
-/// What the workers have in common.
+/// State that the workers have in common.
 struct Shared<'a> {
     args: &'a Args,
     request: &'a Request,
@@ -61,7 +61,7 @@ pub fn run(
     error.map_or(Ok(report.ok), Err)
 }
 
-/// What all workers came to, and the first error.
+/// Runs all workers; returns the sum of their counts, and the first error.
 fn work_all(shared: &Shared<'_>) -> (Summary, Option<anyhow::Error>) {
     thread::scope(|scope| {
         let workers = (0..shared.requests.workers()).map(|worker| {
@@ -91,7 +91,7 @@ fn work_all(shared: &Shared<'_>) -> (Summary, Option<anyhow::Error>) {
 }
 
 impl Shared<'_> {
-    /// One request, from its grant until its blocks hold again what they held before.
+    /// Takes one request, from its grant until its blocks hold again what they held before.
     fn take(&self, turn: Turn, summary: &mut Summary, bytes: &mut [u8]) -> anyhow::Result<()> {
         let named = || format!("request {}", request_id(turn));
         let deadline = Deadline::after(self.args.timeout());
@@ -101,7 +101,8 @@ impl Shared<'_> {
         match turn.abort_at {
             None => {
                 let layers = incoming.wait_layers(self.args);
-                // Its blocks are free then, whatever became of its layers, and what became of itself is why.
+                // The request's blocks are free after this wait, whatever became of the layers. The request's own
+                // error says why.
                 let received = incoming.wait().and_then(|received| layers.map(|()| received));
                 match received {
                     Ok(received) => {
@@ -109,7 +110,7 @@ impl Shared<'_> {
                         self.look(turn, &received.verdicts, true, summary, bytes)
                     }
                     Err(error) => {
-                        // That its blocks cannot be looked at would be one more consequence of it.
+                        // A failure to look is dropped, because it would be one more consequence of `error`.
                         let _ = self.look(turn, &error.verdicts, false, summary, bytes);
                         Err(anyhow::anyhow!("{error}")).with_context(named)
                     }

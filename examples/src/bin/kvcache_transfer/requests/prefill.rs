@@ -8,7 +8,7 @@ use rdma_collective::kv::KvError;
 use rdma_collective::kv::Prefill;
 use std::thread;
 
-/// What all of them came to.
+/// Sum over all requests.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Total {
     /// Bytes of those that were confirmed.

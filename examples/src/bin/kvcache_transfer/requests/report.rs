@@ -1,4 +1,4 @@
-//! What many requests came to: latencies, verdicts, the closing table and the JSON; it measures nothing.
+//! The result of many requests: latencies, verdicts, the closing table and the JSON. This file measures nothing.
 
 use crate::args::Args;
 use crate::presets::Request;
@@ -7,7 +7,7 @@ use rdma_collective::kv::BlockVerdict;
 use serde::Serialize;
 use std::time::Duration;
 
-/// What one worker or all of them counted.
+/// Counts of one worker, or of all of them.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Summary {
     /// From the grant until the last block could be used, of each request that completed.
@@ -88,7 +88,7 @@ pub struct Report {
     concurrency: u32,
     completed: u64,
     aborted: u64,
-    /// Of those that completed.
+    /// Bytes of the requests that completed.
     bytes: u64,
     seconds: f64,
     gigabytes_per_second: f64,
@@ -176,7 +176,7 @@ impl Report {
         text
     }
 
-    /// One object on one line.
+    /// Prints the report as an object on one line.
     pub fn json(&self) -> String {
         serde_json::to_string(self).unwrap_or_else(|error| format!("{{\"error\":\"{error}\"}}"))
     }

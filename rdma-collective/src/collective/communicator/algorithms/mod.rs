@@ -62,7 +62,7 @@ pub(super) const TUNED: usize = Collective::ALL.len();
 /// A list of algorithms has an unknown name, or an empty one.
 ///
 /// Raised where a text is parsed as [`Algorithms`](crate::collective::Algorithms).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{name:?} is no algorithm or no collective; there are ring, tree, flat, pieces, direct, pairs, bruck and hierarchical, in a list \
      such as ring,direct or ^pieces, or in several such as ring;all-reduce:tree"

@@ -103,7 +103,7 @@ pub(crate) struct HostGroup {
     slot_bytes: usize,
     /// Buffers of zero-copy reductions.
     reduce_scratch: Mutex<Box<ReduceScratch>>,
-    rounds: ExchangeWindow,
+    rounds: ExchangeRounds,
     units: PipelineUnits,
     /// Whether this host has a core for every rank.
     pub(crate) roomy: bool,
@@ -118,7 +118,7 @@ impl HostGroup {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // With fewer cores than ranks, a rank that polls takes the core from the very rank that it waits for.
         let roomy = cores >= peers.len();
-        let (rounds, prompt) = (ExchangeWindow::new(peers.len()), AtomicBool::new(roomy));
+        let (rounds, prompt) = (ExchangeRounds::new(peers.len()), AtomicBool::new(roomy));
         let ranks = u32::try_from(peers.len()).unwrap_or(u32::MAX);
         let units = PipelineUnits::new(mailboxes_bytes(ranks), peers.len());
         let rank = (0..).zip(&peers).find_map(|(rank, peer)| peer.is_none().then_some(rank));
@@ -268,7 +268,7 @@ const GENERATIONS: u64 = 2 * AHEAD;
 /// A single operation uses it at a time, and the communicator's gate or its lock orders one operation before the next.
 /// So relaxed loads and stores are enough here.
 #[derive(Debug)]
-struct ExchangeWindow {
+struct ExchangeRounds {
     /// Rounds that this rank has ended; the number of the present round.
     ended: AtomicU64,
     /// By rank: the first round whose message this rank has not taken.
@@ -287,7 +287,7 @@ pub(crate) enum WrongMessage {
     Mismatch { ours: Header, theirs: Header },
 }
 
-impl ExchangeWindow {
+impl ExchangeRounds {
     fn new(ranks: usize) -> Self {
         let taken = (0..ranks).map(|_| AtomicU64::new(0)).collect();
         Self { ended: AtomicU64::new(0), taken, called: Default::default() }

@@ -28,7 +28,7 @@ pub(crate) struct Hosts {
 pub(crate) enum Spread {
     /// All ranks are on one host, or each has a host of its own.
     #[default]
-    Flat,
+    OneLevel,
     /// There are several hosts, and some ranks share one.
     Hosts,
 }
@@ -36,7 +36,7 @@ pub(crate) enum Spread {
 impl Spread {
     /// Whether an algorithm is possible here: a hierarchical one needs two levels.
     pub(super) fn has(self, way: Algorithm) -> bool {
-        way != Algorithm::Hierarchical || self != Self::Flat
+        way != Algorithm::Hierarchical || self != Self::OneLevel
     }
 }
 
@@ -56,7 +56,7 @@ impl Hosts {
         // Several hosts, and fewer hosts than ranks.
         match self.groups.all() {
             [_, rest @ ..] if !rest.is_empty() && rest.len() + 1 < self.groups.ranks() => Spread::Hosts,
-            _ => Spread::Flat,
+            _ => Spread::OneLevel,
         }
     }
 

@@ -5,15 +5,15 @@ use super::*;
 #[test]
 fn several_hosts_are_such_where_some_ranks_are_together() {
     for (names, spread) in [
-        (&["a"][..], Spread::Flat),
-        (&["a", "a", "a"], Spread::Flat),
-        (&["b", "a"], Spread::Flat),
+        (&["a"][..], Spread::OneLevel),
+        (&["a", "a", "a"], Spread::OneLevel),
+        (&["b", "a"], Spread::OneLevel),
         (&["b", "a", "b", "a"], Spread::Hosts),
         (&["a", "a", "b"], Spread::Hosts),
         (&["", "", "b", "b", "c", "c"], Spread::Hosts),
         (&["a", "b", "a", "b", "a", "b", "b", "a"], Spread::Hosts),
         (&["a", "a", "a", "a", "a", "b", "b", "b", "b"], Spread::Hosts),
-        (&["a", "a", "a", "a"], Spread::Flat),
+        (&["a", "a", "a", "a"], Spread::OneLevel),
     ] {
         let hosts = Hosts::new(names.iter().map(|name| (*name, false)));
         assert_eq!(hosts.spread(), spread, "{names:?}");

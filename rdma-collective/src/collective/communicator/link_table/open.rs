@@ -1,4 +1,4 @@
-//! OpenLinks of links: lanes and registered mailboxes, before any peer knows of them.
+//! The opening of links: lanes and registered mailboxes, before any peer knows of them.
 //!
 //! The caller whose operation first needs the links opens them in its own thread, before the operation begins. The
 //! engine's thread never does, because registering memory takes long and other operations go on meanwhile.

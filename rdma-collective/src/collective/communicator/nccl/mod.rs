@@ -42,7 +42,7 @@ impl NcclOptions {
     /// let mut options = CommunicatorOptions::default();
     /// nccl.apply_to_communicator(&mut options)?;
     /// assert_eq!(options.algorithms.to_string(), "ring,direct");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn apply_to_communicator(&self, options: &mut CommunicatorOptions) -> Result<(), TuningError> {
         if let Some(path) = &self.tuning_file {

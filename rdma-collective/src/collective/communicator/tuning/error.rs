@@ -5,7 +5,7 @@ use crate::collective::UnknownAlgorithm;
 /// A tuning table cannot be read, or is not valid.
 ///
 /// Raised by [`Tuning::read`](crate::collective::tuning::Tuning::read).
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TuningError {
     /// `NCCL_ALGO` names something that is no algorithm.

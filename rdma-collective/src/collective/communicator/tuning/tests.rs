@@ -52,7 +52,7 @@ fn the_built_in_table_is_what_was_chosen_before() {
         (1..40).map(|ranks| (ranks, Peers::Links)).chain((2..=16).map(|ranks| (ranks, Peers::Mapped)))
     {
         let orders =
-            Orders::new(&Tuning::default(), Algorithms::default(), (ranks, peers, Spread::Flat), false);
+            Orders::new(&Tuning::default(), Algorithms::default(), (ranks, peers, Spread::OneLevel), false);
         let edges = [0, 256, 8 * 1024, 16 * 1024, 32 * 1024, 128 * 1024, 1 << 30, 1 << 50];
         for bytes in edges.into_iter().flat_map(|edge: u64| [edge.saturating_sub(1), edge, edge + 1]) {
             for collective in Collective::ALL {
@@ -74,7 +74,8 @@ fn whatever_may_be_taken_there_is_a_way_by_links() {
             .map(|(_, of)| of)
             .collect();
         for (peers, reproducible) in [(Peers::Mapped, false), (Peers::Mapped, true), (Peers::Links, false)] {
-            let orders = Orders::new(&Tuning::default(), algorithms, (7, peers, Spread::Flat), reproducible);
+            let orders =
+                Orders::new(&Tuning::default(), algorithms, (7, peers, Spread::OneLevel), reproducible);
             for collective in Collective::ALL {
                 for bytes in [0, 9000, 1 << 40] {
                     let ways: Vec<Algorithm> = orders.find(collective, bytes).ways().collect();
@@ -97,7 +98,7 @@ fn whatever_may_be_taken_there_is_a_way_by_links() {
 fn a_tree_is_taken_where_no_ring_may_be_and_what_is_asked_for_where_it_can() {
     let taken = |algorithms: &str, collective, bytes| {
         let algorithms = algorithms.parse().unwrap();
-        let orders = Orders::new(&Tuning::default(), algorithms, (4, Peers::Mapped, Spread::Flat), false);
+        let orders = Orders::new(&Tuning::default(), algorithms, (4, Peers::Mapped, Spread::OneLevel), false);
         orders.find(collective, bytes).ways().next().unwrap()
     };
     assert_eq!(taken("tree", Collective::AllReduce, 1 << 20), Algorithm::Tree);
@@ -122,7 +123,7 @@ fn an_all_reduce_goes_inside_hosts_first_where_it_is_asked_for_and_there_are_sev
     assert_eq!(first(&Tuning::default(), (64, Spread::Hosts), 1), Some(Algorithm::Ring));
     let table = "rdma-collective tuning 1\nall-reduce 2- links any hierarchical,ring\nend\n".parse().unwrap();
     assert_eq!(first(&table, (3, Spread::Hosts), 1 << 30), Some(Algorithm::Hierarchical));
-    assert_eq!(first(&table, (3, Spread::Flat), 1 << 30), Some(Algorithm::Ring));
+    assert_eq!(first(&table, (3, Spread::OneLevel), 1 << 30), Some(Algorithm::Ring));
 }
 
 #[test]
@@ -134,7 +135,7 @@ fn between_hosts_their_hierarchy_is_taken_where_neither_ring_nor_tree_may_be_and
     for (algorithms, spread, reproducible, expected) in [
         ("^ring,tree", Spread::Hosts, false, Algorithm::Hierarchical),
         ("^ring,tree", Spread::Hosts, true, Algorithm::Ring),
-        ("^ring,tree", Spread::Flat, false, Algorithm::Ring),
+        ("^ring,tree", Spread::OneLevel, false, Algorithm::Ring),
         ("^ring,tree,hierarchical", Spread::Hosts, false, Algorithm::Ring),
         ("^tree", Spread::Hosts, false, Algorithm::Ring),
     ] {
@@ -143,7 +144,7 @@ fn between_hosts_their_hierarchy_is_taken_where_neither_ring_nor_tree_may_be_and
         assert_eq!(taken, Some(expected), "{algorithms}, {spread:?}, {reproducible}");
     }
     for (spread, reproducible, hierarchical) in
-        [(Spread::Hosts, false, true), (Spread::Hosts, true, false), (Spread::Flat, false, false)]
+        [(Spread::Hosts, false, true), (Spread::Hosts, true, false), (Spread::OneLevel, false, false)]
     {
         // Broadcasts may take a tree whatever the order of sums, and an algorithm that is not allowed is still
         // possible.
@@ -164,7 +165,7 @@ fn rows_of_a_file_come_before_the_built_in_ones_and_only_where_they_are_of() {
         end\n# and no more\n";
     let tuning: Tuning = text.parse().unwrap();
     let taken = |ranks, peers, bytes| {
-        let orders = Orders::new(&tuning, Algorithms::default(), (ranks, peers, Spread::Flat), false);
+        let orders = Orders::new(&tuning, Algorithms::default(), (ranks, peers, Spread::OneLevel), false);
         let class = orders.find(Collective::AllReduce, bytes);
         let taken = class.ways().next().unwrap();
         (taken, orders.said(class, taken))
@@ -176,7 +177,7 @@ fn rows_of_a_file_come_before_the_built_in_ones_and_only_where_they_are_of() {
     assert_eq!(taken(5, Peers::Mapped, 1024).0, Algorithm::Flat);
     assert_eq!(taken(2, Peers::Links, 1024).0, Algorithm::Ring);
     assert_eq!(taken(900, Peers::Links, 1 << 40), (Algorithm::Tree, given));
-    let orders = Orders::new(&tuning, "tree".parse().unwrap(), (2, Peers::Mapped, Spread::Flat), false);
+    let orders = Orders::new(&tuning, "tree".parse().unwrap(), (2, Peers::Mapped, Spread::OneLevel), false);
     let class = orders.find(Collective::AllReduce, 1);
     assert_eq!(orders.said(class, Algorithm::Tree), "in place of pieces (given by the program)");
 }

@@ -1,7 +1,7 @@
 //! The mapped wire: requests are carried out while they are posted, in memory that the peer's process shares.
 //!
 //! [`shm`](super::shm) carries requests out; this folder joins it to the queue pairs. [`requester`] is the
-//! requester's side, and [`bypass`] its path past the send queue. [`responder`] has the mailboxes of this process,
+//! requester's side, and [`bypass`] its path past the send queue. [`own_mailboxes`] has the mailboxes of this process,
 //! [`revoke`] takes rights back from their writers, and [`rendezvous_host`] answers the rendezvous.
 //!
 //! A direction that comes upon memory that cannot be mapped goes on over TCP, from the next request on. The receives
@@ -9,9 +9,9 @@
 
 mod access;
 mod bypass;
+mod own_mailboxes;
 mod rendezvous_host;
 mod requester;
-mod responder;
 mod revoke;
 #[cfg(test)]
 mod tests;
@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 pub(in super::super) use bypass::BypassProgress;
-pub(in super::super) use responder::OrphanMailbox;
+pub(in super::super) use own_mailboxes::OrphanMailbox;
 pub(in super::super) use revoke::RevokeStatus;
 
 use super::shm::rendezvous::UnmappedReason;
@@ -41,7 +41,7 @@ pub(in super::super) struct Incoming {
     pub(in super::super) mailbox: Mailbox,
     /// Pidfd of the writer's process.
     writer: Arc<OwnedFd>,
-    /// Time at which the mailbox was closed. A writer gets [`GRACE`](responder::GRACE) from then on.
+    /// Time at which the mailbox was closed. A writer gets [`GRACE`](own_mailboxes::GRACE) from then on.
     closed: Option<Instant>,
     /// Serial of an announcement that does not count any more: the pages that its writer has were replaced, so what
     /// it still writes reaches nobody.

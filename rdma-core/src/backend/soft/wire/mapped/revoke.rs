@@ -19,7 +19,7 @@ use super::super::rendezvous::has_ended;
 use super::super::shm::{AccessScope, Chunk, WaitOutcome, Writer};
 use super::super::{DeviceRef, QpRef};
 use super::Incoming;
-use super::responder::{GRACE, LOOK_EVERY};
+use super::own_mailboxes::{GRACE, LOOK_EVERY};
 use crate::memory::Irreplaceable;
 use crate::{Access, Deadline};
 

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::super::shm::rendezvous::Refusal;
 use super::super::super::shm::{Chunk, PAUSED_VERSION};
-use super::super::responder::GRACE;
+use super::super::own_mailboxes::GRACE;
 use super::super::revoke::RevokeStatus;
 use super::*;
 use crate::backend::soft::wire::shm::Writer;

@@ -37,7 +37,7 @@ impl Rendezvous {
             }
             Some(Kind::Stranger(_)) => self.read_hello(now, key, host),
             Some(Kind::Requester(_)) => self.read_from_owner(now, key, host),
-            Some(Kind::Responder(_)) => {
+            Some(Kind::InvitedWriter(_)) => {
                 self.read_from_writer(now, key, host).and_then(|()| self.send(now, key))
             }
         };
@@ -107,7 +107,7 @@ impl Rendezvous {
         key: SocketKey,
         host: &mut dyn Host,
     ) -> Result<(), UnmappedReason> {
-        let Some(Socket { fd, kind: Kind::Responder(responder), .. }) = self.sockets.get(key) else {
+        let Some(Socket { fd, kind: Kind::InvitedWriter(writer), .. }) = self.sockets.get(key) else {
             return Ok(());
         };
         let (mut heard, mut nudged) = (Ok(()), false);
@@ -124,17 +124,17 @@ impl Rendezvous {
         }
         // Also when the connection ended right behind the nudge: the writer may have refused a request and then died.
         if nudged {
-            host.nudged(now, responder.qp);
+            host.nudged(now, writer.qp);
         }
         heard
     }
 
     /// Sends a writer the notices that wait for it.
     pub(super) fn send(&mut self, now: Instant, key: SocketKey) -> Result<(), UnmappedReason> {
-        let Some(Socket { fd, kind: Kind::Responder(responder), .. }) = self.sockets.get_mut(key) else {
+        let Some(Socket { fd, kind: Kind::InvitedWriter(writer), .. }) = self.sockets.get_mut(key) else {
             return Ok(());
         };
-        let wanted = match responder.send(fd.as_fd())? {
+        let wanted = match writer.send(fd.as_fd())? {
             Sent::Whole => EventFlags::IN,
             Sent::Full => EventFlags::IN | EventFlags::OUT,
             Sent::Crowded => {
@@ -152,7 +152,7 @@ impl Rendezvous {
             return;
         }
         self.crowded = None;
-        let keys: Vec<_> = self.responders.values().copied().collect();
+        let keys: Vec<_> = self.writers.values().copied().collect();
         for key in keys {
             if let Err(reason) = self.send(now, key) {
                 self.lose(now, key, reason, host);
@@ -166,15 +166,15 @@ impl Rendezvous {
         &mut self,
         now: Instant,
         device: DeviceRef,
-        say: impl Fn(&mut Responder),
+        say: impl Fn(&mut InvitedWriter),
         host: &mut dyn Host,
     ) {
         let mut told = Vec::new();
         for (key, socket) in &mut self.sockets {
             if socket.device == Some(device)
-                && let Kind::Responder(responder) = &mut socket.kind
+                && let Kind::InvitedWriter(writer) = &mut socket.kind
             {
-                say(responder);
+                say(writer);
                 told.push(key);
             }
         }
@@ -189,7 +189,7 @@ impl Rendezvous {
     pub(super) fn lose(&mut self, now: Instant, key: SocketKey, reason: UnmappedReason, host: &mut dyn Host) {
         match self.remove(key) {
             Some(Kind::Requester(Requester { qp, .. })) => host.requester_closed(now, qp, reason),
-            Some(Kind::Responder(Responder { qp, .. })) => host.responder_closed(now, qp, &reason),
+            Some(Kind::InvitedWriter(InvitedWriter { qp, .. })) => host.responder_closed(now, qp, &reason),
             Some(Kind::Stranger(_)) if reason.is_departure() => {
                 tracing::debug!(%reason, "a neighbour has left")
             }

@@ -16,8 +16,8 @@ mod frame;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzz;
 mod host;
+mod invited_writer;
 mod listener;
-mod responder;
 mod stranger;
 #[cfg(test)]
 mod tests;
@@ -44,7 +44,7 @@ use connection::{NONE, Requester};
 use credentials::Credentials;
 use descriptors::Sent;
 use frame::Frame;
-use responder::Responder;
+use invited_writer::InvitedWriter;
 use stranger::Stranger;
 
 use crate::memory::Patch;
@@ -93,7 +93,7 @@ enum Kind {
     Listener,
     Stranger(Stranger),
     Requester(Requester),
-    Responder(Responder),
+    InvitedWriter(InvitedWriter),
 }
 
 /// All connections and listeners of the rendezvous.
@@ -103,7 +103,7 @@ pub(crate) struct Rendezvous {
     credentials: Credentials,
     sockets: SlotMap<SocketKey, Socket>,
     requesters: SecondaryMap<QpRef, SocketKey>,
-    responders: SecondaryMap<QpRef, SocketKey>,
+    writers: SecondaryMap<QpRef, SocketKey>,
     /// Connections that are not identified, or whose queue pair is not ready; oldest first.
     strangers: VecDeque<SocketKey>,
     /// A queue pair became ready since the waiting strangers were last tried.
@@ -125,7 +125,7 @@ impl Rendezvous {
             credentials: Credentials::new(),
             sockets: SlotMap::with_key(),
             requesters: SecondaryMap::new(),
-            responders: SecondaryMap::new(),
+            writers: SecondaryMap::new(),
             strangers: VecDeque::new(),
             retry_waiting_due: false,
             accept_paused: None,
@@ -223,12 +223,12 @@ impl Rendezvous {
         memory: &Announcement,
         host: &mut dyn Host,
     ) {
-        self.tell(now, device, |responder| responder.announce(memory.clone()), host);
+        self.tell(now, device, |writer| writer.announce(memory.clone()), host);
     }
 
     /// Tells all writers of `device` that no key names a memory any more.
     pub(crate) fn forget(&mut self, now: Instant, device: DeviceRef, id: u64, host: &mut dyn Host) {
-        self.tell(now, device, |responder| responder.forget(id), host);
+        self.tell(now, device, |writer| writer.forget(id), host);
     }
 
     /// Sends all writers of `device` the replacement pages of a memory.
@@ -239,12 +239,12 @@ impl Rendezvous {
         (id, patches): (u64, &[Patch]),
         host: &mut dyn Host,
     ) {
-        self.tell(now, device, |responder| responder.patch(id, patches), host);
+        self.tell(now, device, |writer| writer.patch(id, patches), host);
     }
 
     /// Tells all writers of `device` that no pages of a memory were replaced.
     pub(crate) fn resume(&mut self, now: Instant, device: DeviceRef, id: u64, host: &mut dyn Host) {
-        self.tell(now, device, |responder| responder.resume(id), host);
+        self.tell(now, device, |writer| writer.resume(id), host);
     }
 
     /// Makes the peer of `qp`'s requester look into its mailbox.
@@ -263,7 +263,7 @@ impl Rendezvous {
 
     /// Closes both connections of `qp`, which is in ERR or gone.
     pub(crate) fn close(&mut self, qp: QpRef) {
-        for key in [self.requesters.remove(qp), self.responders.remove(qp)].into_iter().flatten() {
+        for key in [self.requesters.remove(qp), self.writers.remove(qp)].into_iter().flatten() {
             self.remove(key);
         }
     }
@@ -277,7 +277,7 @@ impl Rendezvous {
 
     /// Closes the connection of the writer that the responder of `qp` has invited, which takes another wire.
     pub(crate) fn drop_writer(&mut self, qp: QpRef) {
-        if let Some(key) = self.responders.remove(qp) {
+        if let Some(key) = self.writers.remove(qp) {
             self.remove(key);
         }
     }
@@ -370,9 +370,9 @@ impl Rendezvous {
                     self.requesters.remove(*qp);
                 }
             }
-            Kind::Responder(Responder { qp, .. }) => {
-                if self.responders.get(*qp) == Some(&key) {
-                    self.responders.remove(*qp);
+            Kind::InvitedWriter(InvitedWriter { qp, .. }) => {
+                if self.writers.get(*qp) == Some(&key) {
+                    self.writers.remove(*qp);
                 }
             }
         }

@@ -110,8 +110,8 @@ impl Rendezvous {
         let Some((hello, process)) = &stranger.hello else { return };
         let Some(qp) = host.accept(hello) else { return };
         let welcomed = match welcome(fd.as_fd(), qp, Arc::clone(process), host) {
-            Ok(Some(responder)) => {
-                self.admit(key, responder);
+            Ok(Some(writer)) => {
+                self.admit(key, writer);
                 self.send(now, key)
             }
             Ok(None) => self.postpone(now, key),
@@ -123,15 +123,15 @@ impl Rendezvous {
     }
 
     /// Makes a stranger the writer of its queue pair, in place of a former one.
-    fn admit(&mut self, key: SocketKey, responder: Responder) {
-        let qp = responder.qp;
+    fn admit(&mut self, key: SocketKey, writer: InvitedWriter) {
+        let qp = writer.qp;
         self.strangers.retain(|it| *it != key);
         if let Some(socket) = self.sockets.get_mut(key) {
-            socket.kind = Kind::Responder(responder);
+            socket.kind = Kind::InvitedWriter(writer);
         }
-        if let Some(old) = self.responders.insert(qp, key) {
+        if let Some(old) = self.writers.insert(qp, key) {
             self.remove(old);
-            self.responders.insert(qp, key);
+            self.writers.insert(qp, key);
         }
     }
 
@@ -155,12 +155,12 @@ fn welcome(
     qp: QpRef,
     process: Arc<OwnedFd>,
     host: &mut dyn Host,
-) -> Result<Option<Responder>, UnmappedReason> {
+) -> Result<Option<InvitedWriter>, UnmappedReason> {
     let invitation = host.invite(qp, process).map_err(|refusal| refused(fd, refusal))?;
     let Invitation { mailbox, keys, doorbell, memories } = invitation;
     let frame = Frame::Welcome { mailbox: mailbox.1, keys: keys.1 };
     match descriptors::send(fd, &frame, &[mailbox.0, keys.0, doorbell]) {
-        Ok(sent) => Ok((sent == Sent::Whole).then(|| Responder::new(qp, memories))),
+        Ok(sent) => Ok((sent == Sent::Whole).then(|| InvitedWriter::new(qp, memories))),
         Err(UnmappedReason::Io(error)) => {
             refuse(fd, Refusal::limit(&error));
             Err(UnmappedReason::Io(error))

@@ -268,7 +268,7 @@ fn a_requester_that_comes_again_takes_the_place_of_the_one_before() {
     again.rendezvous.connect(again.qp, &hello, false).unwrap();
     until(&mut again, &mut b, |again, _| again.state.invited.len() == 1);
     until(&mut a, &mut b, |a, _| a.state.over.len() == 1);
-    assert_eq!(b.rendezvous.responders.len(), 1);
+    assert_eq!(b.rendezvous.writers.len(), 1);
     // A connection that comes again from the same queue pair closes the older one.
     again.rendezvous.connect(again.qp, &hello, false).unwrap();
     until(&mut again, &mut b, |again, _| again.state.invited.len() == 2);
@@ -285,9 +285,9 @@ fn what_comes_and_goes_before_a_peer_takes_it_is_not_told_and_takes_no_room() {
         b.rendezvous.announce(now, b.device, &memory(id), &mut b.state);
         b.rendezvous.forget(now, b.device, id, &mut b.state);
     }
-    let key = b.rendezvous.responders[b.qp];
-    let Kind::Responder(responder) = &b.rendezvous.sockets[key].kind else { panic!("no responder") };
-    assert!(format!("{responder:?}").matches("Forget").count() <= 2, "ends of what was never told of wait");
+    let key = b.rendezvous.writers[b.qp];
+    let Kind::InvitedWriter(writer) = &b.rendezvous.sockets[key].kind else { panic!("no writer") };
+    assert!(format!("{writer:?}").matches("Forget").count() <= 2, "ends of what was never told of wait");
     b.rendezvous.announce(now, b.device, &memory(9999), &mut b.state);
     until(&mut a, &mut b, |a, _| a.state.mapped.last().is_some_and(|(id, ..)| *id == 9999));
     assert!(a.state.mapped.len() < 5000);

@@ -102,9 +102,9 @@ fn pages_of_memory_that_went_before_a_peer_took_it_are_not_told_and_take_no_room
         b.rendezvous.patch(now, b.device, (announced.id, &patches), &mut b.state);
     }
     b.rendezvous.forget(now, b.device, announced.id, &mut b.state);
-    let key = b.rendezvous.responders[b.qp];
-    let Kind::Responder(responder) = &b.rendezvous.sockets[key].kind else { panic!("no responder") };
-    let waiting = format!("{responder:?}");
+    let key = b.rendezvous.writers[b.qp];
+    let Kind::InvitedWriter(writer) = &b.rendezvous.sockets[key].kind else { panic!("no writer") };
+    let waiting = format!("{writer:?}");
     assert!(waiting.contains("Memory") && !waiting.contains("Patch"), "pages of what is gone wait");
     drop((memory, announced, patches));
     until(&mut a, &mut b, |a, _| a.state.mapped.len() == 1000);

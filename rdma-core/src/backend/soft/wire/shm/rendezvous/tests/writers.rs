@@ -101,7 +101,7 @@ fn what_the_state_refuses_is_told() {
         a.state.over[0],
         "the peer refused: it has no descriptors or memory left (error 12): raise its limits"
     );
-    assert!(b.rendezvous.strangers.is_empty() && b.rendezvous.responders.is_empty());
+    assert!(b.rendezvous.strangers.is_empty() && b.rendezvous.writers.is_empty());
 }
 
 #[test]
@@ -163,12 +163,12 @@ fn an_invited_one_that_says_anything_but_a_nudge_is_parted_with() {
         b.take(&a);
         let socket = listener::connect(b.gid).unwrap();
         say(&socket, &Frame::Hello(a.hello_to(b.gid)).encode(), &[]);
-        b.until(|b| b.rendezvous.responders.len() == 1);
+        b.until(|b| b.rendezvous.writers.len() == 1);
         say(&socket, &Frame::Nudge.encode(), &[]);
         b.until(|b| b.state.nudges == 1);
         say(&socket, &said, &[]);
         b.until(|b| b.state.left.len() == 1);
-        assert!(b.rendezvous.responders.is_empty());
+        assert!(b.rendezvous.writers.is_empty());
         assert_works(&mut b);
     }
 }

@@ -13,7 +13,7 @@ use crate::memory::Patch;
 
 /// The connection of the writer that the responder of `qp` has invited.
 #[derive(Debug)]
-pub(super) struct Responder {
+pub(super) struct InvitedWriter {
     pub(super) qp: QpRef,
     /// Notices that the socket did not take yet, oldest first.
     outflow: VecDeque<Notice>,
@@ -28,12 +28,12 @@ enum Notice {
     Forget(u64),
 }
 
-impl Responder {
+impl InvitedWriter {
     /// Creates the connection's notices, beginning with the memories that exist.
     pub(super) fn new(qp: QpRef, memories: Vec<Announcement>) -> Self {
-        let mut responder = Self { qp, outflow: VecDeque::new() };
-        memories.into_iter().for_each(|memory| responder.announce(memory));
-        responder
+        let mut writer = Self { qp, outflow: VecDeque::new() };
+        memories.into_iter().for_each(|memory| writer.announce(memory));
+        writer
     }
 
     /// Queues a memory and its patches, in this order: a patch of an unknown memory ends the connection.
