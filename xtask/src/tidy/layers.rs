@@ -148,8 +148,8 @@ mod tests {
             "fn f(_: crate::QueuePair<()>) {}",
         ];
         for text in above {
-            assert_eq!(check("rdma-core/src/memory/region.rs", text).len(), 1, "{text}");
-            assert!(check("rdma-core/src/verbs/worker.rs", text).is_empty(), "{text}");
+            assert_eq!(check("rdma-core/src/memory/region/mod.rs", text).len(), 1, "{text}");
+            assert!(check("rdma-core/src/verbs/worker/mod.rs", text).is_empty(), "{text}");
         }
         assert_eq!(check("rdma-core/src/verbs/x.rs", "use crate::backend::{dispatch, soft::*};").len(), 1);
         assert_eq!(check("rdma-collective/src/kv/push.rs", "use crate::collective;").len(), 1);
@@ -158,7 +158,7 @@ mod tests {
             1
         );
         assert!(
-            check("rdma-core/src/memory/region.rs", "use crate::{Access, error::RangeError};").is_empty()
+            check("rdma-core/src/memory/region/mod.rs", "use crate::{Access, error::RangeError};").is_empty()
         );
     }
 

@@ -43,13 +43,13 @@ fn every_file_has_a_header() {
 #[test]
 fn unsafe_stays_in_its_homes() {
     let expected = "//! H.\n#![expect(unsafe_code, reason = \"maps memory\")]\nfn f() { unsafe { g() } }\n";
-    assert_eq!(lines("rdma-core/src/memory/region.rs", expected), [0usize; 0]);
+    assert_eq!(lines("rdma-core/src/memory/region/mod.rs", expected), [0usize; 0]);
     assert_eq!(lines("rdma-core/src/verbs/region.rs", expected), [3]);
 }
 
 #[test]
 fn the_lint_is_lifted_by_an_expectation_with_a_reason_alone() {
-    let path = "rdma-core/src/memory/region.rs";
+    let path = "rdma-core/src/memory/region/mod.rs";
     let item = "//! H.\n#[expect(unsafe_code, reason = \"maps memory\")]\nfn f() { unsafe { g() } }\n";
     assert_eq!(lines(path, item), [0usize; 0]);
     for attribute in
