@@ -103,6 +103,10 @@ pub struct Report {
     rows: Vec<Line>,
 }
 
+/// The paths of a commit that change what is measured.
+const MEASURED: [&str; 6] =
+    ["rdma-core", "rdma-collective", "examples", "benches/src", "benches/peers", "Cargo.toml"];
+
 impl Report {
     /// Prints a row of pairs and keeps it; returns whether it holds.
     pub fn row(&mut self, row: &Row) -> bool {
@@ -131,7 +135,23 @@ impl Report {
     pub fn save(self, args: &SaveArgs, name: &str) -> Outcome<()> {
         let Some(path) = &args.save else { return Ok(()) };
         let path = path.clone().unwrap_or_else(|| self::path(name));
-        let arguments = std::env::args().skip(1).collect::<Vec<_>>().join(" ");
+        let infinite = |value: &f64| !value.is_finite();
+        let figures = |row: &Line| {
+            row.range
+                .map(|(low, high)| [low, high])
+                .into_iter()
+                .flatten()
+                .chain(row.ratio)
+                .collect::<Vec<_>>()
+        };
+        if let Some(row) = self.rows.iter().find(|row| figures(row).iter().any(infinite)) {
+            return Err(
+                format!("`{}` has a ratio that is no number: a side measured nothing", row.what).into()
+            );
+        }
+        // The option itself names a file of one machine.
+        let arguments = std::env::args().skip(1).take_while(|argument| argument != "--save");
+        let arguments = arguments.chain(["--save".to_owned()]).collect::<Vec<_>>().join(" ");
         let program = std::env::args().next().unwrap_or_default();
         let bench = Path::new(&program).file_name().unwrap_or_default().to_string_lossy();
         let saved = Saved {
@@ -158,9 +178,9 @@ fn commit() -> Outcome<String> {
     let git = |arguments: &[&str]| {
         said_by(Command::new("git").current_dir(env!("CARGO_MANIFEST_DIR")).args(arguments))
     };
-    // Saved results and documents do not change what is measured.
-    let changed =
-        git(&["status", "--porcelain", "--", "../rdma-core", "../rdma-collective", "../examples", "src"])?;
+    let paths = MEASURED.map(|path| format!(":/{path}"));
+    let status = ["status", "--porcelain", "--"].into_iter().chain(paths.iter().map(String::as_str));
+    let changed = git(&status.collect::<Vec<_>>())?;
     Ok(git(&["rev-parse", "--short=10", "HEAD"])? + if changed.is_empty() { "" } else { "+" })
 }
 
@@ -193,6 +213,14 @@ mod tests {
         let text = serde_json::to_string(&line).unwrap();
         assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
         assert_eq!(Line::absent("put", "GB/s", Bound::Told).ours, None);
+    }
+
+    #[test]
+    fn a_ratio_that_is_no_number_is_not_saved() {
+        let row = Row { name: "put".to_owned(), unit: "GB/s", bound: Bound::Told, pairs: vec![(1.0, 0.0)] };
+        let args = SaveArgs { save: Some(Some(std::env::temp_dir().join("no-number.json"))) };
+        let error = Report { rows: vec![(&row).into()] }.save(&args, "x").unwrap_err().to_string();
+        assert!(error.contains("`put`"), "{error}");
     }
 
     #[test]

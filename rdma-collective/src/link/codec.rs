@@ -1,4 +1,4 @@
-//! The reader and the writer of little-endian fields, for blobs and control messages.
+//! The reader and the writer of little-endian fields, for blobs, control messages and the frames of the store.
 //!
 //! They know no message. The bytes come from a peer, so reading beyond the end and writing beyond the room are errors,
 //! never panics.

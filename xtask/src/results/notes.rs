@@ -55,7 +55,9 @@ impl Notes {
             }
         }
         for (run, begin) in unused {
-            wrong.push(format!("{run}: every row that begins with `{begin}` holds; drop the reason"));
+            wrong.push(format!(
+                "{run}: no row that begins with `{begin}` is outside its bound; drop the reason"
+            ));
         }
         if wrong.is_empty() {
             Ok(())
@@ -104,7 +106,11 @@ mod tests {
         assert_eq!(told(Notes::default(), 1.0), Ok(()));
         assert!(told(Notes::default(), 0.9).unwrap_err().contains("`put` does not hold; say why"));
         assert_eq!(told(with_reason("pu"), 0.9), Ok(()));
-        assert!(told(with_reason("put"), 1.0).unwrap_err().contains("`put` holds; drop the reason"));
+        assert!(
+            told(with_reason("put"), 1.0)
+                .unwrap_err()
+                .contains("`put` is outside its bound; drop the reason")
+        );
         assert!(told(with_reason("get"), 0.9).unwrap_err().contains("say why"));
         let row = Row { what: "put, 8 B".to_owned(), ..Row::default() };
         let mut notes = with_reason("put");

@@ -73,7 +73,8 @@ pub fn check(path: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
-/// Returns the module that the file at `path` is, from the root of its crate.
+/// Returns the module that the file at `path` is, from the root of its crate. A module by `#[path]` counts as its file
+/// lies.
 fn module_of(path: &str) -> Vec<String> {
     let within = path.split_once("/src/").map_or(path, |(_, within)| within).trim_end_matches(".rs");
     let mut module: Vec<_> = within.split('/').map(str::to_owned).collect();

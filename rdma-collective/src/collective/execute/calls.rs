@@ -56,10 +56,10 @@ impl Communicator {
             None => (None, Instant::now()),
             Some(mut fast) => {
                 // A stand-in for the start, because the clock is not read yet; `begun_at` sets it below.
-                let mut exchange = ShmExec::new(&shm, fast.sequence, deadline.instant());
-                let refused = exchange.begin(fast.host, &buffers, fast.scratch).is_err();
+                let mut exec = ShmExec::new(&shm, fast.sequence, deadline.instant());
+                let refused = exec.begin(fast.host, &buffers, fast.scratch).is_err();
                 let started = Instant::now();
-                exchange.begun_at(started);
+                exec.begun_at(started);
                 let mut with =
                     ShmContext { host: fast.host, buffers: &mut buffers, scratch: &mut *fast.scratch };
                 let goes_on = || {
@@ -68,14 +68,14 @@ impl Communicator {
                     // over then.
                     fast.gate.is_open()
                 };
-                let done = !refused && exchange.spin_until_arrived(&mut with, deadline, goes_on);
-                if done && exchange.finish(fast.host, &mut buffers, fast.scratch).is_ok() {
+                let done = !refused && exec.spin_until_arrived(&mut with, deadline, goes_on);
+                if done && exec.finish(fast.host, &mut buffers, fast.scratch).is_ok() {
                     fast.done(Instant::now);
                     return Ok(());
                 }
-                // The engine must continue this exchange and may not begin another, because the messages may be sent.
+                // The engine must continue this operation and may not begin another, because the messages may be sent.
                 // After a refusal nothing was sent, and the engine meets the same refusal and reports it.
-                ((!refused).then_some(exchange), started)
+                ((!refused).then_some(exec), started)
             }
         };
         let plan = Plan::new(call, ranks, ExecutionPlan::Shm(shm));
@@ -175,9 +175,9 @@ impl Communicator {
         };
         match began {
             StartOutcome::Done => Ok(Pending::done(job, give_back)),
-            // The job keeps the exchange with its plan, because whoever waits or drives first continues it.
-            StartOutcome::Left(exchange, started) => {
-                job.take_on(Plan::new(call, ranks, ExecutionPlan::Shm(shm)), Some(Exec::Shm(exchange)));
+            // The job keeps the executor with its plan, because whoever waits or drives first continues it.
+            StartOutcome::Left(exec, started) => {
+                job.take_on(Plan::new(call, ranks, ExecutionPlan::Shm(shm)), Some(Exec::Shm(exec)));
                 let pending = self.defer(job, (started, deadline), give_back);
                 self.drives().now_and_then(|| started);
                 Ok(pending)
@@ -205,20 +205,20 @@ impl Communicator {
     ) -> StartOutcome {
         let Some(fast) = self.fast_path(deadline, handover_within) else { return StartOutcome::Not };
         let Some(mut buffers) = job.at_hand(origins) else { return StartOutcome::Not };
-        let mut exchange = ShmExec::new(shm, fast.sequence, deadline.instant());
-        if !exchange.begin_soon(fast.host, &buffers, fast.scratch) {
+        let mut exec = ShmExec::new(shm, fast.sequence, deadline.instant());
+        if !exec.begin_soon(fast.host, &buffers, fast.scratch) {
             return StartOutcome::Not;
         }
         let started = Instant::now();
-        exchange.begun_at(started);
+        exec.begun_at(started);
         let mut with = ShmContext { host: fast.host, buffers: &mut buffers, scratch: &mut *fast.scratch };
-        let come = exchange.has_arrived_soon(&mut with);
+        let come = exec.has_arrived_soon(&mut with);
         // If the result cannot be computed, the engine tries again and reports the error.
-        if come && exchange.finish(fast.host, &mut buffers, fast.scratch).is_ok() {
+        if come && exec.finish(fast.host, &mut buffers, fast.scratch).is_ok() {
             fast.done(|| started);
             return StartOutcome::Done;
         }
-        StartOutcome::Left(exchange, started)
+        StartOutcome::Left(exec, started)
     }
 
     /// Checks that the buffers of a job were allocated on this engine: another engine's device has not registered them.

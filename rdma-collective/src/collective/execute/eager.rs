@@ -34,7 +34,7 @@ const IN_PLACE_BYTES_MIN: usize = 1024;
 /// caller does not wait for the operation yet.
 const ROOM_WITHIN: Duration = Duration::from_millis(1);
 
-/// The executor of one operation in the windows of a host: eager, or pipelined in pieces.
+/// The executor of one operation in the windows of a host: eager, or pipelined.
 #[derive(Debug)]
 pub(in crate::collective) struct ShmExec {
     content: Content,
@@ -67,7 +67,7 @@ impl Position {
 }
 
 impl ShmExec {
-    /// The exchange of a plan, as operation `sequence`. Nothing is sent yet.
+    /// Creates the executor of a plan, as operation `sequence`. Nothing is sent yet.
     #[inline]
     pub(super) fn new(plan: &ShmPlan, sequence: u64, started: Instant) -> Self {
         let ShmPlan { header, others, needed, arithmetic, protocol } = *plan;

@@ -43,9 +43,12 @@ pub(super) fn take_zeros(reader: &mut Reader<'_>, count: usize) -> Result<(), En
     if reader.take(count)?.iter().all(|byte| *byte == 0) { Ok(()) } else { Err(Ended) }
 }
 
-/// Encodes an enum as a byte, its discriminant.
+/// Encodes an enum as a byte, its discriminant. A variant that is not listed does not compile, because it would be
+/// written and never read.
 macro_rules! codes {
     ($code:ident: $($variant:ident),*) => {
+        const _: fn($code) = |code| match code { $($code::$variant => {})* };
+
         impl Field for $code {
             fn take(reader: &mut Reader<'_>) -> Result<Self, Ended> {
                 let code = reader.u8()?;

@@ -1,9 +1,8 @@
 //! The wires: how messages reach the peer's queue pair. By a copy inside this process ([`local`]), in memory shared
 //! with another process ([`mapped`], [`shm`]), or over TCP ([`tcp`]).
 //!
-//! The engine asks for effects; a wire carries them out. This file has what both agree on: what a wire may do to the
-//! state ([`Sink`]), and what the state may ask of sockets ([`Tcp`]). Everything here happens under the fabric's
-//! one lock.
+//! The engine asks for effects; a wire carries them out. This file has what a wire may do to the state ([`Sink`]);
+//! [`Tcp`] has what the state may ask of the sockets. Everything here happens under the fabric's one lock.
 //!
 //! # Memory
 //!

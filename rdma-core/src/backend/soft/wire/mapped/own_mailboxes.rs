@@ -174,9 +174,9 @@ impl State {
         if qp.mapped.incoming.is_none() || qp.state != QpStep::Error {
             return qp.responder.next_flushed();
         }
+        self.advance_qp_revoke(now, id, Deadline::at(now + GRACE));
         // Settled first, drained second: whatever a writer left before it was seen to be gone is then taken, and not
         // flushed.
-        self.advance_qp_revoke(now, id, Deadline::at(now + GRACE));
         let settled = self.is_mailbox_settled(id);
         self.drain_mailbox(now, id);
         if !settled {

@@ -139,7 +139,11 @@ impl State {
         if !deadline.expired_at(now) && incoming.closed.is_none_or(|closed| now < closed + GRACE) {
             return RevokeStatus::Pending;
         }
-        let Some(at) = incoming.mailbox.writer().active_chunk() else { return RevokeStatus::Done };
+        let Some(at) = incoming.mailbox.writer().active_chunk() else {
+            // The writer left a chunk since the look before, and the closed mailbox admits it to no other.
+            incoming.mailbox.mark_writer_gone();
+            return RevokeStatus::Done;
+        };
         let exports = self.devices.get(device).and_then(|device| device.exports.as_ref());
         let Some(owned) = exports.and_then(|exports| exports.owner_of(at.serial)) else {
             incoming.detached = Some(at.serial);

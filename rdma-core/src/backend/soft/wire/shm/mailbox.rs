@@ -244,6 +244,7 @@ impl Mailbox {
     /// Records that the writer can place nothing any more, whatever its slot says. Only after [`close`](Self::close),
     /// because a living writer could enter again otherwise.
     pub(crate) fn mark_writer_gone(&mut self) {
+        debug_assert!(!self.open, "an open mailbox admits its writer again");
         self.writer_is_gone = true;
     }
 
@@ -252,8 +253,8 @@ impl Mailbox {
     /// The first `true` is kept, because a writer that announces its next chunk after that finds the mailbox closed
     /// and leaves. Otherwise two looks at one moment could differ, and a caller that acts on both would wait for ever.
     pub(crate) fn is_settled(&mut self) -> bool {
-        if !self.open && !self.writer_is_gone {
-            self.writer_is_gone = !self.writer().touches(AccessScope::Anything);
+        if !self.open && !self.writer().touches(AccessScope::Anything) {
+            self.writer_is_gone = true;
         }
         self.writer_is_gone
     }

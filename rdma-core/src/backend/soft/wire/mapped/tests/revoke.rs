@@ -266,6 +266,19 @@ fn receives_behind_a_writer_that_does_not_go_on_are_flushed_by_themselves() {
     assert!(rig.state.next_flushed(now + GRACE, rig.qp).is_some());
 }
 
+/// Two looks of one revocation must agree, because only a look that finds a writer is followed by another.
+#[test]
+fn receives_are_flushed_though_a_writer_announces_its_next_chunk_between_two_looks() {
+    let (mut rig, memory, writer) = Rig::written(REMOTE, 0..8);
+    rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr: 0, len: 0, lkey: 0 }).unwrap();
+    let (now, chunk) = (Instant::now(), rig.chunk(&memory, 0..8));
+    rig.state.enter_error(now, rig.qp);
+    writer.pretend(None);
+    assert!(matches!(rig.state.advance_qp_revoke(now, rig.qp, soon()), RevokeStatus::Done));
+    writer.pretend(Some(chunk));
+    assert!(rig.state.next_flushed(now, rig.qp).is_some());
+}
+
 #[test]
 fn after_the_deadline_nobody_is_given_time_and_none_of_several_writers_harms() {
     let (mut rig, memory, _writer) = Rig::written(REMOTE, 0..10);
