@@ -11,7 +11,7 @@ pub const BUILD: &[&str] = &["build", "--release", "--workspace", "--exclude", "
 /// How all tests are built: without the test harness of each program, which only `kvcache_transfer` has tests for. The
 /// tests of `examples` and `conformance` start their programs, so cargo builds these as well.
 pub const TESTS: &[&str] =
-    &["test", "--no-run", "--workspace", "--lib", "--test=*", "--bin=kvcache_transfer"];
+    &["test", "--no-run", "--workspace", "--lib", "--test=*", "--bin=kvcache_transfer", "--bin=xtask"];
 
 /// How all programs are built as the tests have them. A test has its part in it: without one, cargo chooses other
 /// features, and builds all dependencies again.

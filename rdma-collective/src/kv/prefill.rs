@@ -130,8 +130,8 @@ impl Prefill {
     /// [`KvError::Plan`] for an empty list, a block out of range or a block given twice; [`KvError::Held`],
     /// [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`].
     /// [`KvError::GrantExpired`] or [`KvError::PeerRevoked`] when decode took back a grant for this request within
-    /// the last 60 s; that is reported once, so a request that is tried again needs a number of its own. After any
-    /// error no block is leased.
+    /// the last 60 s. That is reported once, and a new grant of the request lifts it. So a request that is tried again
+    /// has a new number, or is granted again before it is pushed again. After any error no block is leased.
     pub fn push(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Push, KvError> {
         self.begun(request, (blocks, false), deadline)
     }

@@ -168,10 +168,11 @@ impl Work {
         self
     }
 
-    /// Says where its bytes are expected to be, for a device that copies them while posting (the software device,
-    /// between processes of one host): for one of many that move more than the caches hold, [`CacheHint::of_total`] of
-    /// all their bytes. It then leaves the caches to others, and takes two thirds of the time. For a few, it would
-    /// take longer.
+    /// Says whether the bytes fit the caches, for a device that copies them while posting (the software device, between
+    /// processes of one host).
+    ///
+    /// Give each of many requests `CacheHint::of_total` of all their bytes. If these are more than the caches hold, the
+    /// copies go around the caches, in two thirds of the time. A few bytes would take longer that way.
     ///
     /// ```
     /// use rdma_core::memory::CacheHint;

@@ -44,7 +44,7 @@ pub struct Decode {
 
 /// Blocks granted to a request. Dropping the handle lets them fill; the outcome is lost.
 ///
-/// Returned by [`Decode::grant`], which has an example.
+/// Returned by [`Decode::grant`]; the module [`kv`](crate::kv) has an example.
 #[must_use = "blocks are there when their grant was waited for"]
 pub struct Grant {
     shared: Arc<Shared<Receives>>,
@@ -72,7 +72,7 @@ pub struct Progress {
 
 /// The outcome of a transfer that has ended well: every block has arrived.
 ///
-/// Returned by [`Grant::wait`]; [`Decode`] has an example.
+/// Returned by [`Grant::wait`]; the module [`kv`](crate::kv) has an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {
