@@ -30,8 +30,8 @@ impl fmt::Display for RemoteKey {
 
 /// A range of a peer's registered memory: address, bytes and key.
 ///
-/// The address is meaningful to the peer only. A post checks the length alone. The peer's device checks address and key,
-/// and when it refuses, both queue pairs move to ERR.
+/// The address is meaningful to the peer only. A post checks the length alone. The peer's device checks address and
+/// key, and when it refuses, both queue pairs move to ERR.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct RemoteMemory {
     /// Address of the first byte, in the address space of the peer.
