@@ -61,6 +61,7 @@ pub mod layout;
 mod lease;
 mod link;
 mod message;
+mod outcome;
 mod pending;
 pub(crate) mod plan;
 mod pool;
@@ -81,15 +82,16 @@ pub(crate) use link::fuzz as fuzz_payload;
 #[cfg(any(fuzzing, test))]
 pub(crate) use message::fuzz;
 
-pub use decode::{Decode, Grant, LayerFuture, Progress, Received};
+pub use decode::{Decode, Grant, LayerFuture};
 pub use error::{KvError, PoolError, TransferError};
 pub use journal::{LinkEvent, LinkStats, TransferKind, TransferOutcome};
 pub use lease::HoldKind;
 pub use link::{LinkError, LinkOptions, Prepared};
+pub use outcome::{Progress, Pulled, Pushed, Received};
 pub use pending::{GrantFuture, OfferFuture, PullFuture, PushFuture};
 pub use plan::PlanError;
 pub use pool::{Pool, PoolStats, PoolUse};
-pub use prefill::{Prefill, Pulled, Push, Pushed};
+pub use prefill::{Prefill, Push};
 pub use pull::{Offer, Pull};
 pub use revoking::{Revoking, RevokingFuture};
 pub use verdict::{BlockVerdict, Verdicts};

@@ -10,9 +10,10 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::decode::{Grant, Received};
+use super::decode::Grant;
 use super::fence::END_WITHIN;
-use super::prefill::{Pulled, Push, Pushed};
+use super::outcome::{Pulled, Pushed, Received};
+use super::prefill::Push;
 use super::pull::{Offer, Pull};
 use crate::engine::Engine;
 use crate::kv::{KvError, TransferError};

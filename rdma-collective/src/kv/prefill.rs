@@ -5,12 +5,13 @@
 use std::fmt;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use rdma_core::{Deadline, PeerAccess};
 
 use super::journal::{LinkEvent, LinkStats};
 use super::link::{Link, LinkOptions, Opening, Prepared};
+use super::outcome::Pushed;
 use super::pending::{self, Handle};
 use super::pool::{Pool, PoolUse};
 use super::push::Pushes;
@@ -44,40 +45,6 @@ pub struct Push {
     id: u64,
     deadline: Deadline,
     taken: bool,
-}
-
-/// The outcome of a push that decode has confirmed: its blocks may be used for something else.
-///
-/// Returned by [`Push::wait`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Pushed {
-    /// Bytes moved.
-    pub bytes: u64,
-    /// Writes that moved the bytes.
-    pub writes: u32,
-    /// Corrupt blocks, summed over all layers, among those that decode has checked. 0 on a link without checksums. On
-    /// a link with checksums decode may stop checking at its deadline, and then the rest is not counted.
-    pub corrupt: u32,
-    /// Time from meeting the grant to the confirmation.
-    pub elapsed: Duration,
-}
-
-/// The outcome of an offer that decode has read: its blocks may be used for something else.
-///
-/// Returned by [`Offer::wait`](crate::kv::Offer::wait).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Pulled {
-    /// Bytes moved.
-    pub bytes: u64,
-    /// Reads that moved the bytes.
-    pub reads: u32,
-    /// Corrupt blocks, summed over all layers, among those that decode has checked. 0 on a link without checksums. On
-    /// a link with checksums decode may stop checking at its deadline, and then the rest is not counted.
-    pub corrupt: u32,
-    /// Time from the offer to its release.
-    pub elapsed: Duration,
 }
 
 impl Prefill {

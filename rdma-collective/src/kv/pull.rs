@@ -9,9 +9,10 @@ use std::task::{Poll, Waker};
 
 use rdma_core::Deadline;
 
-use super::decode::{Decode, Grant, Progress, Received};
+use super::decode::{Decode, Grant};
+use super::outcome::{Progress, Pulled, Received};
 use super::pending::{self, Handle};
-use super::prefill::{Prefill, Pulled};
+use super::prefill::Prefill;
 use super::push::Pushes;
 use super::revoking::Revoking;
 use super::shared::Shared;

@@ -11,8 +11,8 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::decode::Received;
 use super::fence::CONFIRM_WITHIN;
+use super::outcome::Received;
 use super::pending::{BUDGET, Handle};
 use super::shared::Shared;
 use super::verdict::Verdicts;

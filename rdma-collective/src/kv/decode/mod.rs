@@ -7,7 +7,6 @@ mod outcome;
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rdma_core::{Deadline, PeerAccess};
 
@@ -16,6 +15,7 @@ pub use layer::LayerFuture;
 use super::fence::END_WITHIN;
 use super::journal::{LinkEvent, LinkStats, TransferKind};
 use super::link::{Link, LinkOptions, Opening, Prepared};
+use super::outcome::{Progress, Received};
 use super::pending::Handle;
 use super::pool::{Pool, PoolUse};
 use super::receive::Receives;
@@ -53,40 +53,6 @@ pub struct Grant {
     blocks: Box<[u32]>,
     deadline: Deadline,
     taken: bool,
-}
-
-/// The progress of a transfer.
-///
-/// Returned by [`Grant::progress`], and by the other handles.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Progress {
-    /// Bytes that have arrived so far.
-    pub bytes_arrived: u64,
-    /// Bytes of all blocks.
-    pub bytes: u64,
-    /// Writes that have arrived.
-    pub writes_arrived: u32,
-    /// Writes that the peer has announced; 0 before the announcement.
-    pub writes: u32,
-}
-
-/// The outcome of a transfer that has ended well: every block has arrived.
-///
-/// Returned by [`Grant::wait`]; the module [`kv`](crate::kv) has an example.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Received {
-    /// The verdict on each block. On a link with checksums some can be [`BlockVerdict::Corrupt`], and the transfer is
-    /// `Ok` all the same: look at [`Verdicts::all_valid`].
-    pub verdicts: Verdicts,
-    /// Bytes that have arrived.
-    pub bytes: u64,
-    /// Writes, or reads of a pull, that carried the bytes.
-    pub writes: u32,
-    /// Time from the grant to the arrival of the last block.
-    pub elapsed: Duration,
-    /// Time from the announcement of the writes to the arrival of the last block.
-    pub moving: Duration,
 }
 
 impl Decode {

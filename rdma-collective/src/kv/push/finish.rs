@@ -6,7 +6,7 @@ use std::time::Instant;
 use super::{Pushes, Stage, State, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
-use crate::kv::prefill::Pushed;
+use crate::kv::outcome::Pushed;
 use crate::link::LaneFailure;
 
 impl State {

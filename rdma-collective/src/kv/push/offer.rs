@@ -16,9 +16,9 @@ use crate::kv::fence::{Fence, RECALL_WITHIN};
 use crate::kv::journal::{Entry, TransferKind, TransferOutcome};
 use crate::kv::lease::Hold;
 use crate::kv::message::{self, Offer, Reason, Recall, Release, Take};
+use crate::kv::outcome::Pulled;
 use crate::kv::plan::parts_of;
 use crate::kv::pool::PoolUse;
-use crate::kv::prefill::Pulled;
 use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
 /// The state of one offer.

@@ -10,7 +10,7 @@ use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::Fence;
 use crate::kv::message::{Done, Reason, Release, Revoke};
-use crate::kv::prefill::{Pulled, Pushed};
+use crate::kv::outcome::{Pulled, Pushed};
 use crate::kv::tests::pair;
 use crate::link::LaneFailure;
 

@@ -24,11 +24,11 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 
 use super::checksum;
-use super::decode::Progress;
 use super::journal::{Journal, TransferKind};
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::message::{self, Grant};
+use super::outcome::Progress;
 use super::plan::Wanted;
 use super::pool::{AttachedPool, Pool};
 use super::verdict::{Arrived, Verdicts};

@@ -1,0 +1,74 @@
+//! The progress of transfers, and the outcomes of those that ended well.
+
+use std::time::Duration;
+
+use super::verdict::Verdicts;
+
+/// The progress of a transfer.
+///
+/// Returned by [`Grant::progress`](crate::kv::Grant::progress), and by the other handles.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Progress {
+    /// Bytes that have arrived so far.
+    pub bytes_arrived: u64,
+    /// Bytes of all blocks.
+    pub bytes: u64,
+    /// Writes that have arrived.
+    pub writes_arrived: u32,
+    /// Writes that the peer has announced; 0 before the announcement.
+    pub writes: u32,
+}
+
+/// The outcome of a transfer that has ended well: every block has arrived.
+///
+/// Returned by [`Grant::wait`](crate::kv::Grant::wait); the module [`kv`](crate::kv) has an example.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Received {
+    /// The verdict on each block. On a link with checksums some can be
+    /// [`Corrupt`](super::BlockVerdict::Corrupt), and the transfer is `Ok` all the same: look at
+    /// [`Verdicts::all_valid`].
+    pub verdicts: Verdicts,
+    /// Bytes that have arrived.
+    pub bytes: u64,
+    /// Writes, or reads of a pull, that carried the bytes.
+    pub writes: u32,
+    /// Time from the grant to the arrival of the last block.
+    pub elapsed: Duration,
+    /// Time from the announcement of the writes to the arrival of the last block.
+    pub moving: Duration,
+}
+
+/// The outcome of a push that decode has confirmed: its blocks may be used for something else.
+///
+/// Returned by [`Push::wait`](crate::kv::Push::wait).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pushed {
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Writes that moved the bytes.
+    pub writes: u32,
+    /// Corrupt blocks, summed over all layers, among those that decode has checked. 0 on a link without checksums. On
+    /// a link with checksums decode may stop checking at its deadline, and then the rest is not counted.
+    pub corrupt: u32,
+    /// Time from meeting the grant to the confirmation.
+    pub elapsed: Duration,
+}
+
+/// The outcome of an offer that decode has read: its blocks may be used for something else.
+///
+/// Returned by [`Offer::wait`](crate::kv::Offer::wait).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Pulled {
+    /// Bytes moved.
+    pub bytes: u64,
+    /// Reads that moved the bytes.
+    pub reads: u32,
+    /// Corrupt blocks, summed over all layers, among those that decode has checked. 0 on a link without checksums. On
+    /// a link with checksums decode may stop checking at its deadline, and then the rest is not counted.
+    pub corrupt: u32,
+    /// Time from the offer to its release.
+    pub elapsed: Duration,
+}
