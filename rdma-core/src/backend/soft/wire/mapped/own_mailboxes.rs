@@ -13,7 +13,7 @@ use super::super::super::fabric::{Command, CqRef, State};
 use super::super::rendezvous::has_ended;
 use super::super::shm::{Mailbox, MailboxInit};
 use super::super::{DeviceRef, QpRef};
-use super::Incoming;
+use super::{Incoming, RevokeStatus};
 use crate::Deadline;
 use crate::backend::interface::{RawCompletion, RawRecv};
 
@@ -174,12 +174,11 @@ impl State {
         if qp.mapped.incoming.is_none() || qp.state != QpStep::Error {
             return qp.responder.next_flushed();
         }
-        self.advance_qp_revoke(now, id, Deadline::at(now + GRACE));
         // Settled first, drained second: whatever a writer left before it was seen to be gone is then taken, and not
         // flushed.
-        let settled = self.is_mailbox_settled(id);
+        let revoked = self.advance_qp_revoke(now, id, Deadline::at(now + GRACE));
         self.drain_mailbox(now, id);
-        if !settled {
+        if !matches!(revoked, RevokeStatus::Done) {
             if !self.settling.contains(&id) {
                 self.settling.push(id);
             }

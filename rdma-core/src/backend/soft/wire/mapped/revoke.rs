@@ -123,7 +123,7 @@ impl State {
     }
 
     /// Looks again who is in the closed mailbox of `id`, and replaces pages if need be. After the deadline no writer
-    /// gets more time.
+    /// gets more time. `Done` only if the mailbox is settled, or there is none.
     pub(in super::super::super) fn advance_qp_revoke(
         &mut self,
         now: Instant,
@@ -157,7 +157,7 @@ impl State {
     }
 
     /// Whether nothing happens in the mailbox of `id` any more, or there is none.
-    pub(super) fn is_mailbox_settled(&mut self, id: QpRef) -> bool {
+    fn is_mailbox_settled(&mut self, id: QpRef) -> bool {
         let incoming = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut());
         incoming.is_none_or(|incoming| incoming.is_settled())
     }
