@@ -39,8 +39,13 @@ pub fn output(command: &mut Command) -> Result<Output> {
 pub fn all_reduce(arguments: &[String], ranks: u32, bytes: u64, iterations: u32) -> Result<f64> {
     let times = all_reduce_times(arguments, ranks, (bytes, bytes), iterations)?;
     let (_, microseconds) = times[0];
-    let ranks = f64::from(ranks);
-    Ok(bytes as f64 / microseconds / 1e3 * 2.0 * (ranks - 1.0) / ranks)
+    Ok(bus_bandwidth(bytes, microseconds, f64::from(ranks)))
+}
+
+/// GB/s as nccl-tests counts them for an all-reduce: each byte crosses the bus twice, but for a rank's own share.
+#[must_use]
+pub fn bus_bandwidth(bytes: u64, microseconds: f64, ranks: f64) -> f64 {
+    bytes as f64 / microseconds / 1e3 * 2.0 * (ranks - 1.0) / ranks
 }
 
 /// Microseconds of an all-reduce in place over `ranks` processes, as the mean over `iterations`, at the first size and

@@ -23,6 +23,16 @@ impl Bound {
             Self::Told => true,
         }
     }
+
+    /// The word of a table's last column on a figure.
+    #[must_use]
+    pub fn verdict(self, figure: f64) -> &'static str {
+        match self {
+            Self::Told => "",
+            _ if self.holds(figure) => "holds",
+            _ => "DOES NOT HOLD",
+        }
+    }
 }
 
 impl fmt::Display for Bound {
@@ -114,11 +124,7 @@ impl fmt::Display for Row {
             self.ratio(),
             self.pairs.len(),
             self.bound,
-            match self.bound {
-                Bound::Told => "",
-                _ if self.holds() => "holds",
-                _ => "DOES NOT HOLD",
-            }
+            self.bound.verdict(self.ratio())
         )
     }
 }

@@ -175,7 +175,7 @@ fn idle_engines(report: &mut Report) -> Result<bool> {
     for (name, _) in WIRES {
         let parts = ranks::figures(2, &["idle".into(), name.into()], Duration::from_secs(60))?;
         for (rank, part) in (0..).zip(parts) {
-            let word = if IDLE_MAX.holds(part) { "holds" } else { "DOES NOT HOLD" };
+            let word = IDLE_MAX.verdict(part);
             println!("| {name}, rank {rank} of 2 | {:.2} % | <= 1 % | {word} |", part * 100.0);
             let what = format!("an idle engine, {name}, rank {rank} of 2");
             report.line(Line::single(what, "of a core", part, IDLE_MAX));

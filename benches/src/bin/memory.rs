@@ -69,7 +69,7 @@ fn run(args: &Args) -> Result<bool> {
         let arguments = ["--bytes", &bytes.to_string(), "--device", &args.device].map(Into::into);
         for (rank, mib) in (0..).zip(ranks::figures(args.ranks, &arguments, LIMIT)?) {
             let (size, of) = (bytes >> 20, args.ranks);
-            let word = if EXTRA_MIB.holds(mib) { "holds" } else { "DOES NOT HOLD" };
+            let word = EXTRA_MIB.verdict(mib);
             println!("| {size} MiB | rank {rank} of {of} | {mib:.2} MiB | {EXTRA_MIB} MiB | {word} |");
             let what = format!("memory beyond the buffer, all-reduce of {size} MiB, rank {rank} of {of}");
             report.line(Line::single(what, "MiB", mib, EXTRA_MIB));

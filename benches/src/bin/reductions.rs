@@ -17,7 +17,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The least ratio of the widest vectors to the plain loops and to the portable kernel. Where memory bounds the sums,
 /// all are alike.
-const LEAST: f64 = 0.9;
+const LEAST: Bound = Bound::AtLeast(0.9);
 const SIZES: [usize; 5] = [16 << 10, 256 << 10, 1 << 20, 16 << 20, 64 << 20];
 /// The alignment of ranges, which is that of a collective's.
 const LINE: usize = 64;
@@ -86,19 +86,19 @@ fn sums<T: Element>(
             let figures: Vec<_> = row.iter().map(|figure| format!("{figure:.1}")).collect();
             let widest = row[vectors.len()];
             let best = row[..vectors.len()].iter().copied().fold(0.0, f64::max);
-            let holds = widest >= LEAST * best;
+            let ratio = widest / best;
             report.line(Line {
                 what: format!(
                     "sum of {of}, {count} inputs, {} KiB: widest vectors against the best other",
                     bytes >> 10
                 ),
                 theirs: Some(best),
-                ratio: Some(widest / best),
-                ..Line::single(String::new(), "GB/s", widest, Bound::AtLeast(LEAST))
+                ratio: Some(ratio),
+                ..Line::single(String::new(), "GB/s", widest, LEAST)
             });
-            let word = if holds { "holds" } else { "DOES NOT HOLD" };
+            let word = LEAST.verdict(ratio);
             println!("| {of} | {count} | {} KiB | {} | {word} |", bytes >> 10, figures.join(" | "));
-            all_hold &= holds;
+            all_hold &= LEAST.holds(ratio);
         }
     }
     all_hold

@@ -134,13 +134,7 @@ fn judge(ratio: Option<f64>, bound: Bound) -> (String, bool) {
     let Some(ratio) = ratio else {
         return (format!("not measured | {bound} | |"), bound == Bound::Told);
     };
-    let holds = bound.holds(ratio);
-    let word = match bound {
-        Bound::Told => "",
-        _ if holds => "holds",
-        _ => "DOES NOT HOLD",
-    };
-    (format!("{ratio:.2} | {bound} | {word} |"), holds)
+    (format!("{ratio:.2} | {bound} | {} |", bound.verdict(ratio)), bound.holds(ratio))
 }
 
 /// None when one is missing, or there are none.

@@ -2,6 +2,7 @@
 
 use examples::chart::{Chart, Curve};
 
+use crate::programs::bus_bandwidth;
 use crate::report::Line;
 
 use super::Side;
@@ -19,8 +20,8 @@ pub fn draw(rows: &[Line]) -> Chart {
     let rows: Vec<&Line> = rows.iter().filter(|row| ranks_of(row).is_some()).collect();
     let curves = SIDES.iter().enumerate().map(|(number, side)| {
         let point = |row: &&Line| {
-            let (bytes, microseconds) = (row.bytes?, row.sides.get(side.name())?);
-            Some((bytes as u64, bus_bandwidth(bytes, *microseconds, ranks)))
+            let (bytes, microseconds) = (row.bytes? as u64, row.sides.get(side.name())?);
+            Some((bytes, bus_bandwidth(bytes, *microseconds, ranks)))
         };
         let points = rows.iter().filter_map(point).collect();
         Curve { label: side.name().to_owned(), number, dashed: false, points }
@@ -31,11 +32,6 @@ pub fn draw(rows: &[Line]) -> Chart {
         logarithmic: false,
         curves: curves.filter(|curve| !curve.points.is_empty()).collect(),
     }
-}
-
-/// GB/s as nccl-tests counts them for an all-reduce: each byte crosses the bus twice, but for a rank's own share.
-fn bus_bandwidth(bytes: usize, microseconds: f64, ranks: f64) -> f64 {
-    bytes as f64 / microseconds / 1e3 * 2.0 * (ranks - 1.0) / ranks
 }
 
 #[cfg(test)]
