@@ -24,6 +24,8 @@ const WITHIN: Duration = Duration::from_secs(5);
 /// The work of both ends when one of them is killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
+    /// Killed before the other end connects.
+    Prepared,
     Connect,
     Copy,
     /// Each waits for what the other does not do.
@@ -38,12 +40,14 @@ enum Phase {
 const ERRORS: [&str; 3] = ["was lost before it was connected", "is lost in request", "the link to"];
 const CAUSES: [&str; 2] = ["has ended; see the end of its log", "the peer has closed the lane"];
 
-const PHASES: [Phase; 5] = [Phase::Connect, Phase::Copy, Phase::Wait, Phase::Close, Phase::CloseBoth];
+const PHASES: [Phase; 6] =
+    [Phase::Prepared, Phase::Connect, Phase::Copy, Phase::Wait, Phase::Close, Phase::CloseBoth];
 
 impl Phase {
     /// The kill comes within that much of its beginning, and mostly before its end.
     fn span(self) -> Duration {
         Duration::from_micros(match self {
+            Self::Prepared => 1,
             Self::Connect => 3000,
             Self::Copy | Self::Wait => 10_000,
             Self::Close | Self::CloseBoth => 600,
@@ -74,7 +78,10 @@ fn round(side: &Side, role: Role, phase: Phase, seed: u64) -> [&'static str; 2] 
     };
     thread::scope(|scope| {
         let connect = || prepared.connect(&theirs);
-        let (killed, outcome) = if phase == Phase::Connect {
+        let (killed, outcome) = if phase == Phase::Prepared {
+            let at = kill(victim);
+            (scope.spawn(move || at), connect().and_then(|end| end.wait()))
+        } else if phase == Phase::Connect {
             let killer = scope.spawn(|| kill(victim));
             let outcome = connect().and_then(|end| end.wait());
             (killer, outcome)

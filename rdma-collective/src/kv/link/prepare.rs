@@ -20,7 +20,11 @@ use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
 use crate::link::handshake::{Meet, Met, meet};
 use crate::link::{Blob, ConnectOverrides, LaneOptions, LinkKind};
-use crate::link::{BlobError, PeerName};
+use crate::link::{BlobError, LaneFailure, PeerName};
+use crate::liveness::Process;
+
+/// Time for a dying process to end: a killed one stops listening some moments before it counts as ended.
+const EXIT_WITHIN: Duration = Duration::from_millis(100);
 
 /// A prepared end of a KV link, which waits for the blob of the other end; made by [`Prefill::prepare`] and
 /// [`Decode::prepare`].
@@ -215,7 +219,7 @@ impl Opening {
     ) -> Result<Joined, LinkError> {
         let first = self.pool.purpose() == PoolUse::Destination;
         let patience = if first && meeting.is_none() { deadline.remaining() } else { Duration::ZERO };
-        let (name, access) = self.engine.lock_with(|core| {
+        let connected = self.engine.lock_with(|core| {
             core.connect_lane_as(
                 lane,
                 blob,
@@ -226,7 +230,8 @@ impl Opening {
             let lane = core.lane(lane).ok_or(SetupError::LaneGone)?;
             lane.set_quiet(true);
             Ok::<_, LinkError>((lane.name(), access))
-        })?;
+        });
+        let (name, access) = connected.map_err(|error| or_lost(error, &blob.process))?;
         let control = meeting.map(Met::ready).transpose()?;
         if let Some(held) = control.as_ref().and_then(|control| control.try_clone().ok()) {
             let mut core = self.engine.lock();
@@ -275,6 +280,15 @@ impl Opening {
             tracing::warn!(%error, "the device did not end a lane whose set-up failed; the lane stays until the engine is dropped");
         }
     }
+}
+
+/// Names the death of the peer's process as the cause of a refused connection. The device cannot do so, because it sees
+/// only that nobody answers.
+fn or_lost(refused: LinkError, peer: &Process) -> LinkError {
+    if !peer.ends_within(EXIT_WITHIN) {
+        return refused;
+    }
+    SetupError::PeerLost { cause: LaneFailure::Died { pid: peer.pid } }.into()
 }
 
 /// A lane's name, how its peer is reached, and the connection over which the ends met.

@@ -2,7 +2,9 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
@@ -94,6 +96,18 @@ impl Process {
                 tracing::debug!(pid = self.pid, %error, "cannot watch the process of a peer: its death will show as silence only");
                 Watch::Unseen
             }
+        }
+    }
+
+    /// Whether the process has ended, or ends within `patience`. `false` for one that cannot be watched.
+    pub(crate) fn ends_within(&self, patience: Duration) -> bool {
+        match self.watch() {
+            Watch::Runs(descriptor) => {
+                let patience = Timespec::try_from(patience).ok();
+                matches!(poll(&mut [PollFd::new(&descriptor, PollFlags::IN)], patience.as_ref()), Ok(1))
+            }
+            Watch::Ended => true,
+            Watch::Unseen => false,
         }
     }
 }
