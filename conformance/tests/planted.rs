@@ -1,10 +1,10 @@
 //! Each of ten planted faults of the software device must be caught by the case that is named for it.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use conformance::{Case, Lab, Outcome, cases, run};
-use rdma_core::fault::Planted;
+use rdma_core::fault::{Planted, plant};
 use rdma_core::{Device, SoftOptions, Wire};
 
 /// Each planted fault, with the case that catches it.
@@ -22,7 +22,8 @@ const CAUGHT_BY: [(Planted, &str); 10] = [
 ];
 
 fn outcome(planted: Option<Planted>, wire: Wire, case: Case) -> Outcome {
-    let device = Device::soft(SoftOptions { wire, planted, ..SoftOptions::default() });
+    plant(planted);
+    let device = Device::soft(SoftOptions { wire, ..SoftOptions::default() });
     let mut lab = Lab::open(&device, None).unwrap();
     // Some faults show as silence, so the wait for completions that never come must be short.
     lab.patience = Duration::from_secs(if planted.is_some() { 3 } else { 60 });
@@ -31,6 +32,9 @@ fn outcome(planted: Option<Planted>, wire: Wire, case: Case) -> Outcome {
 }
 
 fn all_are_caught(wire: Wire) {
+    // A fault is planted in all devices of the process.
+    static PLANTING: Mutex<()> = Mutex::new(());
+    let _planting = PLANTING.lock();
     let cases = cases::all();
     for (planted, name) in CAUGHT_BY {
         let case = *cases.iter().find(|case| case.name == name).unwrap();

@@ -81,7 +81,7 @@ impl Device {
 
     /// Adds the device to the fabric: starts the driver, listens for peers, and fills the GID table.
     fn start(&self, fabric: &'static Fabric) -> Result<OpenDevice, OpenError> {
-        let SoftOptions { name, wire, address, tcp_port, max_mr_size, faults, planted } = &*self.options;
+        let SoftOptions { name, wire, address, tcp_port, max_mr_size, faults } = &*self.options;
         let refused = |what| move |source| OpenError::Soft { name: name.clone(), what, source };
         let IpAddr::V4(ip) = *address else {
             let source = io::Error::new(
@@ -101,7 +101,6 @@ impl Device {
             port_returns: Timer::Off,
             silence: Silence::No,
             faults: faults.clone(),
-            planted: *planted,
             keys: KeyTable::default(),
             random: RandomPool::default(),
             qp_nums: Default::default(),

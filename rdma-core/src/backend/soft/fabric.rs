@@ -24,7 +24,7 @@ use super::engine::keys::KeyTable;
 use super::engine::message::{Reply, Request};
 use super::engine::timer::Timer;
 use super::event::Events;
-use super::fault::{DelayedMessage, FaultPlan, Planted};
+use super::fault::{DelayedMessage, FaultPlan};
 use super::options::Wire;
 use super::qp::{Carrier, QueuePair};
 use super::shared_exports::SharedExports;
@@ -52,7 +52,6 @@ pub(super) struct DeviceState {
     pub(super) port_returns: Timer,
     pub(super) silence: Silence,
     pub(super) faults: Option<FaultPlan>,
-    pub(super) planted: Option<Planted>,
     pub(super) keys: KeyTable,
     pub(super) random: super::random::RandomPool,
     pub(super) qp_nums: HashMap<u32, QpRef>,

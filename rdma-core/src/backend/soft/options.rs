@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use super::fault::{FaultPlan, Planted};
+use super::fault::FaultPlan;
 use super::port;
 
 /// The wire by which a software device reaches its peers.
@@ -51,9 +51,6 @@ pub struct SoftOptions {
     pub max_mr_size: u64,
     /// The faults that the device injects (none).
     pub faults: Option<FaultPlan>,
-    /// A fault of the device itself, for tests of the conformance suite.
-    #[doc(hidden)]
-    pub planted: Option<Planted>,
 }
 
 impl Default for SoftOptions {
@@ -65,7 +62,6 @@ impl Default for SoftOptions {
             tcp_port: 0,
             max_mr_size: port::MAX_MR_SIZE,
             faults: None,
-            planted: None,
         }
     }
 }

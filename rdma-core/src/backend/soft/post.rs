@@ -15,7 +15,7 @@ use super::engine::message::Request;
 use super::engine::responder::{Responder, Verdict};
 use super::engine::state::State as QpStep;
 use super::fabric::{Command, CqRef, State};
-use super::fault::Planted;
+use super::fault::planted::{self, Planted};
 use super::qp::Carrier;
 use super::wire::{Payload, QpRef, Right, Token};
 use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend};
@@ -59,7 +59,7 @@ impl State {
         }
         let mut outcome = Ok(());
         for (posted, recv) in chain.iter().enumerate() {
-            if self.post_receive(id, *recv).is_err() {
+            if !planted::at(Planted::LostCredit, 2) && self.post_receive(id, *recv).is_err() {
                 outcome = Err(refusal(posted, libc::ENOMEM));
                 break;
             }
@@ -133,9 +133,7 @@ impl State {
     /// Moves `id` to ERR, because its responder refused a request, and raises `event`.
     pub(super) fn refuse(&mut self, now: Instant, id: QpRef, event: Option<EventKind>) {
         self.raise(id, event);
-        let device = self.qps.get(id).and_then(|qp| self.devices.get(qp.device));
-        let stays = device.is_some_and(|device| device.planted == Some(Planted::NoError));
-        if !(stays && event == Some(EventKind::QP_ACCESS_ERR)) {
+        if !(planted::is(Planted::NoError) && event == Some(EventKind::QP_ACCESS_ERR)) {
             self.enter_error(now, id);
         }
     }

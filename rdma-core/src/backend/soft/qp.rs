@@ -11,7 +11,7 @@ use super::engine::requester::{Limits, Requester};
 use super::engine::responder::{Responder, Rules};
 use super::engine::state::{State as QpStep, Step};
 use super::fabric::{Command, ContextRef, CqRef, State};
-use super::fault::Planted;
+use super::fault::planted::{self, Planted};
 use super::wire::{DeviceRef, Hello, MappedState, QpRef};
 use crate::backend::interface::{RawOpcode, RawSend, SENTINELS};
 use crate::memory::copy_shared;
@@ -68,12 +68,7 @@ pub(super) struct QueuePair {
 }
 
 impl QueuePair {
-    pub(super) fn new(
-        num: QpNum,
-        owner: Owner,
-        options: &QueuePairOptions,
-        planted: Option<Planted>,
-    ) -> Self {
+    pub(super) fn new(num: QpNum, owner: Owner, options: &QueuePairOptions) -> Self {
         let inline = options.max_inline_data as usize * options.max_send_wr as usize;
         Self {
             num,
@@ -87,7 +82,7 @@ impl QueuePair {
             peer: None,
             carrier: Carrier::Local,
             requester: Requester::new(options.max_send_wr as usize),
-            responder: Responder::new((options.max_recv_wr + SENTINELS) as usize, planted),
+            responder: Responder::new((options.max_recv_wr + SENTINELS) as usize),
             mapped: MappedState::default(),
             inline: vec![Cell::new(0); inline],
             max_inline_data: options.max_inline_data,
@@ -198,9 +193,8 @@ impl State {
     pub(super) fn flush_receives(&mut self, id: QpRef) {
         while let Some(done) = self.next_flushed(driver::now(), id) {
             let Some(qp) = self.qps.get(id) else { return };
-            let (cq, num, device) = (qp.cq, qp.num, qp.device);
-            let planted = self.devices.get(device).and_then(|device| device.planted);
-            if planted != Some(Planted::MissingFlush) {
+            let (cq, num) = (qp.cq, qp.num);
+            if !planted::is(Planted::MissingFlush) {
                 self.complete(cq, num, done);
             }
         }

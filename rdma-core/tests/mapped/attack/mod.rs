@@ -11,8 +11,9 @@ mod writer;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use rdma_core::fault::Planted;
+use rdma_core::fault::{Planted, plant};
 
+use super::alone::alone;
 use super::random::count;
 use owner::{Fate, Owner, Revocation};
 
@@ -35,15 +36,16 @@ fn attack(owner: &mut Owner, fate: Fate, rounds: u32) -> Result<(), Late> {
 }
 
 /// Runs one attack at a time, because attacks measure how long things take.
-fn alone(planted: Option<Planted>, test: impl FnOnce(&mut Owner)) {
-    static ALONE: Mutex<()> = Mutex::new(());
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
-    test(&mut Owner::new(planted, WRITERS));
+fn one_at_a_time(test: impl FnOnce()) {
+    static ATTACKING: Mutex<()> = Mutex::new(());
+    let _attacking = ATTACKING.lock().unwrap_or_else(PoisonError::into_inner);
+    test();
 }
 
 fn holds(fate: Fate, full: u32) {
-    alone(None, |owner| {
-        let outcome = attack(owner, fate, count(full));
+    one_at_a_time(|| {
+        let mut owner = Owner::new(WRITERS);
+        let outcome = attack(&mut owner, fate, count(full));
         assert_eq!(outcome, Ok(()), "SOAK_SEED={}", owner.seed());
     });
 }
@@ -63,25 +65,32 @@ fn nothing_lands_from_a_writer_that_is_stopped_in_the_middle_of_a_copy() {
     holds(Fate::Stopped, 500);
 }
 
-/// These rounds also catch a device that does not wait.
+/// These rounds also catch a device that does not wait. The fault is planted in all devices of a process of its own.
 #[test]
 fn an_early_return_is_caught() {
-    alone(Some(Planted::EarlyReturn), |owner| {
-        // A writer that is stopped in the middle of a copy goes on with it, so every round must be caught.
-        for by in [Revocation::Deregister, Revocation::Fence] {
-            let late = owner.round(Fate::Stopped, by).expect_err("a device that does not wait");
-            println!("{by:?}, stopped: {late}");
-        }
-        // A running writer is in the middle of a copy by chance.
-        for by in [Revocation::Deregister, Revocation::Fence] {
-            let begun = Instant::now();
-            let late = loop {
-                if let Err(late) = owner.round(Fate::Runs, by) {
-                    break late;
-                }
-                assert!(begun.elapsed() < CAUGHT_WITHIN, "no round showed what the test is there to show");
-            };
-            println!("{by:?}, running, after {:?}: {late}", begun.elapsed());
-        }
+    one_at_a_time(|| {
+        alone("attack::an_early_return_is_caught", || {
+            plant(Some(Planted::EarlyReturn));
+            each_early_return_is_caught(&mut Owner::new(WRITERS));
+        });
     });
+}
+
+fn each_early_return_is_caught(owner: &mut Owner) {
+    // A writer that is stopped in the middle of a copy goes on with it, so every round must be caught.
+    for by in [Revocation::Deregister, Revocation::Fence] {
+        let late = owner.round(Fate::Stopped, by).expect_err("a device that does not wait");
+        println!("{by:?}, stopped: {late}");
+    }
+    // A running writer is in the middle of a copy by chance.
+    for by in [Revocation::Deregister, Revocation::Fence] {
+        let begun = Instant::now();
+        let late = loop {
+            if let Err(late) = owner.round(Fate::Runs, by) {
+                break late;
+            }
+            assert!(begun.elapsed() < CAUGHT_WITHIN, "no round showed what the test is there to show");
+        };
+        println!("{by:?}, running, after {:?}: {late}", begun.elapsed());
+    }
 }

@@ -3,7 +3,6 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use rdma_core::fault::Planted;
 use rdma_core::{
     Access, CompletionStatus, Context, Deadline, Memory, PathOptions, ProtectionDomain, Region, RetryOptions,
     SoftOptions, Worker,
@@ -53,8 +52,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    pub fn new(planted: Option<Planted>, writers: usize) -> Self {
-        let end = End::of(SoftOptions { wire: crate::WIRE, planted, ..SoftOptions::default() });
+    pub fn new(writers: usize) -> Self {
+        let end = End::of(SoftOptions { wire: crate::WIRE, ..SoftOptions::default() });
         let End { qp, mut worker, pd, context, retry } = end;
         worker.fence(qp, soon()).unwrap();
         Self {

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::channel::Channel;
 use super::fabric::ContextRef;
-use super::fault::Planted;
+use super::fault::planted::{self, Planted};
 use super::wire::{CompletionWatch, QpRef};
 use crate::backend::interface::RawCompletion;
 
@@ -48,33 +48,12 @@ pub(super) struct CompletionQueue {
     hint: Arc<Hint>,
     /// The mailboxes that mapped peers leave completions of this queue in.
     watches: Vec<(QpRef, CompletionWatch)>,
-    planted: Option<Planted>,
-    /// Completions ever added; counted only for planted faults.
-    pushed: u64,
 }
 
 impl CompletionQueue {
-    pub(super) fn new(
-        context: ContextRef,
-        depth: usize,
-        channel: Channel,
-        hint: Arc<Hint>,
-        planted: Option<Planted>,
-    ) -> Self {
+    pub(super) fn new(context: ContextRef, depth: usize, channel: Channel, hint: Arc<Hint>) -> Self {
         let entries = VecDeque::with_capacity(depth);
-        let watches = Vec::new();
-        Self {
-            context,
-            entries,
-            depth,
-            overrun: false,
-            armed: false,
-            channel,
-            hint,
-            watches,
-            planted,
-            pushed: 0,
-        }
+        Self { context, entries, depth, overrun: false, armed: false, channel, hint, watches: Vec::new() }
     }
 
     /// Adds a completion. Returns `false` once, for the first completion that is lost: its queue pairs must move to
@@ -86,9 +65,7 @@ impl CompletionQueue {
         self.overrun = self.entries.len() >= self.depth;
         if !self.overrun {
             self.entries.push_back(completion);
-            if self.planted.is_some() {
-                self.spoil(completion);
-            }
+            self.spoil();
         }
         self.update_hint();
         if std::mem::take(&mut self.armed) {
@@ -97,22 +74,19 @@ impl CompletionQueue {
         !self.overrun
     }
 
-    /// Carries out a planted fault.
-    #[cold]
-    fn spoil(&mut self, completion: RawCompletion) {
-        self.pushed += 1;
-        let newest = self.entries.len() - 1;
-        match self.planted {
-            Some(Planted::DoubleCompletion) if self.pushed == 3 && self.entries.len() < self.depth => {
-                self.entries.push_back(completion);
-            }
-            Some(Planted::OutOfOrder)
-                if self.pushed >= 3 && newest > 0 && self.entries[newest - 1].qp_num == completion.qp_num =>
-            {
-                self.entries.swap(newest - 1, newest);
-                self.planted = None;
-            }
-            _ => {}
+    /// Carries out a planted fault on the newest completion.
+    #[inline]
+    fn spoil(&mut self) {
+        let Some(newest) = self.entries.back_mut() else { return };
+        if planted::is(Planted::WrongImmediate) {
+            newest.imm = newest.imm.map(|imm| imm ^ 1);
+        }
+        let (newest, last) = (*newest, self.entries.len() - 1);
+        if planted::at(Planted::DoubleCompletion, 3) && self.entries.len() < self.depth {
+            self.entries.push_back(newest);
+        }
+        if planted::is(Planted::OutOfOrder) && last > 1 && self.entries[last - 1].qp_num == newest.qp_num {
+            self.entries.swap(last - 1, last);
         }
     }
 

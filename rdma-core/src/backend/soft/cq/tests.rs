@@ -8,7 +8,7 @@ fn completion(wr_id: u64, qp_num: u32) -> RawCompletion {
 
 fn queue(depth: usize) -> (CompletionQueue, Arc<Hint>, Channel) {
     let (hint, channel) = (Arc::new(Hint::default()), Channel::new().unwrap());
-    (CompletionQueue::new(ContextRef::default(), depth, channel.clone(), hint.clone(), None), hint, channel)
+    (CompletionQueue::new(ContextRef::default(), depth, channel.clone(), hint.clone()), hint, channel)
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! each other. Time is passed in; effects and verdicts come out, and the caller carries them out. Time must never run
 //! backwards. The [`KeyTable`](keys::KeyTable) says which memory may be touched; touching it is left to the wires.
 
+pub(crate) mod decision;
 pub(crate) mod effect;
 pub(crate) mod keys;
 pub(crate) mod message;

@@ -4,17 +4,17 @@
 //! [`handle_request`](Responder::handle_request) grants a target, and [`placed`](Responder::placed) is called when the
 //! bytes are there, because a deregistration may come in between.
 //!
-//! The mapped wire decides the same way over a mailbox in shared memory
-//! ([`remote_responder`](crate::backend::soft::wire)). A change of the rules here must be made there too; tests compare
-//! the two.
+//! The rules stand in [`decision`](super::decision), which the mapped wire asks, too, over a mailbox in shared memory.
 
 use std::collections::VecDeque;
 
+use super::decision::{
+    Decision, Receive, Refusal, ResponderState, ack, decide, decide_not_ready, nak, takes_receive,
+};
 use super::keys::{Domain, KeyRefusal, KeyTable};
-use super::message::{Nak, Reply, ReplyKind, Request, RequestOp};
+use super::message::{Reply, ReplyKind, Request, RequestOp};
 use super::sequence;
 use crate::backend::interface::{RawCompletion, RawRecv};
-use crate::backend::soft::fault::Planted;
 use crate::{Access, CompletionStatus, EventKind};
 
 /// The state of a responder.
@@ -80,8 +80,6 @@ pub(crate) struct LentResponder {
     pub(crate) depth: usize,
     pub(crate) expected: u32,
     pub(crate) rules: Rules,
-    pub(crate) posted: u64,
-    pub(crate) planted: Option<Planted>,
 }
 
 /// The receives of a queue pair, and how far the requests of its peer are carried out.
@@ -95,13 +93,10 @@ pub(crate) struct Responder {
     pending: Option<PendingPlacement>,
     serials: u64,
     rules: Rules,
-    /// Receives ever posted; counted only for a planted fault.
-    posted: u64,
-    planted: Option<Planted>,
 }
 
 impl Responder {
-    pub(crate) fn new(depth: usize, planted: Option<Planted>) -> Self {
+    pub(crate) fn new(depth: usize) -> Self {
         Self {
             state: State::Unready,
             receives: VecDeque::with_capacity(depth),
@@ -110,8 +105,6 @@ impl Responder {
             pending: None,
             serials: 0,
             rules: Rules { access: Access::empty(), rnr_timer: 0 },
-            posted: 0,
-            planted,
         }
     }
 
@@ -129,12 +122,6 @@ impl Responder {
         if self.receives.len() >= self.depth {
             return Err(recv);
         }
-        if self.planted == Some(Planted::LostCredit) {
-            self.posted += 1;
-            if self.posted == 2 {
-                return Ok(());
-            }
-        }
         self.receives.push_back(recv);
         Ok(())
     }
@@ -145,8 +132,8 @@ impl Responder {
         // A placement under way is abandoned: the peer sends its request again on the new wire, so it would land twice.
         self.pending = None;
         let receives = std::mem::take(&mut self.receives);
-        let Self { depth, expected, rules, posted, planted, .. } = *self;
-        LentResponder { receives, depth, expected, rules, posted, planted }
+        let Self { depth, expected, rules, .. } = *self;
+        LentResponder { receives, depth, expected, rules }
     }
 
     /// Takes the unused receives back, and the sequence number of the next request.
@@ -177,155 +164,97 @@ impl Responder {
     }
 }
 
+/// A responder, with the keys of its device and its protection domain.
+struct Deciding<'a> {
+    responder: &'a Responder,
+    keys: &'a KeyTable,
+    domain: Domain,
+}
+
+impl ResponderState for Deciding<'_> {
+    /// The serial of the registration.
+    type Registration<'a>
+        = u64
+    where
+        Self: 'a;
+
+    fn answers(&self) -> bool {
+        matches!(self.responder.state, State::Expecting | State::Awaiting)
+    }
+
+    fn expected(&self) -> u32 {
+        self.responder.expected
+    }
+
+    fn is_awaiting(&self) -> bool {
+        self.responder.state == State::Awaiting
+    }
+
+    fn grants(&self) -> Access {
+        self.responder.rules.access
+    }
+
+    fn rnr_timer(&self) -> u8 {
+        self.responder.rules.rnr_timer
+    }
+
+    fn next_receive(&self) -> Option<Receive> {
+        self.responder.receives.front().map(|&RawRecv { addr, len, lkey, .. }| Receive { addr, len, lkey })
+    }
+
+    fn registration(&self, key: u32, addr: u64, len: u32, needs: Access) -> Result<u64, KeyRefusal> {
+        self.keys.check(key, self.domain, addr, len, needs).map(|found| found.serial)
+    }
+}
+
 impl Responder {
     /// Decides about a request of the peer.
     pub(crate) fn handle_request(&mut self, request: &Request, keys: &KeyTable, domain: Domain) -> Verdict {
-        if matches!(self.state, State::Unready | State::Error) {
-            return Verdict::Silence;
-        }
-        match sequence::distance(self.expected, request.psn) {
-            0 => {
-                self.state = State::Expecting;
-                self.pending = None;
-                match request.op {
-                    RequestOp::Send => self.send(request, keys, domain),
-                    RequestOp::Write => self.write(request, keys, domain),
-                    RequestOp::Read => self.read(request, keys, domain),
-                }
-            }
-            ahead if ahead > 0 => self.gap(),
-            _ if request.op == RequestOp::Read => self.read(request, keys, domain),
-            _ => Verdict::Answer(ack(sequence::before(self.expected))),
-        }
+        let decision = decide(&Deciding { responder: self, keys, domain }, request);
+        self.carry_out(request, decision)
     }
 
     /// Decides about a request as if no receive were posted, for an injected fault.
     pub(crate) fn handle_not_ready(&mut self, request: &Request, keys: &KeyTable, domain: Domain) -> Verdict {
+        let decision = decide_not_ready(&Deciding { responder: self, keys, domain }, request);
+        self.carry_out(request, decision)
+    }
+
+    /// Carries out a decision, as far as no bytes have to move.
+    fn carry_out(&mut self, request: &Request, decision: Decision<u64>) -> Verdict {
         let answers = matches!(self.state, State::Expecting | State::Awaiting);
         if answers && request.psn == self.expected {
-            return self.not_ready(request);
+            self.state = State::Expecting;
+            self.pending = None;
         }
-        self.handle_request(request, keys, domain)
-    }
-
-    /// A request before this one is missing: asks for it, once.
-    fn gap(&mut self) -> Verdict {
-        if self.state == State::Awaiting {
-            return Verdict::Silence;
-        }
-        self.state = State::Awaiting;
-        Verdict::Answer(nak(self.expected, Nak::Sequence))
-    }
-
-    /// Decides about a send. The receive is checked before it is taken, so a refused send never loses one.
-    fn send(&mut self, request: &Request, keys: &KeyTable, domain: Domain) -> Verdict {
-        let Some(recv) = self.receives.front() else { return self.not_ready(request) };
-        if request.len > recv.len {
-            return self.refuse_receive(request, CompletionStatus::LOC_LEN_ERR, Nak::InvalidRequest);
-        }
-        if request.len == 0 {
-            return Verdict::Done(self.carried_out(request));
-        }
-        let addr = recv.addr;
-        if keys.check(recv.lkey, domain, addr, request.len, Access::LOCAL_WRITE).is_err() {
-            return self.refuse_receive(request, CompletionStatus::LOC_PROT_ERR, Nak::RemoteOperational);
-        }
-        self.place(request, addr, None)
-    }
-
-    /// Decides about a write. The receive is checked before the range and taken last, so a refused write takes none.
-    fn write(&mut self, request: &Request, keys: &KeyTable, domain: Domain) -> Verdict {
-        if !self.rules.access.contains(Access::REMOTE_WRITE) {
-            return refuse(request, Nak::InvalidRequest, EventKind::QP_REQ_ERR);
-        }
-        if request.imm.is_some() && self.receives.is_empty() {
-            return self.not_ready(request);
-        }
-        if request.len == 0 {
-            return Verdict::Done(self.carried_out(request));
-        }
-        match self.check_remote(request, keys, domain, Access::REMOTE_WRITE) {
-            Ok(serial) => self.place(request, request.remote_addr, Some((request.rkey, serial))),
-            Err(refusal) if self.forgives(request, refusal) => Verdict::Done(self.carried_out(request)),
-            Err(_) => refuse(request, Nak::RemoteAccess, EventKind::QP_ACCESS_ERR),
-        }
-    }
-
-    /// Reads change nothing here, so a repeated one is simply answered again.
-    fn read(&mut self, request: &Request, keys: &KeyTable, domain: Domain) -> Verdict {
-        if !self.rules.access.contains(Access::REMOTE_READ) {
-            return refuse(request, Nak::InvalidRequest, EventKind::QP_REQ_ERR);
-        }
-        let mut serial = 0;
-        if request.len > 0 {
-            match self.check_remote(request, keys, domain, Access::REMOTE_READ) {
-                Ok(found) => serial = found,
-                Err(_) => return refuse(request, Nak::RemoteAccess, EventKind::QP_ACCESS_ERR),
+        match decision {
+            Decision::Silence => Verdict::Silence,
+            Decision::Answer(reply) => Verdict::Answer(reply),
+            Decision::Await(reply) => {
+                self.state = State::Awaiting;
+                Verdict::Answer(reply)
             }
-        }
-        if request.psn == self.expected {
-            self.expected = sequence::add(self.expected, 1);
-        }
-        let reply = Reply { psn: request.psn, kind: ReplyKind::ReadData, len: request.len };
-        Verdict::Serve { reply, addr: request.remote_addr, key: request.rkey, serial }
-    }
-
-    /// Checks the remote range of a request. Returns the serial of the registration.
-    fn check_remote(
-        &self,
-        request: &Request,
-        keys: &KeyTable,
-        domain: Domain,
-        needs: Access,
-    ) -> Result<u64, KeyRefusal> {
-        let check = |domain| {
-            keys.check(request.rkey, domain, request.remote_addr, request.len, needs).map(|it| it.serial)
-        };
-        match check(domain) {
-            Err(KeyRefusal::ForeignDomain) if self.planted == Some(Planted::ForeignKey) => {
-                keys.domain_of(request.rkey).map_or(Err(KeyRefusal::Unknown), check)
+            Decision::NoBytes => Verdict::Done(self.finish(request)),
+            Decision::Write { to, addr } => self.place(request, addr, to),
+            Decision::Read { of } => {
+                if request.psn == self.expected {
+                    self.expected = sequence::add(self.expected, 1);
+                }
+                let reply = Reply { psn: request.psn, kind: ReplyKind::ReadData, len: request.len };
+                let (addr, key, serial) = (request.remote_addr, request.rkey, of.unwrap_or(0));
+                Verdict::Serve { reply, addr, key, serial }
             }
-            checked => checked,
-        }
-    }
-
-    /// Whether a planted fault reports a refused request as carried out. No memory is touched then.
-    fn forgives(&self, request: &Request, refusal: KeyRefusal) -> bool {
-        match self.planted {
-            Some(Planted::RangeWrap) => {
-                refusal == KeyRefusal::OutOfRange
-                    && request.remote_addr.checked_add(u64::from(request.len)).is_none()
-            }
-            Some(Planted::WriteAfterDeregistration) => refusal == KeyRefusal::Unknown,
-            _ => false,
+            Decision::Refuse(refusal) => self.refuse(request, refusal),
         }
     }
 
     /// Grants a target for the payload. At most one placement is under way, since requests come in order.
-    fn place(&mut self, request: &Request, addr: u64, registration: Option<(u32, u64)>) -> Verdict {
+    fn place(&mut self, request: &Request, addr: u64, registration: u64) -> Verdict {
         self.serials += 1;
+        // A receive's registration needs no second look, because its poster keeps it until the completion.
+        let registration = (request.op == RequestOp::Write).then_some((request.rkey, registration));
         self.pending = Some(PendingPlacement { serial: self.serials, request: *request, registration });
         Verdict::Place { addr, len: request.len, serial: self.serials }
-    }
-
-    /// Tells the peer to wait, because no receive is posted.
-    fn not_ready(&mut self, request: &Request) -> Verdict {
-        if self.planted == Some(Planted::MissingRnr) {
-            return Verdict::Done(self.carried_out(request));
-        }
-        self.state = State::Awaiting;
-        let kind = ReplyKind::Rnr { timer: self.rules.rnr_timer };
-        Verdict::Answer(Reply { psn: request.psn, kind, len: 0 })
-    }
-
-    /// Refuses a request because its receive cannot take it: both ends fail, and the receive completes with `status`.
-    fn refuse_receive(&mut self, request: &Request, status: CompletionStatus, why: Nak) -> Verdict {
-        let receive = self.receives.pop_front().map(|recv| RawCompletion {
-            wr_id: recv.wr_id,
-            status: status.0,
-            ..RawCompletion::default()
-        });
-        Verdict::Refuse { outcome: Outcome { reply: nak(request.psn, why), receive }, event: None }
     }
 
     /// Whether the placement `serial` is still under way and its memory still registered. A wire must ask after each
@@ -346,36 +275,34 @@ impl Responder {
         self.pending = None;
         if !whole {
             // The memory was deregistered while the bytes came in.
-            return refuse(&pending.request, Nak::RemoteAccess, EventKind::QP_ACCESS_ERR);
+            return self.refuse(&pending.request, Refusal::of_memory(pending.request.op));
         }
-        Verdict::Done(self.carried_out(&pending.request))
+        Verdict::Done(self.finish(&pending.request))
     }
 
-    /// Counts a request as carried out, and completes the receive that it takes. The caller has checked that one is
-    /// posted.
-    fn carried_out(&mut self, request: &Request) -> Outcome {
+    /// Refuses a request, and fails the receive that it takes.
+    fn refuse(&mut self, request: &Request, refusal: Refusal) -> Verdict {
+        let failed = |recv: RawRecv, status: CompletionStatus| RawCompletion {
+            wr_id: recv.wr_id,
+            status: status.0,
+            ..RawCompletion::default()
+        };
+        let receive = refusal.receive().and_then(|status| Some(failed(self.receives.pop_front()?, status)));
+        let reply = nak(request.psn, refusal.nak());
+        Verdict::Refuse { outcome: Outcome { reply, receive }, event: refusal.event() }
+    }
+
+    /// Counts a request as carried out, and completes the receive that it takes. The decision has found one.
+    fn finish(&mut self, request: &Request) -> Outcome {
         self.expected = sequence::add(self.expected, 1);
-        let takes_receive = request.op == RequestOp::Send || request.imm.is_some();
-        let receive = if takes_receive { self.receives.pop_front() } else { None };
+        let receive = if takes_receive(request) { self.receives.pop_front() } else { None };
         let receive = receive.map(|recv| RawCompletion {
             wr_id: recv.wr_id,
             byte_len: request.len,
             write_imm: request.op == RequestOp::Write,
-            imm: request.imm.map(|imm| imm ^ u32::from(self.planted == Some(Planted::WrongImmediate))),
+            imm: request.imm,
             ..RawCompletion::default()
         });
         Outcome { reply: ack(request.psn), receive }
     }
-}
-
-fn ack(psn: u32) -> Reply {
-    Reply { psn, kind: ReplyKind::Ack, len: 0 }
-}
-
-fn refuse(request: &Request, why: Nak, event: EventKind) -> Verdict {
-    Verdict::Refuse { outcome: Outcome { reply: nak(request.psn, why), receive: None }, event: Some(event) }
-}
-
-fn nak(psn: u32, why: Nak) -> Reply {
-    Reply { psn, kind: ReplyKind::Nak(why), len: 0 }
 }

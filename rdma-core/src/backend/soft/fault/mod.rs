@@ -32,11 +32,12 @@
 
 mod inject;
 mod plan;
-mod planted;
+pub(crate) mod planted;
 mod rule;
 
 pub(super) use inject::{DelayedMessage, Injected, Message, byte_of, flip};
 pub use plan::{FaultCounts, FaultPlan};
 #[doc(hidden)]
-pub use planted::Planted;
+#[cfg(feature = "planted")]
+pub use planted::{Planted, plant};
 pub use rule::{Fault, Messages, Rule};

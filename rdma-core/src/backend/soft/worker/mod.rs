@@ -78,11 +78,8 @@ impl Worker {
             Channel::new().map_err(|source| refused(source, "raise the limit on open files (ulimit -n)"))?;
         let hint = Arc::new(Hint::default());
         let depth = options.max_cqe as usize;
-        let mut guard = context.opened.lock();
-        let planted = guard.devices.get(context.opened.device).and_then(|device| device.planted);
-        let queue = CompletionQueue::new(context.context, depth, channel.clone(), Arc::clone(&hint), planted);
-        let cq = guard.cqs.insert(queue);
-        drop(guard);
+        let queue = CompletionQueue::new(context.context, depth, channel.clone(), Arc::clone(&hint));
+        let cq = context.opened.lock().cqs.insert(queue);
         Ok(Self {
             fabric: context.opened.fabric,
             context: Arc::clone(context),
@@ -176,14 +173,11 @@ impl RawWorker for Worker {
         let owner =
             Owner { device: opened.device, context: self.context.context, cq: self.cq, domain: pd.domain };
         let mut guard = self.fabric.lock();
-        let (num, planted) = {
-            let device = guard.devices.get(opened.device);
-            let taken = device.map_or(0, |device| device.qp_nums.len());
-            limit("queue pairs of the device", taken as u32 + 1, port::MAX_QP)?;
-            let num = draw_number(|num| device.is_some_and(|device| device.qp_nums.contains_key(&num)))?;
-            (num, device.and_then(|device| device.planted))
-        };
-        let id = guard.qps.insert(QueuePair::new(num, owner, options, planted));
+        let device = guard.devices.get(opened.device);
+        let taken = device.map_or(0, |device| device.qp_nums.len());
+        limit("queue pairs of the device", taken as u32 + 1, port::MAX_QP)?;
+        let num = draw_number(|num| device.is_some_and(|device| device.qp_nums.contains_key(&num)))?;
+        let id = guard.qps.insert(QueuePair::new(num, owner, options));
         if let Some(device) = guard.devices.get_mut(opened.device) {
             device.qp_nums.insert(num.0, id);
         }

@@ -138,11 +138,6 @@ impl KeyTable {
         self.by_key.get(&key)
     }
 
-    /// The protection domain of `key`.
-    pub(crate) fn domain_of(&self, key: u32) -> Option<Domain> {
-        self.by_key.get(&key).map(|found| found.domain)
-    }
-
     /// Whether `key` still names the registration `serial`.
     pub(crate) fn is_current(&self, key: u32, serial: u64) -> bool {
         self.by_key.get(&key).is_some_and(|found| found.serial == serial)

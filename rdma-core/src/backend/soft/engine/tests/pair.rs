@@ -61,7 +61,7 @@ impl End {
         let Ok(_) =
             keys.insert(DOMAIN, BASE, BYTES as u64, rights, || Ok::<_, std::convert::Infallible>(KEY));
         let mut requester = Requester::new(DEPTH);
-        let mut responder = Responder::new(DEPTH, None);
+        let mut responder = Responder::new(DEPTH);
         responder.start(peer_psn, Rules { access, rnr_timer: 10 });
         requester.start(psn, limits);
         Self { requester, responder, keys, memory: vec![0; BYTES], sends: vec![], receives: vec![] }

@@ -208,7 +208,7 @@ fn sender_state(it: &Requester, start: Instant) -> String {
 }
 
 fn responder(state: &str) -> Responder {
-    let mut it = Responder::new(4, None);
+    let mut it = Responder::new(4);
     let rules = Rules { access: Access::REMOTE_WRITE | Access::REMOTE_READ, rnr_timer: 1 };
     if state != "Unready" {
         it.start(5, rules);

@@ -49,8 +49,8 @@ impl State {
                 "{ORPHANS_MAX} peers are stopped in the middle of an access, the most that are kept"
             )));
         }
-        let LentResponder { receives, depth, expected, rules, posted, planted } = qp.responder.lend();
-        let terms = MailboxInit { depth, rules, domain: qp.domain, psn: expected, planted, posted };
+        let LentResponder { receives, depth, expected, rules } = qp.responder.lend();
+        let terms = MailboxInit { depth, rules, domain: qp.domain, psn: expected };
         let mailbox = match Mailbox::create(&terms, receives.iter().copied()) {
             Ok(mailbox) => mailbox,
             Err(error) => {

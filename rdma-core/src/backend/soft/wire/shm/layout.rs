@@ -12,7 +12,7 @@ use super::doorbell::Doorbell;
 use super::shared_slice::Shared;
 use super::writer_slot::WriterSlot;
 use crate::EventKind;
-use crate::backend::soft::fault::Planted;
+use crate::backend::soft::engine::decision::Refusal;
 
 /// Bytes of the header: four cache lines, of which three are in use.
 pub(super) const HEADER: usize = 256;
@@ -21,7 +21,7 @@ pub(super) const ENTRY: usize = 32;
 /// First word of every mailbox: "RDMAmbox" as a little-endian machine stores it.
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"RDMAmbox");
 /// Version of this layout. Both processes must have the same one, because the mailbox is not converted.
-pub(super) const VERSION: u32 = 2;
+pub(super) const VERSION: u32 = 3;
 /// Most entries of a ring: 2^20, or 32 MiB a ring. A peer's number is refused beyond it, before it is used in any
 /// arithmetic.
 pub(super) const RING_ENTRIES_MAX: usize = 1 << 20;
@@ -52,7 +52,6 @@ pub(super) struct OwnerLine {
     pub(super) domain: AtomicU32,
     /// RNR timer code that a writer gets when there is no receive.
     pub(super) rnr_timer: AtomicU32,
-    pub(super) planted: AtomicU32,
     /// Entries of each ring; a power of two.
     pub(super) entries: AtomicU32,
 }
@@ -134,6 +133,15 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
+    /// The code of a refusal.
+    pub(super) fn of(refusal: Refusal) -> Self {
+        match refusal {
+            Refusal::Operation => Self::Request,
+            Refusal::Registration => Self::Access,
+            Refusal::ReceiveLength | Refusal::ReceiveMemory => Self::Receive,
+        }
+    }
+
     /// The bits of the verdict word that hold the code.
     pub(super) const CODES: u32 = 0xff;
 
@@ -147,17 +155,6 @@ impl Verdict {
             _ => Some(EventKind::QP_FATAL),
         }
     }
-}
-
-/// Encodes a planted fault, or none, as a word of the mailbox.
-pub(super) fn planted_code(planted: Option<Planted>) -> u32 {
-    let index = planted.and_then(|planted| Planted::ALL.iter().position(|other| *other == planted));
-    index.map_or(0, |index| index as u32 + 1)
-}
-
-/// Decodes [`planted_code`]; an unknown code is no fault.
-pub(super) fn planted_of(code: u32) -> Option<Planted> {
-    Planted::ALL.get((code as usize).checked_sub(1)?).copied()
 }
 
 /// Byte offsets of the two rings of a mailbox, and the end of the mailbox.
@@ -180,19 +177,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn planted_faults_survive_their_codes() {
-        for planted in Planted::ALL.map(Some).into_iter().chain([None]) {
-            assert_eq!(planted_of(planted_code(planted)), planted);
-        }
-        assert_eq!(planted_of(u32::MAX), None);
-    }
-
-    #[test]
     fn every_verdict_has_an_event_and_nonsense_is_fatal() {
         let event = |code: u32| Verdict::event_of(7 << 8 | code);
-        assert_eq!(event(Verdict::Receive as u32), None);
-        assert_eq!(event(Verdict::Request as u32), Some(EventKind::QP_REQ_ERR));
-        assert_eq!(event(Verdict::Access as u32), Some(EventKind::QP_ACCESS_ERR));
+        let refusals =
+            [Refusal::Operation, Refusal::Registration, Refusal::ReceiveLength, Refusal::ReceiveMemory];
+        for refusal in refusals {
+            assert_eq!(event(Verdict::of(refusal) as u32), refusal.event(), "{refusal:?}");
+        }
         for nonsense in [0, 4, 0xff] {
             assert_eq!(event(nonsense), Some(EventKind::QP_FATAL));
         }

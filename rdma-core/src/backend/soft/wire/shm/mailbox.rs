@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::atomic::Ordering;
 use super::layout::{
     CLOSED, CompletionEntry, Header, MAGIC, OF_WRITE, OPEN, ReceiveEntry, SILENT, VERSION, Verdict, WITH_IMM,
-    planted_code, ring_offsets,
+    ring_offsets,
 };
 use super::segment::Segment;
 use super::shared_slice::{SharedRef, SharedSlice};
@@ -21,7 +21,7 @@ use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::driver;
 use crate::backend::soft::engine::keys::Domain;
 use crate::backend::soft::engine::responder::Rules;
-use crate::backend::soft::fault::Planted;
+use crate::backend::soft::fault::planted::{self, Planted};
 use crate::memory::prefetch;
 use crate::{CompletionStatus, EventKind};
 
@@ -40,9 +40,6 @@ pub(crate) struct MailboxInit {
     pub(crate) domain: Domain,
     /// Sequence number of the peer's next request.
     pub(crate) psn: u32,
-    pub(crate) planted: Option<Planted>,
-    /// Receives posted before; counted for a planted fault alone.
-    pub(crate) posted: u64,
 }
 
 /// A request that the writer refused.
@@ -73,8 +70,6 @@ pub(crate) struct Mailbox {
     verdict: u32,
     /// The writer left a completion that breaks the protocol.
     violated: bool,
-    posted: u64,
-    planted: Option<Planted>,
 }
 
 impl Mailbox {
@@ -104,8 +99,6 @@ impl Mailbox {
             writer_is_gone: false,
             verdict: 0,
             violated: false,
-            posted: terms.posted,
-            planted: terms.planted,
         };
         for recv in receives.into_iter().take(terms.depth) {
             mailbox.publish(recv);
@@ -115,7 +108,6 @@ impl Mailbox {
         owner.access.store(terms.rules.access.bits(), Ordering::Relaxed);
         owner.domain.store(terms.domain.0, Ordering::Relaxed);
         owner.rnr_timer.store(terms.rules.rnr_timer.into(), Ordering::Relaxed);
-        owner.planted.store(planted_code(terms.planted), Ordering::Relaxed);
         owner.entries.store(entries as u32, Ordering::Relaxed);
         writer.expected.store(terms.psn, Ordering::Relaxed);
         owner.magic.store(MAGIC, Ordering::Relaxed);
@@ -133,12 +125,6 @@ impl Mailbox {
     pub(crate) fn post_recv(&mut self, recv: RawRecv) -> Result<(), RawRecv> {
         if self.receives.len() >= self.depth {
             return Err(recv);
-        }
-        if self.planted == Some(Planted::LostCredit) {
-            self.posted += 1;
-            if self.posted == 2 {
-                return Ok(());
-            }
         }
         self.publish(recv);
         Ok(())
@@ -183,7 +169,7 @@ impl Mailbox {
         let write_imm = flags & OF_WRITE != 0;
         // A length beyond the receive would make the poster read bytes that nobody wrote. A planted fault takes a
         // receive without checking its length, so it is excused.
-        let fits = write_imm || byte_len <= recv.len || self.planted == Some(Planted::MissingRnr);
+        let fits = write_imm || byte_len <= recv.len || planted::is(Planted::MissingRnr);
         match status {
             CompletionStatus::SUCCESS if fits => Some(RawCompletion {
                 wr_id: recv.wr_id,
@@ -303,7 +289,7 @@ impl Mailbox {
 
     /// Returns a handle that waits for the writer without the lock that guards the mailbox.
     pub(crate) fn writer(&self) -> Writer {
-        Writer { header: self.header.clone(), unseen: self.planted == Some(Planted::EarlyReturn) }
+        Writer { header: self.header.clone() }
     }
 }
 
@@ -326,8 +312,6 @@ impl CompletionWatch {
 #[derive(Debug, Clone)]
 pub(crate) struct Writer {
     header: SharedRef<Header>,
-    /// Set by a planted fault: the writer then never seems to touch anything.
-    unseen: bool,
 }
 
 /// The result of waiting for a writer.
@@ -346,7 +330,7 @@ impl Writer {
     /// [`KeyTable::remove`](super::KeyTable::remove) or [`Mailbox::close`]; before, a writer may enter right after
     /// the answer.
     pub(crate) fn touches(&self, what: AccessScope) -> bool {
-        !self.unseen && self.header.writer.slot.touches(what)
+        !planted::is(Planted::EarlyReturn) && self.header.writer.slot.touches(what)
     }
 
     /// Returns the chunk that the writer announces now. Ask only after the right was revoked.

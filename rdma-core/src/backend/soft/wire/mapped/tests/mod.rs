@@ -56,7 +56,6 @@ impl Rig {
             port_returns: Timer::Off,
             silence: Silence::No,
             faults: None,
-            planted: None,
             keys: KeyTable::default(),
             random: RandomPool::default(),
             qp_nums: HashMap::new(),
@@ -66,10 +65,10 @@ impl Rig {
         });
         let channel = Channel::new().unwrap();
         let context = state.contexts.insert(Events::new(device, channel.clone()));
-        let queue = CompletionQueue::new(context, 16, channel, Arc::new(Hint::default()), None);
+        let queue = CompletionQueue::new(context, 16, channel, Arc::new(Hint::default()));
         let cq = state.cqs.insert(queue);
         let owner = Owner { device, context, cq, domain: DOMAIN };
-        let mut qp = QueuePair::new(QpNum(7), owner, &QueuePairOptions::default(), None);
+        let mut qp = QueuePair::new(QpNum(7), owner, &QueuePairOptions::default());
         qp.step(crate::backend::soft::engine::state::Step::ToInit).unwrap();
         let peer = Peer { gid: THEIRS, qp_num: QpNum(8), found: None };
         qp.receive_from(OWN_BIT, peer, 5, Carrier::Mapped, 0).unwrap();

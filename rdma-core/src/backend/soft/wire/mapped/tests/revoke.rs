@@ -38,7 +38,7 @@ impl Rig {
             Owner { device: qp.device, context: qp.context, cq: qp.cq, domain: qp.domain }
         };
         let owner = Owner { device, context, cq, domain };
-        let mut qp = QueuePair::new(QpNum(9), owner, &QueuePairOptions::default(), None);
+        let mut qp = QueuePair::new(QpNum(9), owner, &QueuePairOptions::default());
         qp.step(crate::backend::soft::engine::state::Step::ToInit).unwrap();
         let peer = Peer { gid: THEIRS, qp_num: QpNum(8), found: None };
         qp.receive_from(OWN_BIT, peer, 5, Carrier::Mapped, 0).unwrap();

@@ -231,7 +231,7 @@ pub(super) struct PeerKeyTable {
 
 /// A registration of a peer, found by its key, with the entry to check it against.
 #[derive(Debug)]
-pub(super) struct FoundKey<'a> {
+pub(crate) struct FoundKey<'a> {
     pub(super) export: Export,
     entry: &'a Entry,
 }

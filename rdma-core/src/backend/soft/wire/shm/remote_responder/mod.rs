@@ -1,12 +1,12 @@
 //! The responder of a peer's queue pair, run by the writer in the peer's mapped mailbox, keys and memory.
 //!
-//! [`check`] decides the outcome of a request, as the engine's responder does; [`copy`] moves its bytes and completes
-//! its receive. [`small`] does both for small requests with nothing unusual. [`access`] works on the peer's memory
-//! without a request.
+//! [`execute`] asks for the decision about a request and carries it out; [`copy`] moves the bytes and completes the
+//! receive. [`small`] does both for small requests with nothing unusual. [`access`] works on the peer's memory without
+//! a request.
 
 mod access;
-mod check;
 mod copy;
+mod execute;
 mod small;
 
 use std::sync::Arc;
@@ -17,8 +17,7 @@ pub(crate) use copy::{CopyBudget, CopyProgress};
 use super::atomic::Ordering;
 use super::key_table::PeerKeyTable;
 use super::layout::{
-    CompletionEntry, Header, MAGIC, OPEN, RING_ENTRIES_MAX, ReceiveEntry, VERSION, Verdict, planted_of,
-    ring_offsets,
+    CompletionEntry, Header, MAGIC, OPEN, RING_ENTRIES_MAX, ReceiveEntry, VERSION, Verdict, ring_offsets,
 };
 use super::peer_memories::PeerMemories;
 use super::segment::Segment;
@@ -26,7 +25,7 @@ use super::shared_slice::{SharedRef, SharedSlice};
 use crate::Access;
 use crate::backend::soft::engine::keys::Domain;
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
-use crate::backend::soft::fault::Planted;
+use crate::backend::soft::fault::planted::{self, Planted};
 use crate::memory::CacheHint;
 
 /// Most bytes that a writer announces in its slot at once.
@@ -104,7 +103,6 @@ struct Peer {
     access: Access,
     domain: Domain,
     rnr_timer: u8,
-    planted: Option<Planted>,
 }
 
 /// The responder of one peer, run in its mapped mailbox. There is one for each mailbox, used by one thread at a time:
@@ -144,7 +142,6 @@ impl RemoteResponder {
             access: Access::from_bits_retain(owner.access.load(Ordering::Relaxed)),
             domain: Domain(owner.domain.load(Ordering::Relaxed)),
             rnr_timer: owner.rnr_timer.load(Ordering::Relaxed) as u8,
-            planted: planted_of(owner.planted.load(Ordering::Relaxed)),
         };
         Ok(Self {
             ring: SharedSlice::new(mailbox, offsets.receives, count).ok_or_else(refused)?,
@@ -177,6 +174,12 @@ impl RemoteResponder {
         self.memories.len()
     }
 
+    /// Takes back that a request was refused, so that a test may go on.
+    #[cfg(test)]
+    pub(crate) fn forget_refusal(&self) {
+        self.header.bell.verdict.store(0, Ordering::Relaxed);
+    }
+
     /// Whether the peer's queue pair answers requests.
     #[inline]
     fn is_open(&self) -> bool {
@@ -190,7 +193,7 @@ impl RemoteResponder {
     fn is_refused(&self) -> bool {
         match self.header.bell.verdict.load(Ordering::Relaxed) & Verdict::CODES {
             0 => false,
-            code => !(self.peer.planted == Some(Planted::NoError) && code == Verdict::Access as u32),
+            code => !(planted::is(Planted::NoError) && code == Verdict::Access as u32),
         }
     }
 }

@@ -19,7 +19,7 @@ fn store(rig: &Rig, remote_addr: u64, rkey: u32) -> AccessOutcome {
 #[test]
 fn nothing_is_done_for_a_queue_pair_that_does_not_answer() {
     static BYTES: [u8; 8] = [1; 8];
-    let mut rig = Rig::new(64, terms(1, None));
+    let mut rig = Rig::new(64, terms(1));
     rig.expose(1, 1);
     let write = MappedOp::Write { from: BYTES.as_ptr().expose_provenance() as u64, hint: CacheHint::Cached };
     rig.mailbox.set_silent(true);
@@ -31,7 +31,7 @@ fn nothing_is_done_for_a_queue_pair_that_does_not_answer() {
 
 #[test]
 fn memory_that_is_not_mapped_is_named() {
-    let mut rig = Rig::new(64, terms(1, None));
+    let mut rig = Rig::new(64, terms(1));
     rig.expose(1, 1);
     rig.responder.remove_memory(MEMORY);
     assert_eq!(touch(&rig, BASE, 8, 1, MappedOp::Probe), AccessOutcome::Unmapped(MEMORY));
@@ -41,7 +41,7 @@ fn memory_that_is_not_mapped_is_named() {
 
 #[test]
 fn more_than_goes_into_32_bits_is_looked_at() {
-    let mut rig = Rig::new(64, terms(1, None));
+    let mut rig = Rig::new(64, terms(1));
     let registered = Registered { domain: DOMAIN, addr: BASE, len: 5 << 30, access: ALL, serial: 1 };
     assert!(rig.keys.insert(&export(1, registered)));
     assert_eq!(
@@ -54,7 +54,7 @@ fn more_than_goes_into_32_bits_is_looked_at() {
 
 #[test]
 fn what_lets_nobody_in_is_no_use_to_wait_for() {
-    let mut rig = Rig::new(64, terms(1, None));
+    let mut rig = Rig::new(64, terms(1));
     let registered =
         Registered { domain: DOMAIN, addr: BASE, len: 32, access: Access::LOCAL_WRITE, serial: 1 };
     assert!(rig.keys.insert(&export(1, registered)));
@@ -64,7 +64,7 @@ fn what_lets_nobody_in_is_no_use_to_wait_for() {
 
 #[test]
 fn a_peer_that_lies_about_where_its_memory_begins_has_no_flag_there() {
-    let mut rig = Rig::new(64, terms(1, None));
+    let mut rig = Rig::new(64, terms(1));
     let registered = Registered { domain: DOMAIN, addr: BASE, len: 32, access: ALL, serial: 1 };
     assert!(rig.keys.insert(&Export { offset: 4, ..export(1, registered) }));
     assert_eq!(store(&rig, BASE, 1), AccessOutcome::Refused(KeyRefusal::OutOfRange));

@@ -29,7 +29,7 @@ fn measure(name: &str, mut once: impl FnMut()) {
 #[test]
 #[ignore = "measures: run it alone, optimised, with --nocapture"]
 fn requests_of_eight_bytes() {
-    let mut rig = Rig::new(1, terms(4, None));
+    let mut rig = Rig::new(1, terms(4));
     rig.expose(1, 1);
     let mut local = [0; 8];
     let mut run = |rig: &mut Rig, op| {

@@ -104,7 +104,7 @@ proptest! {
 
     #[test]
     fn a_lying_peer_gets_nothing_but_nonsense(acts in prop::collection::vec(act(), 1..96)) {
-        let mut owner = Owner { rig: Rig::new(4096, terms(DEPTH, None)), posted: vec![], told: 0 };
+        let mut owner = Owner { rig: Rig::new(4096, terms(DEPTH)), posted: vec![], told: 0 };
         owner.rig.expose(1, 1);
         owner.rig.expose(2, 2);
         let of_window = Registered { domain: DOMAIN, addr: BASE, len: 4096, access: ALL | Access::WINDOW, serial: 3 };
@@ -167,7 +167,7 @@ fn a_completion_that_cannot_be_fails_the_queue_pair() {
         (0, (0, 0, 0), None),
     ];
     for (receives, (status, byte_len, flags), expected) in cases {
-        let mut rig = Rig::new(1, terms(DEPTH, None));
+        let mut rig = Rig::new(1, terms(DEPTH));
         (0..receives).for_each(|wr_id| rig.post(wr_id, BASE, LEN, 1));
         let completions = ring_offsets(DEPTH).unwrap().completions;
         let entry: SharedSlice<Word> = SharedSlice::new(rig.mailbox.segment(), completions, 6).unwrap();

@@ -4,6 +4,7 @@
 
 mod access;
 mod chunks;
+mod decisions;
 mod hammer;
 mod latency;
 mod lies;
@@ -19,7 +20,7 @@ use crate::backend::interface::RawRecv;
 use crate::backend::soft::engine::keys::{Domain, Registered};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
 use crate::backend::soft::engine::responder::Rules;
-use crate::backend::soft::fault::{Injected, Planted};
+use crate::backend::soft::fault::Injected;
 
 /// Address of the owner's memory, as the owner announces it. Nothing is mapped there, so an access at it would crash.
 pub(super) const BASE: u64 = 0x7000_0000;
@@ -28,9 +29,9 @@ pub(super) const MEMORY: u64 = 5;
 pub(super) const DOMAIN: Domain = Domain(3);
 pub(super) const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 
-pub(super) fn terms(depth: usize, planted: Option<Planted>) -> MailboxInit {
+pub(super) fn terms(depth: usize) -> MailboxInit {
     let rules = Rules { access: ALL, rnr_timer: 9 };
-    MailboxInit { depth, rules, domain: DOMAIN, psn: 0x00ff_fffe, planted, posted: 0 }
+    MailboxInit { depth, rules, domain: DOMAIN, psn: 0x00ff_fffe }
 }
 
 pub(super) fn mapped(segment: &Segment, protection: Protection) -> Arc<Segment> {

@@ -7,15 +7,15 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::{ALL, BASE, DOMAIN, Rig, execute, export, terms, try_execute_small};
+use crate::Access;
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::engine::keys::{Domain, KeyTable, Registered};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
 use crate::backend::soft::engine::responder::{Outcome as Concluded, Responder, Rules, Verdict};
 use crate::backend::soft::engine::sequence;
-use crate::backend::soft::fault::{Injected, Planted};
+use crate::backend::soft::fault::Injected;
 use crate::backend::soft::wire::shm::Outcome;
 use crate::backend::soft::wire::shm::mailbox::RefusedRequest;
-use crate::{Access, EventKind};
 
 /// Bytes of the memory.
 const BYTES: usize = 8192;
@@ -101,36 +101,31 @@ fn op() -> impl Strategy<Value = Op> {
     ]
 }
 
-fn planted() -> impl Strategy<Value = Option<Planted>> {
-    prop_oneof![3 => Just(None), 2 => prop::sample::select(Planted::ALL.to_vec()).prop_map(Some)]
-}
-
 /// A completion in a form that compares.
-fn told(done: Option<RawCompletion>) -> Option<String> {
+pub(super) fn told(done: Option<RawCompletion>) -> Option<String> {
     done.map(|done| format!("{done:?}"))
 }
 
 /// The outcome of one request.
 #[derive(Debug, PartialEq)]
-struct Came {
-    outcome: Outcome,
-    completion: Option<String>,
-    refusal: Option<RefusedRequest>,
-    read: Option<Vec<u8>>,
+pub(super) struct Came {
+    pub(super) outcome: Outcome,
+    pub(super) completion: Option<String>,
+    pub(super) refusal: Option<RefusedRequest>,
+    pub(super) read: Option<Vec<u8>>,
 }
 
 /// The engine's responder, with the keys and memory of its device.
-struct Model {
-    responder: Responder,
-    keys: KeyTable,
-    memory: Vec<u8>,
-    planted: Option<Planted>,
-    failed: bool,
+pub(super) struct Model {
+    pub(super) responder: Responder,
+    pub(super) keys: KeyTable,
+    pub(super) memory: Vec<u8>,
+    pub(super) failed: bool,
 }
 
 impl Model {
     /// Carries out a request as the wire inside a process does.
-    fn request(&mut self, request: &Request, payload: &[u8], not_ready: bool) -> Came {
+    pub(super) fn request(&mut self, request: &Request, payload: &[u8], not_ready: bool) -> Came {
         let mut verdict = if not_ready {
             self.responder.handle_not_ready(request, &self.keys, DOMAIN)
         } else {
@@ -163,11 +158,6 @@ impl Model {
         }
         came
     }
-
-    /// Whether a refusal moves the queue pair to ERR.
-    fn fails(&self, refusal: RefusedRequest) -> bool {
-        self.planted != Some(Planted::NoError) || refusal.event != Some(EventKind::QP_ACCESS_ERR)
-    }
 }
 
 /// Both responders, side by side.
@@ -182,14 +172,14 @@ struct Pair {
 }
 
 impl Pair {
-    fn new(access: Access, planted: Option<Planted>) -> Self {
-        let mut terms = terms(DEPTH, planted);
+    fn new(access: Access) -> Self {
+        let mut terms = terms(DEPTH);
         terms.rules.access = access;
-        let mut responder = Responder::new(DEPTH, planted);
+        let mut responder = Responder::new(DEPTH);
         let Rules { access, rnr_timer } = terms.rules;
         responder.start(terms.psn, Rules { access, rnr_timer });
         let keys = KeyTable::default();
-        let model = Model { responder, keys, memory: vec![0; BYTES], planted, failed: false };
+        let model = Model { responder, keys, memory: vec![0; BYTES], failed: false };
         let rig = Rig::new(BYTES, terms);
         let mut pair = Self { model, rig, psn: terms.psn, serial: 0, salt: 0, seen: BTreeSet::new() };
         let len = BYTES as u64;
@@ -198,7 +188,7 @@ impl Pair {
     }
 
     fn register(&mut self, key: u32, registered: Registered) {
-        if self.model.keys.domain_of(key).is_some() {
+        if self.model.keys.get(key).is_some() {
             return;
         }
         self.serial += 1;
@@ -251,7 +241,7 @@ impl Pair {
             Outcome::Reply(Reply { kind: ReplyKind::Ack | ReplyKind::ReadData, psn, .. }) if psn == self.psn
         );
         self.psn = if carried_out { sequence::add(self.psn, 1) } else { self.psn };
-        if expected.refusal.is_some_and(|refusal| self.model.fails(refusal)) {
+        if expected.refusal.is_some() {
             self.fail()?;
         }
         Ok(())
@@ -311,10 +301,9 @@ proptest! {
     fn a_port_does_what_the_engine_does(
         ops in prop::collection::vec(op(), 1..64),
         access in access(),
-        planted in planted(),
         fails in prop::option::of(0usize..64),
     ) {
-        let mut pair = Pair::new(access, planted);
+        let mut pair = Pair::new(access);
         for (index, op) in ops.iter().enumerate() {
             if fails == Some(index) {
                 pair.step(index, &Op::Fail)?;
@@ -333,7 +322,7 @@ fn random_lists_reach_every_outcome() {
     let lists = (prop::collection::vec(op(), 1..64), access());
     for _ in 0..400 {
         let (ops, access) = lists.new_tree(&mut runner).unwrap().current();
-        let mut pair = Pair::new(access, None);
+        let mut pair = Pair::new(access);
         for (index, op) in ops.iter().enumerate() {
             pair.step(index, op).unwrap();
         }

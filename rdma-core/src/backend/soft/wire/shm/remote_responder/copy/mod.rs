@@ -11,12 +11,12 @@ use super::super::atomic::Ordering;
 use super::super::key_table::FoundKey;
 use super::super::layout::{OF_WRITE, WITH_IMM};
 use super::super::writer_slot::{NO_REGISTRATION, NO_SERIAL};
-use super::check::takes_receive;
 use super::{LocalBuffer, RemoteResponder};
 use crate::CompletionStatus;
+use crate::backend::soft::engine::decision::takes_receive;
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
-use crate::backend::soft::fault::{Injected, Planted, byte_of, flip};
+use crate::backend::soft::fault::{Injected, byte_of, flip};
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
 use crate::memory::{CacheHint, copy_shared_hinted, prefetch, prefetch_for_write};
 
@@ -241,11 +241,9 @@ impl RemoteResponder {
         if !takes_receive(request) {
             return false;
         }
-        let wrong = u32::from(self.peer.planted == Some(Planted::WrongImmediate));
         let of_write = if request.op == RequestOp::Write { OF_WRITE } else { 0 };
         let flags = of_write | if request.imm.is_some() { WITH_IMM } else { 0 };
-        let imm = request.imm.map_or(0, |imm| imm ^ wrong);
-        self.push_completion(CompletionStatus::SUCCESS, request.len, imm, flags)
+        self.push_completion(CompletionStatus::SUCCESS, request.len, request.imm.unwrap_or(0), flags)
     }
 
     /// Completes a receive with an error. Returns whether to ring the doorbell.
@@ -253,11 +251,12 @@ impl RemoteResponder {
         self.push_completion(status, 0, 0, 0)
     }
 
-    /// Counts a request as carried out.
+    /// Counts a request as carried out. The next gap may then be complained about again.
     #[inline]
     pub(super) fn expect_next(&self) {
-        let expected = &self.header.writer.expected;
-        expected.store(sequence::add(expected.load(Ordering::Relaxed), 1), Ordering::Relaxed);
+        let writer = &self.header.writer;
+        writer.awaiting.store(0, Ordering::Relaxed);
+        writer.expected.store(sequence::add(writer.expected.load(Ordering::Relaxed), 1), Ordering::Relaxed);
     }
 
     /// Leaves the completion of the next receive. Returns whether to ring the doorbell.

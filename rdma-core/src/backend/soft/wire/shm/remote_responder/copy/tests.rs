@@ -44,7 +44,7 @@ fn interrupted(rig: &mut Rig, chunk: u32, meanwhile: impl Fn(&mut Rig)) -> (Copy
 
 #[test]
 fn a_message_ends_with_the_chunk_in_which_its_right_did() {
-    let mut rig = Rig::new(BYTES as usize, terms(1, None));
+    let mut rig = Rig::new(BYTES as usize, terms(1));
     rig.expose(1, 1);
     assert_eq!(interrupted(&mut rig, 2, |_| ()), (CopyResult::All { ring: false }, 3, true));
     assert_eq!(interrupted(&mut rig, 2, |rig| rig.keys.remove(1, 1)), (CopyResult::Revoked, 2, false));
@@ -56,7 +56,7 @@ fn a_message_ends_with_the_chunk_in_which_its_right_did() {
 
 #[test]
 fn a_message_into_pages_that_were_replaced_is_not_told_as_done() {
-    let mut rig = Rig::new(BYTES as usize, terms(1, None));
+    let mut rig = Rig::new(BYTES as usize, terms(1));
     rig.expose(1, 1);
     assert_eq!(interrupted(&mut rig, 3, |rig| rig.reexpose(1, 2, 1)), (CopyResult::Revoked, 3, false));
     assert!(!rig.mailbox.writer().touches(AccessScope::Anything));
@@ -67,7 +67,7 @@ fn a_message_into_pages_that_were_replaced_is_not_told_as_done() {
 
 #[test]
 fn a_message_in_parts_goes_on_where_it_was_and_in_another_registration_begins_anew() {
-    let mut rig = Rig::new(BYTES as usize, terms(1, None));
+    let mut rig = Rig::new(BYTES as usize, terms(1));
     rig.expose(1, 1);
     let part = |rig: &mut Rig, begun| {
         let (responder, moved) = (rig.another_responder(), Cell::new((BYTES, 0)));
@@ -99,7 +99,7 @@ fn a_message_in_parts_goes_on_where_it_was_and_in_another_registration_begins_an
 
 #[test]
 fn what_was_found_before_pages_are_replaced_is_not_touched() {
-    let mut rig = Rig::new(1, terms(1, None));
+    let mut rig = Rig::new(1, terms(1));
     rig.expose(1, 1);
     let responder = rig.another_responder();
     let found = responder.keys.find(1).unwrap();
@@ -121,7 +121,7 @@ fn what_was_found_before_pages_are_replaced_is_not_touched() {
 
 #[test]
 fn what_holds_no_memory_holds_the_slot() {
-    let mut rig = Rig::new(1, terms(1, None));
+    let mut rig = Rig::new(1, terms(1));
     let responder = rig.another_responder();
     let moved = responder.finish_without_memory(true, || {
         rig.mailbox.close();

@@ -1,16 +1,15 @@
-//! The fast path of nearly all small messages: the steps of [`check`](super::check) and [`copy`](super::copy) for a
-//! write or send with nothing unusual.
+//! The fast path of nearly all small messages: [`execute`](super::execute) and [`copy`](super::copy) for a write or
+//! send with nothing unusual.
 //!
-//! Whatever is unusual returns `None` before anything is visible to the peer, and takes the general path. That the
-//! two agree is tested, step by step, with random lists of requests.
+//! The decision is that of every request. Whatever is unusual returns `None` before anything is visible to the peer,
+//! and takes the general path, which decides again.
 
 #![expect(unsafe_code, reason = "copies between memory of two processes")]
 
-use super::super::atomic::Ordering;
 use super::super::key_table::FoundKey;
 use super::RemoteResponder;
 use super::copy::{CHUNK, prefetch_ends};
-use crate::Access;
+use crate::backend::soft::engine::decision::{Decision, decide};
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::memory::{CacheHint, copy_shared_hinted};
 
@@ -26,32 +25,13 @@ impl RemoteResponder {
     /// `request.len` bytes at `local` are readable for the whole call.
     #[inline(always)]
     pub(crate) unsafe fn try_execute_small(&self, request: &Request, local: u64) -> Option<bool> {
-        let writer = &self.header.writer;
-        // Cheap tests first. A length of 0 goes the general way, because it needs no registration and so none of the
-        // checks below.
-        let in_order = writer.expected.load(Ordering::Relaxed) == request.psn;
-        if !in_order || !self.is_open() || self.is_refused() || request.len == 0 || request.len > CHUNK {
+        if request.len > CHUNK || request.op == RequestOp::Read {
             return None;
         }
-        let (key, remote, needs) = match request.op {
-            RequestOp::Send => {
-                let recv = self.next_receive().filter(|recv| request.len <= recv.len)?;
-                (recv.lkey, recv.addr, Access::LOCAL_WRITE)
-            }
-            RequestOp::Write => {
-                let is_ready = request.imm.is_none() || self.next_receive().is_some();
-                if !is_ready || !self.peer.access.contains(Access::REMOTE_WRITE) {
-                    return None;
-                }
-                (request.rkey, request.remote_addr, Access::REMOTE_WRITE)
-            }
-            RequestOp::Read => return None,
-        };
-        let found = self.keys.find(key)?;
-        found.export.registered.check(self.peer.domain, remote, request.len, needs).ok()?;
+        let Decision::Write { to, addr } = decide(self, request) else { return None };
         // SAFETY: the caller promises that `request.len` bytes at `local` stay readable, so `write_small` may read
         // them.
-        unsafe { self.write_small(&found, request, local, remote) }
+        unsafe { self.write_small(&to, request, local, addr) }
     }
 
     /// Copies a payload of at most one chunk from `local` to `remote`, completes the request, and returns whether to
@@ -83,10 +63,7 @@ impl RemoteResponder {
         unsafe { copy_shared_hinted(source, target.as_ptr(), request.len as usize, CacheHint::Cached) };
         // A stopped writer may find here that its pages were replaced: the peer does not see its bytes then, so
         // nothing may be completed.
-        let ring = found.is_current().then(|| {
-            writer.awaiting.store(0, Ordering::Relaxed);
-            self.complete(request)
-        });
+        let ring = found.is_current().then(|| self.complete(request));
         writer.slot.leave();
         ring
     }

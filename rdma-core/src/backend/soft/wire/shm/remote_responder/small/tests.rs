@@ -9,7 +9,7 @@ use crate::backend::soft::fault::Injected;
 
 #[test]
 fn what_was_told_to_wait_and_then_came_at_once_is_waited_for_no_more() {
-    let mut rig = Rig::new(8, terms(1, None));
+    let mut rig = Rig::new(8, terms(1));
     rig.expose(1, 1);
     let send = rig.next(RequestOp::Send, 0, 0, 8);
     assert!(try_execute_small(&mut rig.responder, &send, &mut [7; 8]).is_none(), "there is no receive");
