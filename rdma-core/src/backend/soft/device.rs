@@ -9,13 +9,13 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::channel::Channel;
 use super::engine::keys::KeyTable;
 use super::engine::timer::Timer;
-use super::event::Events;
-use super::fabric::{ContextRef, DeviceState, Fabric, FabricGuard, Silence};
+use super::event::{ContextRef, Events};
+use super::fabric::{DeviceState, Fabric, FabricGuard, Silence};
 use super::options::{SoftOptions, Wire};
 use super::random::RandomPool;
 use super::shared_exports::SharedExports;
 use super::wire::DeviceRef;
-use super::{driver, gid, port};
+use super::{driver, gid, limits};
 use crate::error::{OpenError, QueryError, limit_advice};
 use crate::{AsyncEvent, DeviceAttributes, Gid, GidEntry, PortAttributes, PortNum, PortState};
 
@@ -230,18 +230,18 @@ impl Context {
     }
 
     pub(crate) fn query_device(&self) -> Result<DeviceAttributes, QueryError> {
-        Ok(port::device_attributes(self.opened.max_mr_size))
+        Ok(limits::device_attributes(self.opened.max_mr_size))
     }
 
     pub(crate) fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
-        port::check(&self.opened.name, port)?;
+        limits::check_port(&self.opened.name, port)?;
         let guard = self.opened.lock();
         let state = guard.devices.get(self.opened.device).map_or(PortState::DOWN, |device| device.port);
-        Ok(port::port_attributes(state))
+        Ok(limits::port_attributes(state))
     }
 
     pub(crate) fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
-        port::check(&self.opened.name, port)?;
+        limits::check_port(&self.opened.name, port)?;
         let guard = self.opened.lock();
         Ok(guard.devices.get(self.opened.device).map_or_else(Vec::new, |device| device.gids.clone()))
     }

@@ -1,4 +1,4 @@
-//! The driver: the one background thread of the fabric, and the only reader of the clock.
+//! The driver: the one background thread of the fabric.
 //!
 //! The driver starts with the first open device and ends after the last. It serves timers and sockets, and sleeps in
 //! epoll until the next of them. Threads that poll an empty completion queue serve the sockets themselves. While they
@@ -10,14 +10,14 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, Event, EventData, EventFlags};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::time::{ClockId, clock_getres, clock_gettime};
 
 use super::channel::Channel;
+use super::clock::now;
 use super::fabric::{Fabric, FabricGuard, Guarded};
 use super::naps::Naps;
 use super::wire::Rendezvous;
@@ -37,36 +37,6 @@ const BUSY_MAX: u32 = 4;
 const READY_MAX: usize = 32;
 /// The epoll key of the driver's wake-up descriptor; sockets have greater keys.
 const WAKE_KEY: u64 = 0;
-
-/// Returns the current time.
-pub(super) fn now() -> Instant {
-    Instant::now()
-}
-
-/// Returns the current time or up to two kernel ticks (8 ms at 250 Hz) later; earlier only if a tick comes late by more
-/// than a tick.
-///
-/// For timers that rarely expire, such as that of an acknowledgement that a mapped peer has already given. Reading the
-/// precise clock takes as long as a small write, the coarse one a fraction of it.
-pub(super) fn soon() -> Instant {
-    static BEGIN: OnceLock<(Instant, Duration, Duration)> = OnceLock::new();
-    let (begin, begun, ticks) = *BEGIN.get_or_init(|| {
-        // The precise clock, because the last tick may have come late; read before `now()`, so that an error makes the
-        // result later, never earlier.
-        let begun = clock(clock_gettime(ClockId::Monotonic));
-        (now(), begun, 2 * clock(clock_getres(ClockId::MonotonicCoarse)))
-    });
-    begin + (last_tick() + ticks).saturating_sub(begun)
-}
-
-/// The time of the kernel's last tick, on its monotonic clock.
-fn last_tick() -> Duration {
-    clock(clock_gettime(ClockId::MonotonicCoarse))
-}
-
-fn clock(time: Timespec) -> Duration {
-    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
-}
 
 /// The state that the driver thread shares with the threads that wake it.
 pub(super) struct Driver {
@@ -341,21 +311,4 @@ fn serve_timers(guard: &mut FabricGuard<'_>) {
         rendezvous.handle_timeout(now, state);
     }
     guard.run_commands();
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn soon_is_hardly_after_the_present_and_before_it_only_when_ticks_are_late() {
-        let tick = clock(clock_getres(ClockId::MonotonicCoarse));
-        for _ in 0..100_000 {
-            let (ticked, before) = (last_tick(), now());
-            let lag = clock(clock_gettime(ClockId::Monotonic)) - ticked;
-            let (at, after) = (soon(), now());
-            assert!(before <= at || lag > tick, "{:?} early", before - at);
-            assert!(at <= after + 2 * tick, "{:?} late, with ticks of {tick:?}", at - after);
-        }
-    }
 }

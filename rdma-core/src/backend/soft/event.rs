@@ -6,6 +6,11 @@ use super::channel::Channel;
 use super::wire::DeviceRef;
 use crate::AsyncEvent;
 
+slotmap::new_key_type! {
+    /// Names an open context.
+    pub(super) struct ContextRef;
+}
+
 /// Events kept for a context; later ones are dropped, because a program may never take any.
 const EVENTS_MAX: usize = 1024;
 

@@ -18,12 +18,13 @@ use std::time::Instant;
 use parking_lot::{Mutex, MutexGuard};
 use slotmap::SlotMap;
 
-use super::cq::CompletionQueue;
-use super::driver::{self, Driver};
+use super::clock;
+use super::cq::{CompletionQueue, CqRef};
+use super::driver::Driver;
 use super::engine::keys::KeyTable;
 use super::engine::message::{Reply, Request};
 use super::engine::timer::Timer;
-use super::event::Events;
+use super::event::{ContextRef, Events};
 use super::fault::{DelayedMessage, FaultPlan};
 use super::options::Wire;
 use super::qp::{Carrier, QueuePair};
@@ -34,13 +35,6 @@ use super::wire::{
 };
 use crate::memory::{Patch, fork};
 use crate::{Gid, GidEntry, PortState};
-
-slotmap::new_key_type! {
-    /// Names an open context.
-    pub(super) struct ContextRef;
-    /// Names a completion queue.
-    pub(super) struct CqRef;
-}
 
 /// The state of one open device.
 #[derive(Debug)]
@@ -285,7 +279,7 @@ impl FabricGuard<'_> {
         if self.guarded.state.commands.is_empty() {
             return;
         }
-        let now = driver::now();
+        let now = clock::now();
         let Guarded { state, sockets, rendezvous, .. } = &mut *self.guarded;
         while !state.commands.is_empty() {
             while let Some(command) = state.commands.pop_front() {

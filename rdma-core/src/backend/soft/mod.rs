@@ -5,6 +5,7 @@
 //! [`driver`] is the thread that serves timers and sockets; [`shared_exports`] is the memory that other processes map.
 
 mod channel;
+mod clock;
 mod cq;
 mod device;
 mod driver;
@@ -13,6 +14,7 @@ mod event;
 mod fabric;
 pub mod fault;
 mod gid;
+mod limits;
 mod mapped_access;
 mod mr;
 mod naps;

@@ -13,7 +13,7 @@ use super::engine::keys::Domain;
 use super::fabric::{Command, DeviceState};
 use super::fault::FaultPlan;
 use super::wire::RevokeStatus;
-use super::{ProtectionDomain, driver, port};
+use super::{ProtectionDomain, clock, limits};
 use crate::backend::register::beyond_device;
 use crate::error::{CloseError, Quarantine, RegisterError};
 use crate::memory::{Backing, Irreplaceable, Keys, Registration};
@@ -88,14 +88,14 @@ fn add_key(
     let device = guard.devices.get_mut(opened.device);
     let DeviceState { keys, random, exports, .. } =
         device.ok_or_else(|| refused(gone(), "the device is closed: open it again"))?;
-    if keys.len() >= port::MAX_MR as usize {
+    if keys.len() >= limits::MAX_MR as usize {
         let full = io::Error::from_raw_os_error(libc::ENOMEM);
         return Err(refused(full, "the device has no more keys (max_mr): register fewer, larger regions"));
     }
     let drawn = keys.insert(domain, addr, len, access, || {
         loop {
             let key = match renews.take() {
-                Some(last) => random.next_beside(last, port::KEY_PLACE_BITS)?,
+                Some(last) => random.next_beside(last, limits::KEY_PLACE_BITS)?,
                 None => random.next()?,
             };
             if exports.as_ref().is_none_or(|exports| exports.is_free(key)) {
@@ -181,10 +181,10 @@ pub(super) fn wait_until_revoked(
     deadline: Deadline,
     mut look: impl FnMut(Instant) -> RevokeStatus,
 ) -> io::Result<()> {
-    let begin = driver::now();
+    let begin = clock::now();
     let until = deadline.instant().clamp(begin + 4 * LOOK_EVERY, begin + PATIENCE);
     loop {
-        let now = driver::now();
+        let now = clock::now();
         match look(now) {
             RevokeStatus::Done => return Ok(()),
             RevokeStatus::Pending if now < until => std::thread::sleep(LOOK_EVERY),

@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::fault::FaultPlan;
-use super::port;
+use super::limits;
 
 /// The wire by which a software device reaches its peers.
 ///
@@ -60,7 +60,7 @@ impl Default for SoftOptions {
             wire: Wire::Auto,
             address: IpAddr::V4(Ipv4Addr::LOCALHOST),
             tcp_port: 0,
-            max_mr_size: port::MAX_MR_SIZE,
+            max_mr_size: limits::MAX_MR_SIZE,
             faults: None,
         }
     }

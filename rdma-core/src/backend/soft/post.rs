@@ -8,13 +8,14 @@
 use std::io;
 use std::time::Instant;
 
-use super::driver;
+use super::clock;
+use super::cq::CqRef;
 use super::engine::effect::Effect;
 use super::engine::keys::{Domain, KeyTable};
 use super::engine::message::Request;
 use super::engine::responder::{Responder, Verdict};
 use super::engine::state::State as QpStep;
-use super::fabric::{Command, CqRef, State};
+use super::fabric::{Command, State};
 use super::fault::planted::{self, Planted};
 use super::qp::Carrier;
 use super::wire::{Payload, QpRef, Right, Token};
@@ -47,7 +48,7 @@ impl State {
         }
         // A mapped peer has nearly always answered before this returns, so the timer never runs: the coarse clock will
         // do.
-        let now = if qp.carrier == Carrier::Mapped { driver::soon() } else { driver::now() };
+        let now = if qp.carrier == Carrier::Mapped { clock::soon() } else { clock::now() };
         self.pump(now, id);
         outcome
     }
@@ -169,7 +170,7 @@ impl State {
             }
             let qps: Vec<_> = self.qps.iter().filter(|(_, qp)| qp.cq == cq).map(|(id, _)| id).collect();
             for id in qps {
-                self.enter_error(driver::now(), id);
+                self.enter_error(clock::now(), id);
             }
         }
     }

@@ -5,12 +5,14 @@
 use std::cell::Cell;
 use std::time::Instant;
 
-use super::driver;
+use super::clock;
+use super::cq::CqRef;
 use super::engine::keys::Domain;
 use super::engine::requester::{Limits, Requester};
 use super::engine::responder::{Responder, Rules};
 use super::engine::state::{State as QpStep, Step};
-use super::fabric::{Command, ContextRef, CqRef, State};
+use super::event::ContextRef;
+use super::fabric::{Command, State};
 use super::fault::planted::{self, Planted};
 use super::wire::{DeviceRef, Hello, MappedState, QpRef};
 use crate::backend::interface::{RawOpcode, RawSend, SENTINELS};
@@ -191,7 +193,7 @@ impl State {
 
     /// Completes the receives of a queue pair in ERR as flushed; those that a mapped writer is still at come later.
     pub(super) fn flush_receives(&mut self, id: QpRef) {
-        while let Some(done) = self.next_flushed(driver::now(), id) {
+        while let Some(done) = self.next_flushed(clock::now(), id) {
             let Some(qp) = self.qps.get(id) else { return };
             let (cq, num) = (qp.cq, qp.num);
             if !planted::is(Planted::MissingFlush) {
@@ -205,7 +207,7 @@ impl State {
         let Some(mut qp) = self.qps.remove(id) else { return };
         self.discarded.outgoing(qp.mapped.outgoing.take());
         if let Some(incoming) = qp.mapped.incoming.take() {
-            self.orphan(driver::now(), qp.device, incoming);
+            self.orphan(clock::now(), qp.device, incoming);
         }
         if let Some(device) = self.devices.get_mut(qp.device) {
             device.qp_nums.remove(&qp.num.0);

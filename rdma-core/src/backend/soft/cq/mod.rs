@@ -7,10 +7,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::channel::Channel;
-use super::fabric::ContextRef;
+use super::event::ContextRef;
 use super::fault::planted::{self, Planted};
 use super::wire::{CompletionWatch, QpRef};
 use crate::backend::interface::RawCompletion;
+
+slotmap::new_key_type! {
+    /// Names a completion queue.
+    pub(super) struct CqRef;
+}
 
 /// A bit of the hint: completions were lost.
 const OVERRUN: u32 = 1 << 31;

@@ -31,11 +31,13 @@
 //! ```
 
 mod inject;
+mod injected;
 mod plan;
 pub(crate) mod planted;
 mod rule;
 
-pub(super) use inject::{DelayedMessage, Injected, Message, byte_of, flip};
+pub(super) use inject::{DelayedMessage, Message};
+pub(super) use injected::{Injected, byte_of, flip};
 pub use plan::{FaultCounts, FaultPlan};
 #[doc(hidden)]
 #[cfg(feature = "planted")]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::fabric::{Fabric, Silence};
 use super::super::wire::DeviceRef;
-use super::super::{driver, fabric};
+use super::super::{clock, fabric};
 use super::rule::{Event, Fault, Rule, Seed};
 
 /// The faults of a software device. Clones are the same plan.
@@ -142,7 +142,7 @@ impl FaultPlan {
     /// ```
     pub fn flap_port(&self, time: Duration) {
         self.lock().counts.flapped += 1;
-        self.order(|state, device| state.flap(driver::now(), device, time));
+        self.order(|state, device| state.flap(clock::now(), device, time));
     }
 
     /// Adds a device that opens with this plan.

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::super::driver;
+use super::super::clock;
 use super::super::engine::message::{Reply, Request};
 use super::super::engine::requester::Landing;
 use super::super::engine::responder::{Outcome, Verdict};
@@ -14,7 +14,7 @@ impl Sink for State {
     fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
         let found = self.responder_for(hello)?;
         // The peer may have been mapped before; over TCP it needs the receives that are in the mailbox.
-        self.move_responder_to_tcp(driver::now(), found).then_some(found)
+        self.move_responder_to_tcp(clock::now(), found).then_some(found)
     }
 
     fn request(&mut self, now: Instant, qp: QpRef, request: &Request) -> Placement {

@@ -12,15 +12,15 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 
 use super::channel::Channel;
-use super::cq::{CompletionQueue, Hint};
+use super::cq::{CompletionQueue, CqRef, Hint};
 use super::device::Context;
 use super::engine::requester::Limits;
 use super::engine::state::Step;
-use super::fabric::{CqRef, Fabric, FabricGuard};
+use super::fabric::{Fabric, FabricGuard};
 use super::mr::wait_until_revoked;
 use super::qp::{Carrier, Owner, QueuePair};
 use super::wire::{BypassProgress, CompletionWatch, QpRef};
-use super::{ProtectionDomain, driver, port};
+use super::{ProtectionDomain, clock, driver, limits};
 use crate::backend::interface::{
     MappedAccess, MappedOutcome, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot,
 };
@@ -69,7 +69,7 @@ impl Worker {
             source,
             mend: mend.to_owned(),
         };
-        limit("max_cqe", options.max_cqe, port::MAX_CQE)?;
+        limit("max_cqe", options.max_cqe, limits::MAX_CQE)?;
         if options.max_cqe == 0 {
             let source = io::Error::from_raw_os_error(libc::EINVAL);
             return Err(refused(source, "a completion queue needs at least one entry"));
@@ -167,15 +167,15 @@ impl RawWorker for Worker {
         if !Arc::ptr_eq(&pd.context, &self.context) {
             return Err(CreateError::ForeignProtectionDomain);
         }
-        limit("max_send_wr", options.max_send_wr, port::MAX_QP_WR)?;
-        limit("max_recv_wr", options.max_recv_wr, port::MAX_QP_WR)?;
-        limit("max_inline_data", options.max_inline_data, port::MAX_INLINE_DATA)?;
+        limit("max_send_wr", options.max_send_wr, limits::MAX_QP_WR)?;
+        limit("max_recv_wr", options.max_recv_wr, limits::MAX_QP_WR)?;
+        limit("max_inline_data", options.max_inline_data, limits::MAX_INLINE_DATA)?;
         let owner =
             Owner { device: opened.device, context: self.context.context, cq: self.cq, domain: pd.domain };
         let mut guard = self.fabric.lock();
         let device = guard.devices.get(opened.device);
         let taken = device.map_or(0, |device| device.qp_nums.len());
-        limit("queue pairs of the device", taken as u32 + 1, port::MAX_QP)?;
+        limit("queue pairs of the device", taken as u32 + 1, limits::MAX_QP)?;
         let num = draw_number(|num| device.is_some_and(|device| device.qp_nums.contains_key(&num)))?;
         let id = guard.qps.insert(QueuePair::new(num, owner, options));
         if let Some(device) = guard.devices.get_mut(opened.device) {
@@ -212,7 +212,7 @@ impl RawWorker for Worker {
     }
 
     fn modify_to_rts(&mut self, slot: Slot, psn: Psn, options: &RetryOptions) -> Result<(), ConnectError> {
-        let limits = Limits::new(options, port::MAX_QP_RD_ATOM);
+        let limits = Limits::new(options, limits::MAX_QP_RD_ATOM);
         self.modify(slot, QpState::RTS, "the queue pair must be in RTR", |guard, id| {
             let qp = guard.qps.get_mut(id).ok_or(libc::EINVAL)?;
             qp.send_from(psn.value(), limits)
@@ -221,7 +221,7 @@ impl RawWorker for Worker {
 
     fn modify_to_err(&mut self, slot: Slot) -> io::Result<()> {
         let entry = self.entry(slot)?;
-        self.fabric.lock().enter_error(driver::now(), entry.id);
+        self.fabric.lock().enter_error(clock::now(), entry.id);
         Ok(())
     }
 
@@ -231,7 +231,7 @@ impl RawWorker for Worker {
         let entry = self.entry(slot).map_err(refused)?;
         let mut guard = self.fabric.lock();
         // A mapped peer runs our responder: it may have refused a request, which moves this end to ERR.
-        guard.drain_mailbox(driver::now(), entry.id);
+        guard.drain_mailbox(clock::now(), entry.id);
         let qp = guard.qps.get(entry.id);
         qp.map(|qp| qp.state.number()).ok_or_else(|| refused(io::Error::from_raw_os_error(libc::EINVAL)))
     }
@@ -349,7 +349,7 @@ impl RawWorker for Worker {
     fn destroy_qp(&mut self, slot: Slot, deadline: Deadline) -> io::Result<()> {
         if !self.fabric.is_foreign() {
             let entry = self.entry(slot)?;
-            let active_writers = self.fabric.lock().revoke_qp(driver::now(), entry.id);
+            let active_writers = self.fabric.lock().revoke_qp(clock::now(), entry.id);
             if !active_writers.wait(deadline) {
                 wait_until_revoked(deadline, |now| {
                     self.fabric.lock().advance_qp_revoke(now, entry.id, deadline)

@@ -5,7 +5,6 @@
 
 #![expect(unsafe_code, reason = "flips a byte where a payload landed")]
 
-use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use super::super::engine::effect::Source;
@@ -14,6 +13,7 @@ use super::super::engine::responder::Verdict;
 use super::super::fabric::{Silence, State};
 use super::super::qp::Carrier;
 use super::super::wire::{Placement, QpRef, Right, Token, copy};
+use super::injected::{Delay, Injected, byte_of, flip};
 use super::rule::{Event, Fault};
 
 /// How long a reordered message waits for a later one to overtake it. 10 ms: shorter than a usual acknowledgement
@@ -30,30 +30,6 @@ const DELAYED_BYTES_MAX: usize = 64 << 20;
 pub(in super::super) enum Message {
     Request(Request),
     Reply(Reply),
-}
-
-/// The decision of a plan about one message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) enum Injected {
-    /// The wire delivers the message unchanged.
-    Deliver,
-    /// The wire drops the message, with its payload.
-    Lose,
-    /// The wire delivers the message and flips one byte of the payload; the number selects the byte
-    /// ([`byte_of`]).
-    Corrupt(u64),
-    /// The responder answers as if no receive were posted.
-    NotReady,
-    /// [`State::delay_message`] keeps the message and delivers it later.
-    Delay(Delay),
-}
-
-/// When a delayed message is delivered.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in super::super) struct Delay {
-    due: Instant,
-    /// Deliver earlier, right after the next message of the same queue pair and direction.
-    until_next: bool,
 }
 
 /// A message that a fault holds back, with a copy of its payload.
@@ -269,22 +245,6 @@ impl State {
             unsafe { flip(addr) };
         }
     }
-}
-
-/// The address of the payload byte that `chance` selects.
-pub(in super::super) fn byte_of(addr: u64, len: u32, chance: u64) -> u64 {
-    addr + chance % u64::from(len.max(1))
-}
-
-/// Flips every bit of the byte at `addr`.
-///
-/// # Safety
-///
-/// The byte is mapped and writable, and no reference to it exists.
-pub(in super::super) unsafe fn flip(addr: u64) {
-    let byte = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
-    // SAFETY: the caller promises a mapped, writable byte. Peers may write it concurrently, so the access is atomic.
-    unsafe { AtomicU8::from_ptr(byte) }.fetch_xor(0xff, Ordering::Relaxed);
 }
 
 #[cfg(test)]

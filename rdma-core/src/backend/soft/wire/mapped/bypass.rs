@@ -8,10 +8,11 @@
 
 use slotmap::SlotMap;
 
+use super::super::super::clock;
 use super::super::super::cq::CompletionQueue;
-use super::super::super::driver;
+use super::super::super::cq::CqRef;
 use super::super::super::engine::effect::Effect;
-use super::super::super::fabric::{CqRef, DeviceState, State};
+use super::super::super::fabric::{DeviceState, State};
 use super::super::super::fault::Injected;
 use super::super::super::qp::{Carrier, QueuePair};
 use super::super::shm::{CopyBudget, CopyProgress, Executed, LocalBuffer, Outcome};
@@ -197,7 +198,7 @@ impl State {
     /// `send` is as for [`post_bypass_queue`](Self::post_bypass_queue).
     #[cold]
     unsafe fn enqueue_executed(&mut self, id: QpRef, send: &RawSend, executed: Executed) -> bool {
-        let now = driver::soon();
+        let now = clock::soon();
         let Some(qp) = self.qps.get_mut(id) else { return false };
         let Some(device) = self.devices.get(qp.device) else { return false };
         // SAFETY: the caller promises that the memory of `send` stays until its completion, so it may be queued.

@@ -6,10 +6,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::super::driver;
+use super::super::super::clock;
+use super::super::super::cq::CqRef;
 use super::super::super::engine::responder::LentResponder;
 use super::super::super::engine::state::State as QpStep;
-use super::super::super::fabric::{Command, CqRef, State};
+use super::super::super::fabric::{Command, State};
 use super::super::rendezvous::has_ended;
 use super::super::shm::{Mailbox, MailboxInit};
 use super::super::{DeviceRef, QpRef};
@@ -111,7 +112,7 @@ impl State {
                 }
             }
             if incoming.mailbox.is_refused() {
-                self.drain_mailbox(driver::now(), id);
+                self.drain_mailbox(clock::now(), id);
             }
         }
     }

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::super::super::driver;
+use super::super::super::clock;
 use super::super::super::engine::effect::Source;
 use super::super::super::engine::message::{ReplyKind, Request, RequestOp};
 use super::super::super::fabric::{Command, State};
@@ -110,7 +110,7 @@ impl State {
             Outcome::Reply(reply) => {
                 let data = (reply.kind == ReplyKind::ReadData).then_some(local);
                 // RNR delays are as short as 10 us, so they need the exact time and not that of the last poll.
-                let now = if matches!(reply.kind, ReplyKind::Rnr { .. }) { driver::now() } else { now };
+                let now = if matches!(reply.kind, ReplyKind::Rnr { .. }) { clock::now() } else { now };
                 self.carry_back(now, from, &reply, data);
             }
             Outcome::Unmapped(memory) => self.await_memory(from, memory),

@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::super::super::driver;
+use super::super::super::clock;
 use super::super::super::fabric::{Command, State};
 use super::super::super::shared_exports::SharedExports;
 use super::super::rendezvous::has_ended;
@@ -44,7 +44,7 @@ impl ActiveWriters {
     /// Waits until no writer touches it any more; `false` when one is stopped or the deadline has passed. The writers
     /// share one deadline, so many stopped ones take no longer than one. Never call it with the lock held.
     pub(in super::super::super) fn wait(&self, deadline: Deadline) -> bool {
-        let until = deadline.instant().min(driver::now() + GRACE);
+        let until = deadline.instant().min(clock::now() + GRACE);
         self.writers.iter().all(|(writer, process, what)| {
             writer.wait(*what, until, || has_ended(process.as_fd())) != WaitOutcome::Stopped
         })

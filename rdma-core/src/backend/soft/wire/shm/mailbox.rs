@@ -18,7 +18,7 @@ use super::segment::Segment;
 use super::shared_slice::{SharedRef, SharedSlice};
 use super::writer_slot::{AccessScope, Chunk, fence_after_revoke};
 use crate::backend::interface::{RawCompletion, RawRecv};
-use crate::backend::soft::driver;
+use crate::backend::soft::clock;
 use crate::backend::soft::engine::keys::Domain;
 use crate::backend::soft::engine::responder::Rules;
 use crate::backend::soft::fault::planted::{self, Planted};
@@ -374,7 +374,7 @@ impl Writer {
             if is_dead() {
                 return WaitOutcome::Dead;
             }
-            if driver::now() >= until {
+            if clock::now() >= until {
                 return WaitOutcome::Stopped;
             }
             std::thread::sleep(PAUSE);

@@ -19,7 +19,7 @@ use super::shared_slice::{Shared, SharedSlice};
 use super::writer_slot::fence_after_revoke;
 use crate::Access;
 use crate::backend::soft::engine::keys::{Domain, Registered};
-use crate::backend::soft::port::{KEY_PLACE_BITS, MAX_MR};
+use crate::backend::soft::limits::{KEY_PLACE_BITS, MAX_MR};
 
 /// Entries of a table; a power of two, so that the low bits of a key are its index.
 const ENTRIES: usize = 1 << KEY_PLACE_BITS;
