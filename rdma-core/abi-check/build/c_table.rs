@@ -7,7 +7,7 @@ use syn::Type;
 use crate::declarations::{Declarations, Structure};
 use crate::names;
 
-/// Returns a C file that defines `abi_rows`; its last row has no name.
+/// Returns a C file that defines the array that `ABI_ROWS` names; its last row has no name.
 pub fn table(declarations: &Declarations) -> String {
     let mut text = String::from(HEAD);
     for structure in &declarations.structures {
@@ -45,8 +45,8 @@ const HEAD: &str = "\
 #undef ibv_query_port
 #define IS_SIGNED(type) ((type)-1 < (type)1)
 struct abi_row { const char *name; long long value; };
-extern const struct abi_row abi_rows[];
-const struct abi_row abi_rows[] = {
+extern const struct abi_row ABI_ROWS[];
+const struct abi_row ABI_ROWS[] = {
 ";
 
 fn rows_of(declarations: &Declarations, structure: &Structure, text: &mut String) {

@@ -1,5 +1,5 @@
-//! Compares every size, offset, type and constant of rdma-core's own declarations with the C headers and with
-//! rdma-sys, and every symbol version with the installed library. Prints the number of rows compared; exits
+//! Compares every size, offset, type and constant of rdma-core's own declarations with the C headers (those installed,
+//! and those that `ABI_CHECK_HEADERS` names) and with rdma-sys, and every symbol version with the installed library. Prints the number of rows compared; exits
 //! with 1 on a mismatch.
 //!
 //! ```text
@@ -24,8 +24,9 @@ fn main() -> ExitCode {
     let symbols: &[(&CStr, &CStr)] = include!(concat!(env!("OUT_DIR"), "/symbols.rs"));
     let ours = ours.iter().copied().collect::<HashMap<_, _>>();
 
-    let mismatches =
-        compare("the C headers", &ours, &c_rows()) + compare("rdma-sys", &ours, rdma_sys) + look_up(symbols);
+    let headers: &[(&str, *const CRow)] = include!(concat!(env!("OUT_DIR"), "/c_rows.rs"));
+    let of_headers = headers.iter().map(|(release, table)| compare(release, &ours, &rows(*table)));
+    let mismatches = of_headers.sum::<usize>() + compare("rdma-sys", &ours, rdma_sys) + look_up(symbols);
     if mismatches == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
@@ -47,20 +48,18 @@ fn compare(other: &str, ours: &HashMap<&str, i64>, theirs: &[Row]) -> usize {
 
 const GROWING: [&str; 2] = ["sizeof ibv_port_attr", "sizeof verbs_context"];
 
-/// Returns the rows as a C compiler computes them from the headers.
-fn c_rows() -> Vec<Row> {
-    #[repr(C)]
-    struct CRow {
-        name: *const c_char,
-        value: i64,
-    }
-    unsafe extern "C" {
-        static abi_rows: [CRow; 0];
-    }
+/// A row of a table that a C compiler computed.
+#[repr(C)]
+struct CRow {
+    name: *const c_char,
+    value: i64,
+}
+
+/// Returns the rows of a table, which begins at `row`.
+fn rows(mut row: *const CRow) -> Vec<Row> {
     let mut rows = Vec::new();
     // SAFETY: the generated table ends in a row whose name is null, so the loop never leaves it; all other
     // names are literals.
-    let mut row = (&raw const abi_rows).cast::<CRow>();
     unsafe {
         while !(*row).name.is_null() {
             rows.push((CStr::from_ptr((*row).name).to_str().unwrap(), (*row).value));
