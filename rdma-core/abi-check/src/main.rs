@@ -1,6 +1,6 @@
-//! Compares every size, offset, type and constant of rdma-core's own declarations with the C headers (those installed,
-//! and those that `ABI_CHECK_HEADERS` names) and with rdma-sys, and every symbol version with the installed library. Prints the number of rows compared; exits
-//! with 1 on a mismatch.
+//! Compares every size, offset, type and constant of rdma-core's own declarations with the C headers (those
+//! installed, and those that `ABI_CHECK_HEADERS` names) and with rdma-sys, and every symbol version with the installed
+//! library. Prints the number of rows compared; exits with 1 on a mismatch.
 //!
 //! ```text
 //! LIBCLANG_PATH=/usr/lib/llvm-14/lib cargo run --manifest-path rdma-core/abi-check/Cargo.toml
