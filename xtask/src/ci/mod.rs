@@ -1,7 +1,6 @@
 //! `cargo xtask ci`: the project's checks, by name. A step is what CI runs and what a person runs at home.
 
 mod abi_check;
-mod asan;
 mod bare;
 mod deny;
 mod example_links;
@@ -11,10 +10,12 @@ mod loom;
 mod msrv;
 mod needed;
 mod public_api;
+mod sanitizer;
 
 use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
+use self::sanitizer::{ASAN, TSAN};
 use crate::cargo::{cargo, check};
 use crate::soft_roce::Share;
 use crate::times::{HEADING, Took};
@@ -23,9 +24,9 @@ use crate::{process, results, soft_roce, test, tidy, transcripts, workspace};
 pub use public_api::Args as PublicApiArgs;
 pub use public_api::main as public_api;
 
-/// The tests under AddressSanitizer, all of them, and every fuzz target for a minute.
+/// The tests under the sanitizers, all of them, and every fuzz target for a minute.
 pub fn soak_instrumented() -> Result<()> {
-    asan::run(Share::Soak).and(fuzz::run(Share::Soak))
+    ASAN.run(Share::Soak).and(TSAN.run(Share::Soak)).and(fuzz::run(Share::Soak))
 }
 
 /// Options of `cargo xtask ci`.
@@ -33,7 +34,7 @@ pub fn soak_instrumented() -> Result<()> {
 pub struct Args {
     /// Steps to run [default: all, and `deny` only where cargo-deny is installed].
     steps: Vec<Step>,
-    /// Builds what `asan` and `fuzz` run, and runs nothing.
+    /// Builds what `asan`, `tsan` and `fuzz` run, and runs nothing.
     #[arg(long)]
     no_run: bool,
 }
@@ -61,6 +62,8 @@ enum Step {
     Needed,
     /// The tests and programs under AddressSanitizer.
     Asan,
+    /// The tests of the software device under ThreadSanitizer.
+    Tsan,
     /// Every fuzz target for some seconds.
     Fuzz,
     /// Every interleaving of the parts without a lock.
@@ -129,11 +132,10 @@ fn name(step: Step) -> String {
 
 fn run(step: Step, no_run: bool) -> Result<Done> {
     match step {
-        Step::Asan if no_run => {
-            asan::build(Share::Regular).map(|_| Done::Partly("built, not run".to_owned()))
-        }
-        Step::Fuzz if no_run => fuzz::build().map(|_| Done::Partly("built, not run".to_owned())),
-        _ if no_run => bail!("only asan and fuzz are built without being run"),
+        Step::Asan if no_run => built(ASAN.build(Share::Regular)),
+        Step::Tsan if no_run => built(TSAN.build(Share::Regular)),
+        Step::Fuzz if no_run => built(fuzz::build()),
+        _ if no_run => bail!("only asan, tsan and fuzz are built without being run"),
         Step::Fmt => whole(check(&mut cargo(&["fmt", "--all", "--check"])?)),
         Step::Tidy => whole(tidy::main(&tidy::Args::default())),
         Step::Clippy => {
@@ -145,7 +147,8 @@ fn run(step: Step, no_run: bool) -> Result<Done> {
         Step::Msrv => msrv::run(),
         Step::Bare => whole(bare::run()),
         Step::Needed => whole(needed::run()),
-        Step::Asan => whole(asan::run(Share::Regular)),
+        Step::Asan => whole(ASAN.run(Share::Regular)),
+        Step::Tsan => whole(TSAN.run(Share::Regular)),
         Step::Fuzz => whole(fuzz::run(Share::Regular)),
         Step::Loom => whole(loom::run()),
         Step::AbiCheck => abi_check::run(),
@@ -154,6 +157,10 @@ fn run(step: Step, no_run: bool) -> Result<Done> {
         Step::Deny => deny::run(),
         Step::SoftRoce => soft_roce(),
     }
+}
+
+fn built<T>(result: Result<T>) -> Result<Done> {
+    result.map(|_| Done::Partly("built, not run".to_owned()))
 }
 
 fn whole(result: Result<()>) -> Result<Done> {
