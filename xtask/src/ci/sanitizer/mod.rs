@@ -1,6 +1,6 @@
 //! The sanitizers: AddressSanitizer over the tests of the libraries and over the programs, ThreadSanitizer over the
-//! software device. What the tests spawn is built the same way. A report of any process is a file, so that one whose exit
-//! status nobody looked at counts too.
+//! software device. What the tests spawn is built the same way. A report of any process is a file, so that a process
+//! whose exit status nobody looked at counts too.
 
 mod asan;
 mod tsan;

@@ -27,14 +27,14 @@ pub const TSAN: Sanitizer = Sanitizer {
         // Counts system calls, or measures.
         "is_no_system_call",
         "keeps_its_deadline_and_a_drop_does_not_wait",
-        // One thread, and minutes long.
+        // Minutes long, and of a single thread.
         "every_interleaving_of_small_",
         "every_pair_of_state_and_request",
     ],
     runs_programs: false,
     options: ("TSAN_OPTIONS", "report_signal_unsafe=0"),
-    // Of the standard library, the test harness and proptest alone, never of our own code: a fence inside `Arc`, and
-    // the release of a `Once` or a channel, are invisible where the code is not built with the sanitizer.
+    // Suppressions of the standard library, the test harness and proptest, never of our own code. A fence inside
+    // `Arc`, and the release of a `Once` or a channel, are invisible where the code is not built with the sanitizer.
     suppressions: Some(
         "race:<std::sync::once_lock::OnceLock<*>>::initialize\n\
          race:<std::sync::once::Once>::call\n\
