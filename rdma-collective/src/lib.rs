@@ -12,6 +12,7 @@ mod error_text;
 mod groups;
 mod liveness;
 mod parse_name;
+mod quoted;
 #[cfg(any(fuzzing, test))]
 mod tests;
 

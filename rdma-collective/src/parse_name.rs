@@ -5,7 +5,7 @@
 /// Raised where a text is parsed as [`DataType`](crate::collective::DataType),
 /// [`ReduceOp`](crate::collective::ReduceOp) or [`Model`](crate::kv::layout::Model).
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown {what} {name:?}; use one of {known}")]
+#[error("unknown {what} {:?}; use one of {known}", crate::quoted::Quoted(name))]
 pub struct ParseNameError {
     pub(crate) what: &'static str,
     pub(crate) name: String,

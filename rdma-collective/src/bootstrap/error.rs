@@ -73,7 +73,10 @@ pub enum BootstrapError {
         by: Option<Setting>,
     },
     /// The name of a host could not be resolved.
-    #[error("the host {host:?} has no address: {reason}; see MASTER_ADDR, and whether its pod has started")]
+    #[error(
+        "the host {:?} has no address: {reason}; see MASTER_ADDR, and whether its pod has started",
+        crate::quoted::Quoted(host)
+    )]
     UnknownHost {
         /// The host.
         host: String,

@@ -55,7 +55,10 @@ pub enum SpawnError {
     },
     /// The token says that this process is one of [`LocalRanks`](super::LocalRanks), but another variable is missing or
     /// wrong.
-    #[error("the variable {name} is {value:?}; unset RDMA_JOB_TOKEN, or start the ranks by LocalRanks")]
+    #[error(
+        "the variable {name} is {:?}; unset RDMA_JOB_TOKEN, or start the ranks by LocalRanks",
+        crate::quoted::Quoted(value)
+    )]
     Variable {
         /// The variable.
         name: &'static str,

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use crate::bootstrap::BootstrapError;
+use crate::quoted::Quoted;
 
 /// The variables of this process do not say which rank it is, or cannot be read.
 ///
@@ -18,7 +19,7 @@ pub struct EnvError(#[from] pub(super) EnvErrorKind);
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum EnvErrorKind {
     /// The value of a variable is not UTF-8.
-    #[error("{name} is {value:?}, which is not text: set it to {expected}, or unset it")]
+    #[error("{name} is {:?}, which is not text: set it to {expected}, or unset it", Quoted(value))]
     NotText {
         /// The variable.
         name: String,
@@ -28,7 +29,7 @@ pub(crate) enum EnvErrorKind {
         expected: &'static str,
     },
     /// The value of a variable is none that it takes.
-    #[error("{name} is {value:?}: set it to {expected}, or unset it")]
+    #[error("{name} is {:?}: set it to {expected}, or unset it", Quoted(value))]
     Invalid {
         /// The variable.
         name: String,
@@ -89,7 +90,8 @@ pub(crate) enum EnvErrorKind {
     },
     /// This pod is in none of the lists of hosts.
     #[error(
-        "HOSTNAME is {host:?}, which none of {lists} has: let the pods keep the names that Volcano gives them"
+        "HOSTNAME is {:?}, which none of {lists} has: let the pods keep the names that Volcano gives them",
+        Quoted(host)
     )]
     NotListed {
         /// The name of this host.
@@ -138,6 +140,6 @@ pub struct Setting {
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}={}", self.name, self.value)
+        write!(f, "{}={}", self.name, Quoted(&self.value))
     }
 }

@@ -15,7 +15,7 @@ pub(super) const JOB_COMPLETION_INDEX: &str = "JOB_COMPLETION_INDEX";
 
 /// The claim; `None` without `WORLD_SIZE` and `MASTER_ADDR`, because the pods of most Indexed Jobs are independent.
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
-    let (world, host) = (reader.world(&[WORLD_SIZE])?, reader.text(MASTER_ADDR)?);
+    let (world, host) = (reader.world(&[WORLD_SIZE])?, reader.host(MASTER_ADDR)?);
     if world.is_none() && host.is_none() {
         return Ok(None);
     }

@@ -1,5 +1,6 @@
 //! The reader of single variables: text, numbers, and the errors that quote them.
 
+use std::net::Ipv6Addr;
 use std::ops::RangeInclusive;
 
 use super::Variables;
@@ -59,6 +60,15 @@ impl<'a> Reader<'a> {
     /// The text of `name` together with the name.
     pub(super) fn setting(&self, name: &str) -> Result<Option<Setting>, EnvErrorKind> {
         Ok(self.text(name)?.map(|value| Setting { name: name.to_owned(), value }))
+    }
+
+    /// The host that `name` gives. An IPv6 address may stand in brackets, as in a URL.
+    pub(super) fn host(&self, name: &str) -> Result<Option<String>, EnvErrorKind> {
+        let text = self.text(name)?;
+        Ok(text.map(|host| match host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            Some(address) if address.parse::<Ipv6Addr>().is_ok() => address.to_owned(),
+            _ => host,
+        }))
     }
 
     /// A number within `range`: decimal, or hexadecimal after `0x`.

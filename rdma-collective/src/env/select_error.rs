@@ -1,5 +1,6 @@
 //! Errors of choosing a device.
 
+use crate::quoted::Quoted;
 use rdma_core::error::{NoUsableGid, OpenError, QueryError};
 use rdma_core::{GidEntry, PortNum, PortState};
 
@@ -35,7 +36,7 @@ pub(super) enum SelectErrorKind {
         state: PortState,
     },
     /// `NCCL_IB_HCA` takes none of the device's ports.
-    #[error("NCCL_IB_HCA={filter} takes none of the {ports} ports of {device}: name one of them")]
+    #[error("NCCL_IB_HCA={} takes none of the {ports} ports of {device}: name one of them", Quoted(filter))]
     NoPort {
         /// The device.
         device: String,
@@ -53,7 +54,10 @@ pub(super) enum SelectErrorKind {
         source: NoUsableGid,
     },
     /// `NCCL_SOCKET_IFNAME` takes no interface of this host, so the software device has no address.
-    #[error("NCCL_SOCKET_IFNAME={filter} takes none of this host's interfaces ({there}): name one of them")]
+    #[error(
+        "NCCL_SOCKET_IFNAME={} takes none of this host's interfaces ({there}): name one of them",
+        Quoted(filter)
+    )]
     NoInterface {
         /// The value of `NCCL_SOCKET_IFNAME`.
         filter: String,

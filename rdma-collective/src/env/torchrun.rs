@@ -43,7 +43,7 @@ pub(super) fn rank_and_world(reader: &Reader<'_>, launcher: Launcher) -> Result<
 
 /// The endpoint of `MASTER_ADDR` and `MASTER_PORT`, if both are set.
 pub(super) fn address(reader: &Reader<'_>) -> Result<Option<Endpoint>, EnvErrorKind> {
-    match (reader.text(MASTER_ADDR)?, reader.port(MASTER_PORT)?) {
+    match (reader.host(MASTER_ADDR)?, reader.port(MASTER_PORT)?) {
         (Some(host), Some(port)) => Ok(Some(Endpoint { host, port, by: MASTER_ADDR.to_owned() })),
         _ => Ok(None),
     }

@@ -44,6 +44,35 @@ fn values_that_are_none_are_quoted_with_what_is_expected() {
 }
 
 #[test]
+fn an_error_neither_obeys_nor_repeats_at_length_what_a_variable_has() {
+    let torch = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "1")];
+    let hostile = format!("1{}\u{1b}[2J\r", "x".repeat(100_000));
+    let mut errors = 0;
+    for variable in table::VARIABLES {
+        let mut variables: Vec<_> = torch
+            .into_iter()
+            .filter(|(name, _)| *name != variable.name)
+            .map(|(n, v)| (n, v.to_owned()))
+            .collect();
+        variables.push((variable.name, hostile.clone()));
+        let Err(error) = Environment::read(&variables.into_iter().collect()) else { continue };
+        errors += 1;
+        let told = error.to_string();
+        assert!(told.len() < 1000 && !told.chars().any(char::is_control), "{}: {told:.2000?}", variable.name);
+    }
+    assert!(errors > 20, "{errors} variables were refused");
+}
+
+#[test]
+fn an_ipv6_address_may_stand_in_brackets() {
+    for (host, is) in [("[::1]", "::1"), ("[fe80::1%eth0]", "[fe80::1%eth0]"), ("[node0]", "[node0]")] {
+        let variables = [("RANK", "0"), ("WORLD_SIZE", "2"), ("MASTER_ADDR", host), ("MASTER_PORT", "7")];
+        let meeting = launch(&variables).unwrap().unwrap().meeting;
+        assert_eq!(meeting, Meeting::Address(at("MASTER_ADDR", is, 7)));
+    }
+}
+
+#[test]
 fn what_is_no_text_is_an_error() {
     use std::ffi::OsStr;
     use std::os::unix::ffi::OsStrExt;

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::param::clock_ticks_per_second;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
@@ -20,7 +21,8 @@ pub(crate) struct Process {
     pub(crate) boot: [u8; 16],
     /// Inode of the namespace that `pid` counts in.
     pub(crate) pid_namespace: u64,
-    /// The start time, in the kernel's ticks since boot. It tells the process from a later one with the same pid.
+    /// The start time, in the kernel's ticks since boot, whatever the time namespace of the reader. It tells the process
+    /// from a later one with the same pid.
     pub(crate) start: u64,
     pub(crate) pid: u32,
 }
@@ -89,7 +91,9 @@ impl Process {
         match pidfd_open(pid, PidfdFlags::empty()) {
             // The start time is compared after the descriptor is open, not before: the kernel may have given the pid to
             // another process until then, and cannot while the descriptor holds it.
-            Ok(descriptor) if start_of(self.pid) == Some(self.start) => Watch::Runs(descriptor),
+            Ok(descriptor) if start_of(self.pid).is_some_and(|start| start.abs_diff(self.start) <= 1) => {
+                Watch::Runs(descriptor)
+            }
             Ok(_) | Err(Errno::SRCH) => Watch::Ended,
             // The kernel or a sandbox refuses pidfds, or no descriptor is left.
             Err(error) => {
@@ -112,13 +116,26 @@ impl Process {
     }
 }
 
-/// The start time of a process, in ticks since boot; `None` if no process has that pid.
+/// The start time of a process, in ticks since boot; `None` if no process has that pid. Readers of several time
+/// namespaces may differ by one tick, because each rounds its own offset.
 fn start_of(pid: u32) -> Option<u64> {
     // The process's name is in brackets and may contain any character, brackets too: split at the last one. The 20th
     // field behind it is the start time (proc(5), `starttime`).
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, behind) = stat.rsplit_once(')')?;
-    behind.split_whitespace().nth(19)?.parse().ok()
+    let start: i64 = behind.split_whitespace().nth(19)?.parse().ok()?;
+    // The kernel adds the offset of the reader's time namespace.
+    start.checked_sub(boot_offset())?.try_into().ok()
+}
+
+/// The offset of this process's time namespace to the clock since boot, in ticks. 0 where the kernel has none.
+fn boot_offset() -> i64 {
+    let offsets = std::fs::read_to_string("/proc/self/timens_offsets").unwrap_or_default();
+    let boot = offsets.lines().find_map(|line| line.strip_prefix("boottime"));
+    let mut words = boot.unwrap_or_default().split_whitespace().map(|word| word.parse::<i64>().unwrap_or(0));
+    let (seconds, nanos) = (words.next().unwrap_or(0), words.next().unwrap_or(0));
+    let ticks = clock_ticks_per_second() as i64;
+    seconds.saturating_mul(ticks) + nanos / (1_000_000_000 / ticks.max(1))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Errors of tuning tables and of `NCCL_ALGO`. `parse` and `row` raise them.
 
 use crate::collective::UnknownAlgorithm;
+use crate::quoted::Quoted;
 
 /// A tuning table cannot be read, or is not valid.
 ///
@@ -9,7 +10,7 @@ use crate::collective::UnknownAlgorithm;
 #[non_exhaustive]
 pub enum TuningError {
     /// `NCCL_ALGO` names something that is no algorithm.
-    #[error("NCCL_ALGO is {value:?}: {source}")]
+    #[error("NCCL_ALGO is {:?}: {source}", Quoted(value))]
     Algorithms {
         /// The variable's value.
         value: String,
