@@ -21,8 +21,8 @@ pub(crate) struct Process {
     pub(crate) boot: [u8; 16],
     /// Inode of the namespace that `pid` counts in.
     pub(crate) pid_namespace: u64,
-    /// The start time, in the kernel's ticks since boot, whatever the time namespace of the reader. It tells the process
-    /// from a later one with the same pid.
+    /// The start time, in the kernel's ticks since boot, whatever the time namespace of the reader. It tells the
+    /// process from a later one with the same pid.
     pub(crate) start: u64,
     pub(crate) pid: u32,
 }
