@@ -41,9 +41,12 @@ use crate::{Deadline, Refused, RemoteMemory};
 /// The memory outlives the registration: it is released only after `deregister` returned `Ok`.
 pub struct Exported {
     /// `None` once the right was revoked.
-    active: OwnProcess<Option<(Arc<Registered>, Box<dyn Registration>)>>,
+    active: OwnProcess<Option<Active>>,
     remote: RemoteMemory,
 }
+
+/// The memory, and the registration that gives the right.
+type Active = (Arc<Registered>, Box<dyn Registration>);
 
 impl Exported {
     pub(crate) fn new(memory: Arc<Registered>, registration: Box<dyn Registration>) -> Self {

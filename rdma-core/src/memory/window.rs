@@ -138,7 +138,7 @@ impl WindowMemory {
                 // then.
                 match registered.deregister(Deadline::in_drop()) {
                     Ok(()) => registered.into_mapping().map_or_else(
-                        |(registered, _)| Some(WindowState::Registered(registered)),
+                        |kept| Some(WindowState::Registered(kept.0)),
                         |mapping| Some(WindowState::Revoked(mapping)),
                     ),
                     Err(_) => Some(WindowState::Registered(registered)),

@@ -122,12 +122,12 @@ impl<T: fmt::Debug> fmt::Debug for OwnProcess<T> {
 }
 
 /// The process that made something: its generation, which no child of it has.
+///
+/// # Invariants
+///
+/// [`WORD`] is not null, because only [`here`](Self::here) makes an origin, after it has called [`word`].
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Origin {
-    /// The word of this process and of its children, so that a question need not find it again.
-    word: &'static AtomicU64,
-    generation: u64,
-}
+pub(crate) struct Origin(u64);
 
 impl Origin {
     /// Returns this process, and draws its generation if nobody has asked before.
@@ -147,18 +147,21 @@ impl Origin {
                 Err(first) => first,
             };
         }
-        Self { word, generation }
+        Self(generation)
     }
 
     #[cfg(test)]
     pub(crate) fn of_another_process() -> Self {
-        Self { generation: u64::MAX, ..Self::here() }
+        let _ = Self::here();
+        Self(u64::MAX)
     }
 
     /// Returns whether this process is the one that made the value.
     #[inline]
     pub(crate) fn is_here(self) -> bool {
-        self.word.load(Ordering::Relaxed) == self.generation
+        // SAFETY: by the invariant the word is there, and it is never unmapped (see `word`), so the reference is valid.
+        let word = unsafe { &*WORD.load(Ordering::Relaxed) };
+        word.load(Ordering::Relaxed) == self.0
     }
 
     /// Fails in a forked child of the process that made the value.

@@ -49,7 +49,8 @@ fn what_is_dropped_too_early_is_counted_and_released_by_itself() {
     let registration = Box::new(Stopped(Arc::clone(&ended)));
     let memory = Mapping::Foreign(Foreign::adopt(Asks(vec![0; 100])));
     let memory = Registered::new(memory, registration, Access::LOCAL_WRITE, PdId(1));
-    let Err((memory, error)) = memory.into_mapping() else { panic!("it was released") };
+    let Err(kept) = memory.into_mapping() else { panic!("it was released") };
+    let (memory, error) = *kept;
     assert!(error.to_string().contains("quarantined"), "{error}");
     assert_eq!(quarantined(), before, "it is the caller's still");
     drop(memory);

@@ -142,13 +142,15 @@ impl Registered {
     }
 
     /// Ends the registration and returns the memory; on an error nothing changes.
-    pub(crate) fn into_mapping(mut self) -> Result<Mapping, (Self, CloseError)> {
+    pub(crate) fn into_mapping(mut self) -> Result<Mapping, Box<(Self, CloseError)>> {
         if let Err(error) = self.deregister(Deadline::after(Duration::MAX)) {
-            return Err((self, error));
+            return Err(Box::new((self, error)));
         }
         let Self { kept, keys, access, pd } = self;
-        let kept = kept.into_inner();
-        kept.map(Kept::into_mapping).map_err(|kept| (Self { kept, keys, access, pd }, Forked::new().into()))
+        match kept.into_inner() {
+            Ok(kept) => Ok(kept.into_mapping()),
+            Err(kept) => Err(Box::new((Self { kept, keys, access, pd }, Forked::new().into()))),
+        }
     }
 
     /// Ends the registration. The memory is released when this value is dropped.

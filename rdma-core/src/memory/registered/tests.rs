@@ -54,7 +54,8 @@ fn what_is_put_by_for_the_next_export_goes_with_it() {
 fn a_forked_child_deregisters_nothing_and_is_told_why() {
     let (mut memory, count) = registered();
     memory.kept.pretend_forked(true);
-    let Err((mut memory, error)) = memory.into_mapping() else { panic!("the child has the memory") };
+    let Err(kept) = memory.into_mapping() else { panic!("the child has the memory") };
+    let (mut memory, error) = *kept;
     assert!(error.to_string().contains("forked"), "{error}");
     assert_eq!(count.load(Ordering::Relaxed), 0, "the parent's device was touched");
     // Back in the parent, the memory can be released as usual.

@@ -12,8 +12,8 @@ use crate::memory::OwnProcess;
 
 /// The faults of a software device. Clones are the same plan.
 ///
-/// In a forked child a plan of the parent does nothing and counts nothing, and no device opens with it: make plans after
-/// the fork.
+/// In a forked child a plan of the parent does nothing and counts nothing, and no device opens with it: make plans
+/// after the fork.
 ///
 /// The [module](super) has an example. Orders ([`kill`](Self::kill) and the like) reach the devices that are open at
 /// that moment. When several rules strike at one message, the first one decides.
