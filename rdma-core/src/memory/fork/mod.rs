@@ -38,6 +38,12 @@ impl<T> OwnProcess<T> {
         Self { origin: Origin::here(), value: ManuallyDrop::new(value) }
     }
 
+    /// Keeps `value` as a child has the copy of its parent's. For tests, which need no child then.
+    #[must_use]
+    pub fn of_another_process(value: T) -> Self {
+        Self { origin: Origin::of_another_process(), value: ManuallyDrop::new(value) }
+    }
+
     /// Returns the value.
     ///
     /// # Errors
@@ -150,8 +156,8 @@ impl Origin {
         Self(generation)
     }
 
-    #[cfg(test)]
-    pub(crate) fn of_another_process() -> Self {
+    /// Returns a process that this one is not.
+    fn of_another_process() -> Self {
         let _ = Self::here();
         Self(u64::MAX)
     }
