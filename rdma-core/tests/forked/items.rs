@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
-/// Returns the functions by their paths without generics, such as `QueuePair::connect`.
+/// Returns the functions of this crate by their paths without generics, such as `QueuePair::connect`.
 pub fn listed() -> BTreeSet<String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/public-api.txt");
     let list = std::fs::read_to_string(path).unwrap();
     let items: BTreeSet<_> = list.lines().filter_map(function).collect();
-    assert!(items.contains("QueuePair::connect") && items.contains("Worker::post"), "{items:?}");
+    assert!(items.len() > 200, "{items:?}");
     items
 }
 
@@ -25,5 +25,6 @@ fn function(line: &str) -> Option<String> {
             _ => {}
         }
     }
-    Some(name.trim_start_matches("rdma_core::").replace("::::", "::"))
+    let (_, within) = name.split_once("::")?;
+    Some(within.replace("::::", "::"))
 }

@@ -154,8 +154,8 @@ impl Communicator {
         give_back: fn(Box<Job>) -> T,
     ) -> Result<Pending<T>, Refused<T, CollectiveError>> {
         let ranks = self.rank_of();
-        let call = Call::new(request, data_type, job.lengths(), ranks);
-        let call = match call.and_then(|call| self.check_job(&job).map(|()| call)) {
+        let call = self.check_job(&job);
+        let call = match call.and_then(|()| Ok(Call::new(request, data_type, job.lengths(), ranks)?)) {
             Ok(call) => call,
             Err(error) => return Err(Refused { object: give_back(job), error }),
         };
@@ -381,9 +381,9 @@ impl Communicator {
             _ => SendRecvSet::new(&calls, ranks, &staging),
         };
         let plan = points.and_then(|points| {
+            self.check_job(&job)?;
             self.check_points(&points)?;
             let call = points.all[0].call;
-            self.check_job(&job)?;
             Ok(Plan::new(call, self.rank_of(), ExecutionPlan::SendRecv(points)))
         });
         self.start_planned(job, plan, deadline, give_back)
