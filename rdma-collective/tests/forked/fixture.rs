@@ -90,7 +90,8 @@ pub fn on(wire: Wire) -> (Fixture, Busy) {
     let tensor = comm.alloc::<f32>(4).unwrap();
     let memory = Memory::allocate(4 << 20).unwrap();
     let fixture = Fixture {
-        rails: Rails::new(&[engine.clone()], &mut store, RailsOptions::default(), soon()).unwrap(),
+        rails: Rails::new(std::slice::from_ref(&engine), &mut store, RailsOptions::default(), soon())
+            .unwrap(),
         aborter: comm.aborter(),
         tensor: comm.alloc(4).unwrap(),
         other_tensor: comm.alloc(4).unwrap(),

@@ -155,7 +155,7 @@ impl Communicator {
     ) -> Result<Pending<T>, Refused<T, CollectiveError>> {
         let ranks = self.rank_of();
         let call = self.check_job(&job);
-        let call = match call.and_then(|()| Ok(Call::new(request, data_type, job.lengths(), ranks)?)) {
+        let call = match call.and_then(|()| Call::new(request, data_type, job.lengths(), ranks)) {
             Ok(call) => call,
             Err(error) => return Err(Refused { object: give_back(job), error }),
         };

@@ -71,8 +71,8 @@ pub fn all() -> impl Iterator<Item = &'static Call> {
     communicator::CALLS.iter().chain(operations::CALLS).chain(kv::CALLS).chain(bootstrap::CALLS)
 }
 
-/// Types and modules of plain data: no engine, thread or connection is behind an object of theirs. `init_or_spawn` starts
-/// this executable again, as ranks that are nobody's forked children.
+/// Types and modules of plain data: no engine, thread or connection is behind an object of theirs. `init_or_spawn`
+/// starts this executable again, as ranks that are nobody's forked children.
 const PLAIN: [&str; 24] = [
     "bootstrap::JobToken::",
     "bootstrap::RankList::",

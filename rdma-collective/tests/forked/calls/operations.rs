@@ -60,7 +60,7 @@ pub const CALLS: &[Call] = &[
         told(f.rails.gather_into(&[0_f32; 4], &mut [0_f32; 4], 0, soon()))
     }),
     refused("collective::Rails::new", |mut f| {
-        told(Rails::new(&[f.engine.clone()], &mut f.store, RailsOptions::default(), soon()))
+        told(Rails::new(std::slice::from_ref(&f.engine), &mut f.store, RailsOptions::default(), soon()))
     }),
     harmless("collective::Rails::rank", |f| done(f.rails.rank())),
     refused("collective::Rails::reduce", |mut f| {
