@@ -27,6 +27,7 @@ const BUILD: &[&str] = &[
     "--test=memlock",
     "--test=allocations",
     "--test=forked",
+    "--test=forked_engines",
     "--test=on_device",
     "--test=chaos",
     "--test=processes",
@@ -211,6 +212,13 @@ const CASES: &[Case] = &[
         name: "forked children",
         hosts: &[1],
         server: "{test:forked} on_a_device --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "forked children of ranks",
+        hosts: &[1],
+        server: "{test:forked_engines} on_a_device --ignored --nocapture --test-threads=1",
         names_device: Sides::Server,
         ..PLAIN
     },

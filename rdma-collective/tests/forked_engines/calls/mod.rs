@@ -15,6 +15,8 @@ use crate::fixture::Fixture;
 pub enum Outcome {
     Refused(String),
     Done,
+    /// The call is no call on the parent's device.
+    Absent,
 }
 
 /// Promise of the library to a child.

@@ -20,7 +20,7 @@ mod world;
 use std::time::Instant;
 
 use calls::{Call, Outcome, Promise};
-use fixture::Fixture;
+use fixture::{Busy, Fixture};
 use raw::{End, Kind};
 use rdma_core::Wire;
 
@@ -32,7 +32,7 @@ const OTHER_ERROR: i32 = 3;
 /// Makes the call in a child and returns what is wrong with its end; `None` if it ended as promised.
 fn fault(kind: Kind, fixture: &Fixture, call: &Call) -> Option<String> {
     let end = raw::in_child(kind, fixture, |copy| match ((call.run)(copy), call.promise) {
-        (_, Promise::Harmless) => KEPT,
+        (_, Promise::Harmless) | (Outcome::Absent, _) => KEPT,
         (Outcome::Done, Promise::Refused) => NOT_REFUSED,
         (Outcome::Refused(text), Promise::Refused) if text.contains("was forked from the one that made") => {
             KEPT
@@ -50,12 +50,11 @@ fn fault(kind: Kind, fixture: &Fixture, call: &Call) -> Option<String> {
 }
 
 /// Makes every call in children of both kinds while threads of the parent use the engines.
-fn check(wire: Wire) {
+fn check((fixture, busy): (Fixture, Busy)) {
     let kinds: &[Kind] = match raw::may_make_namespaces() {
         true => &[Kind::Forked, Kind::InNamespace],
         false => &[Kind::Forked],
     };
-    let (fixture, busy) = fixture::on(wire);
     let (begin, mut faults) = (Instant::now(), Vec::new());
     busy::meanwhile(busy, || {
         for (call, kind) in calls::all().flat_map(|call| kinds.iter().map(move |kind| (call, *kind))) {
@@ -69,15 +68,21 @@ fn check(wire: Wire) {
 
 #[test]
 fn children_are_refused_on_the_local_wire() {
-    check(Wire::Local);
+    check(fixture::on_wire(Wire::Local));
 }
 
 #[test]
 fn children_are_refused_on_the_mapped_wire() {
-    check(Wire::Mapped);
+    check(fixture::on_wire(Wire::Mapped));
 }
 
 #[test]
 fn children_are_refused_on_the_tcp_wire() {
-    check(Wire::Tcp);
+    check(fixture::on_wire(Wire::Tcp));
+}
+
+#[test]
+#[ignore = "needs a device"]
+fn children_are_refused_on_a_device() {
+    check(fixture::on_named_device());
 }

@@ -9,11 +9,11 @@ use rdma_collective::bootstrap::{
 use rdma_collective::collective::{
     Aborter, Communicator, CommunicatorOptions, Pending, Rails, RailsOptions, ReduceOp, Tensor,
 };
-use rdma_collective::engine::Engine;
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::{
     Decode, Grant, LinkOptions, Offer, Pool, PoolUse, Prefill, Prepared, Pull, Push, Verdicts,
 };
-use rdma_core::{Access, Deadline, Memory, Region, Wire};
+use rdma_core::{Access, Context, Deadline, Device, DeviceList, Memory, Region, SoftOptions, Wire};
 
 use crate::pair::{self, CANARY, SHAPE, TOKEN, source_byte};
 use crate::world;
@@ -62,9 +62,20 @@ pub struct Busy {
     pub decode: Decode,
 }
 
-/// Makes the objects, on two devices of this process.
-pub fn on(wire: Wire) -> (Fixture, Busy) {
-    let made = world::each_rank(2, wire, |mut rank| {
+/// Makes the objects, on two software devices of this process.
+pub fn on_wire(wire: Wire) -> (Fixture, Busy) {
+    on(move |_| Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap())
+}
+
+/// Makes the objects on the device that `ROCE_DEVICE` names, opened once for each rank.
+pub fn on_named_device() -> (Fixture, Busy) {
+    let name = std::env::var("ROCE_DEVICE").expect("ROCE_DEVICE names the device to test");
+    println!("device: {name}");
+    on(move |_| DeviceList::probe().find(&name).unwrap().open().unwrap())
+}
+
+fn on(device: impl Fn(u32) -> Context + Send + Sync + 'static) -> (Fixture, Busy) {
+    let made = world::each_rank_on(2, EngineOptions::default(), device, |mut rank| {
         let named =
             |name: &str| CommunicatorOptions { name: name.to_owned(), ..CommunicatorOptions::default() };
         let (comm, busy) = (rank.communicator(named("fixture")), rank.communicator(named("busy")));
