@@ -227,10 +227,10 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// The errors of [`copy_in`](Self::copy_in).
+    /// [`ReachError::Range`] when `bytes` do not fit. A forked child reads what its parent reads.
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.range()?.copy_out(offset, bytes, CacheHint::Cached)
+        self.kept.unasked().range.copy_out(offset, bytes, CacheHint::Cached)
     }
 
     /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what a peer writes
@@ -259,10 +259,10 @@ impl Window {
     ///
     /// # Errors
     ///
-    /// The errors of [`store`](Self::store).
+    /// [`ReachError::Range`], and [`ReachError::Unaligned`]. A forked child reads what its parent reads.
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.range()?.load(offset)
+        self.kept.unasked().range.load(offset)
     }
 
     /// Waits until `enough` accepts a flag that a peer stores here, and returns it.
@@ -279,9 +279,11 @@ impl Window {
         enough: impl FnMut(F) -> bool,
         deadline: Deadline,
     ) -> Result<F, ReachError> {
-        Backoff::new(deadline).until(|| self.load(offset), enough)
+        let range = self.range()?;
+        Backoff::new(deadline).until(|| range.load(offset), enough)
     }
 
+    /// The range, to be written. A forked child may only read, because its parent and the peers would see its writes.
     #[inline]
     fn range(&self) -> Result<MappedRange, ReachError> {
         Ok(self.kept.get()?.range)
