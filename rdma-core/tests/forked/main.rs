@@ -87,6 +87,32 @@ fn children_are_refused_on_a_device() {
     check(Fixture::on_named_device());
 }
 
+#[test]
+fn a_child_opens_devices_where_its_parent_had_none() {
+    let mut fresh = std::process::Command::new(std::env::current_exe().unwrap());
+    fresh.args(["a_fresh_process_forks", "--exact", "--ignored", "--nocapture"]);
+    assert!(fresh.status().unwrap().success());
+}
+
+#[test]
+#[ignore = "another test starts it, in a process without a software device"]
+fn a_fresh_process_forks() {
+    assert_eq!(rdma_core::quarantined(), rdma_core::Quarantined::default());
+    for wire in [Wire::Local, Wire::Mapped, Wire::Tcp] {
+        let end = raw::in_child(Kind::Forked, &(), |()| {
+            Fixture::on(wire).assert_whole();
+            KEPT
+        });
+        assert_eq!(end, End::Exit(KEPT), "{wire:?}");
+    }
+    let mine = Fixture::on(Wire::Mapped);
+    let end = raw::in_child(Kind::Forked, &(), |()| {
+        i32::from(rdma_core::Device::soft(Default::default()).open().is_ok())
+    });
+    assert_eq!(end, End::Exit(KEPT), "the child shares its parent's devices");
+    mine.assert_whole();
+}
+
 /// Parent and child have one pid, as in containers.
 #[test]
 fn children_are_refused_where_parent_and_child_have_one_pid() {

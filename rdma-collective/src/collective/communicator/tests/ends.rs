@@ -163,7 +163,7 @@ fn a_forked_child_is_refused_what_its_parent_was_left_and_waits_for_no_room() {
 }
 
 #[test]
-fn a_forked_child_is_refused_and_drops_what_it_has_inherited_without_a_lock() {
+fn what_a_forked_child_drops_of_a_communicator_waits_for_no_lock_and_its_calls_are_refused() {
     let [mut left, _right] = ranks();
     let _parents_own = start(&mut left);
     let parents = left.engine().clone();
