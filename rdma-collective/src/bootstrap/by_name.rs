@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
+use rdma_core::memory::OwnProcess;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::sockopt::socket_peercred;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -36,9 +37,8 @@ const BACKLOG: i32 = 1024;
 #[derive(Debug)]
 pub(super) struct NameListener {
     wake: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
-    /// The process that owns the thread. A forked child has no such thread, and must not join it.
-    pid: u32,
+    /// The thread. A forked child has no such thread, and must not join it.
+    thread: OwnProcess<Option<JoinHandle<()>>>,
 }
 
 impl NameListener {
@@ -57,20 +57,17 @@ impl NameListener {
         let host =
             Host { listener, wake: Arc::clone(&wake), reply: reply(store, token), waiting_for: world - 1 };
         let thread = std::thread::Builder::new().name("door".into()).spawn(|| host.run());
-        let thread = Some(thread.map_err(failed("start a thread"))?);
-        Ok(Self { wake, thread, pid: std::process::id() })
+        let thread = OwnProcess::new(Some(thread.map_err(failed("start a thread"))?));
+        Ok(Self { wake, thread })
     }
 }
 
 impl Drop for NameListener {
     fn drop(&mut self) {
-        if self.pid != std::process::id() {
-            std::mem::forget(self.thread.take());
-            return;
-        }
+        let Ok(thread) = self.thread.get_mut() else { return };
         // The write fails only when the counter is full, and then the descriptor is readable already.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread.take() {
             // The thread does not panic; and in a drop there is nobody to report a panic to.
             let _ = thread.join();
         }

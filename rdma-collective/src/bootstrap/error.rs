@@ -272,6 +272,9 @@ pub enum BootstrapError {
         /// The name of the gathering.
         name: String,
     },
+    /// This process was forked from the one that met the others, or serves the store.
+    #[error(transparent)]
+    Forked(#[from] rdma_core::error::Forked),
 }
 
 /// A mismatch of addresses: the one that the ranks were given for rank 0 is none of rank 0's host.

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
+use rdma_core::memory::OwnProcess;
 use rustix::event::{EventfdFlags, eventfd};
 use socket2::{Domain, Socket, Type};
 
@@ -83,10 +84,8 @@ pub struct StoreServer {
     /// The listener at which ranks of this host get the address and the token, after
     /// [`bind_by_name`](Self::bind_by_name).
     name_listener: Option<NameListener>,
-    /// The process that owns the thread. A forked child has no such thread, and must not join it.
-    pid: u32,
-    /// The thread; `None` once it was joined.
-    thread: Option<JoinHandle<io::Result<Ranks>>>,
+    /// The thread; `None` once it was joined. A forked child has no such thread, and must not join it.
+    thread: OwnProcess<Option<JoinHandle<io::Result<Ranks>>>>,
 }
 
 impl StoreServer {
@@ -107,8 +106,8 @@ impl StoreServer {
         let mode = Arc::new(Mutex::new(Mode::Serve));
         let service = Service::new(listener, Arc::clone(&wake), Arc::clone(&mode), options);
         let thread = std::thread::Builder::new().name("store".into()).spawn(|| service.run());
-        let thread = Some(thread.map_err(failed("start a thread"))?);
-        Ok(Self { address, wake, mode, name_listener: None, pid: std::process::id(), thread })
+        let thread = OwnProcess::new(Some(thread.map_err(failed("start a thread"))?));
+        Ok(Self { address, wake, mode, name_listener: None, thread })
     }
 
     /// Listens at the first of `ports` that is free, and starts to serve.
@@ -153,6 +152,7 @@ impl StoreServer {
     /// [`BootstrapError::StillJoined`] with the ranks that had not left at the deadline; their connections are closed
     /// all the same. [`BootstrapError::Serve`] if the server had failed before, with the reason.
     pub fn close(mut self, deadline: Deadline) -> Result<(), BootstrapError> {
+        self.thread.get()?;
         let ranks = self.end(deadline.instant());
         let ranks = ranks.map_err(|source| BootstrapError::Serve { what: "go on", source })?;
         if ranks.count > 0 {
@@ -164,7 +164,8 @@ impl StoreServer {
     /// Ends the thread at `by` at the latest, and returns the ranks that had not left.
     fn end(&mut self, by: Instant) -> io::Result<Ranks> {
         self.name_listener = None;
-        let Some(thread) = self.thread.take() else { return Ok(Ranks::default()) };
+        // A forked child drops nothing but its copies of the descriptors.
+        let Ok(Some(thread)) = self.thread.get_mut().map(Option::take) else { return Ok(Ranks::default()) };
         *self.mode.lock().unwrap_or_else(PoisonError::into_inner) = Mode::End { by };
         // The write fails only when the counter is full, and then the descriptor is readable already.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
@@ -174,10 +175,6 @@ impl StoreServer {
 
 impl Drop for StoreServer {
     fn drop(&mut self) {
-        if self.pid != std::process::id() {
-            std::mem::forget(self.thread.take());
-            return;
-        }
         // An earlier failure of the server is reported by `close` only.
         let _ = self.end(Instant::now());
     }

@@ -53,7 +53,7 @@ pub(crate) fn export(
     memory: &Arc<Registered>,
     access: Access,
 ) -> Result<Exported, RegisterError> {
-    let (mapping, mut spare) = (memory.mapping(), memory.spare().take());
+    let (mapping, mut spare) = (memory.mapping(), memory.spare()?.take());
     let registration = match spare.take_if(|spare| spare.renew(access, mapping.backing())) {
         Some(spare) => spare,
         None => {

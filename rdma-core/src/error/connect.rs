@@ -56,6 +56,9 @@ pub enum ConnectError {
         /// Number of the queue pair.
         qp_num: QpNum,
     },
+    /// This process was forked from the one that made the object.
+    #[error(transparent)]
+    Forked(#[from] super::Forked),
 }
 
 fn show_gids(table: &[GidEntry]) -> String {

@@ -34,6 +34,8 @@ pub(crate) use copy::{copy_shared, copy_shared_hinted, prefetch, prefetch_for_wr
 pub use exported::Exported;
 pub use flag::Flag;
 pub(crate) use flag::{Backoff, Pause};
+#[doc(hidden)]
+pub use fork::OwnProcess;
 pub use in_place::InPlace;
 pub(crate) use in_place::check_needs;
 pub(crate) use kinds::{Backing, Irreplaceable, Mapping, Pages, Patch};

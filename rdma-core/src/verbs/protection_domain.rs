@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::dispatch::AnyPd;
 use crate::backend::register::{export, register};
-use crate::error::RegisterError;
-use crate::memory::{Mapping, PdId, Registered};
+use crate::error::{Forked, RegisterError};
+use crate::memory::{Mapping, OwnProcess, PdId, Registered};
 use crate::{Access, Exported, LocalBuf, Memory, Refused, Region, Window};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -19,17 +19,17 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 #[doc(alias = "ibv_pd")]
 #[derive(Clone)]
 pub struct ProtectionDomain {
-    inner: Arc<AnyPd>,
+    inner: Arc<OwnProcess<AnyPd>>,
     id: PdId,
 }
 
 impl ProtectionDomain {
     pub(crate) fn new(inner: AnyPd) -> Self {
-        Self { inner: Arc::new(inner), id: PdId(NEXT.fetch_add(1, Ordering::Relaxed)) }
+        Self { inner: Arc::new(OwnProcess::new(inner)), id: PdId(NEXT.fetch_add(1, Ordering::Relaxed)) }
     }
 
-    pub(crate) fn inner(&self) -> &AnyPd {
-        &self.inner
+    pub(crate) fn inner(&self) -> Result<&AnyPd, Forked> {
+        self.inner.get()
     }
 
     pub(crate) fn id(&self) -> PdId {
@@ -75,8 +75,9 @@ impl ProtectionDomain {
     ///
     /// The errors of [`alloc_local`](Self::alloc_local).
     pub fn alloc_window(&self, len: usize) -> Result<Window, RegisterError> {
+        let pd = self.inner()?;
         let (memory, access) = (Mapping::allocate_window(len)?, Access::LOCAL_WRITE.union(Access::WINDOW));
-        register(&self.inner, memory, access, self.id).map(Window::new).map_err(|(_, error)| error)
+        register(pd, memory, access, self.id).map(Window::new).map_err(|(_, error)| error)
     }
 
     /// Registers `memory` for this process alone.
@@ -129,7 +130,7 @@ impl ProtectionDomain {
         {
             return Err(RegisterError::NeedsLocalWrite);
         }
-        export(&self.inner, region.memory(), access.difference(Access::WINDOW))
+        export(self.inner()?, region.memory(), access.difference(Access::WINDOW))
     }
 
     /// Returns whether `region` was registered in this domain, so that queue pairs of this domain may use it.
@@ -144,7 +145,11 @@ impl ProtectionDomain {
         access: Access,
     ) -> Result<Registered, Refused<Memory, RegisterError>> {
         let access = access.difference(Access::WINDOW);
-        register(&self.inner, memory.into_mapping(), access, self.id)
+        let pd = match self.inner() {
+            Ok(pd) => pd,
+            Err(forked) => return Err(Refused { object: memory, error: forked.into() }),
+        };
+        register(pd, memory.into_mapping(), access, self.id)
             .map_err(|(mapping, error)| Refused { object: Memory::from_mapping(mapping), error })
     }
 }

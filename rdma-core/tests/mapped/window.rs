@@ -252,6 +252,6 @@ fn a_forked_child_is_refused() {
     let (mut end, peer) = End::pair();
     let window = peer.pd.alloc_window(64).unwrap();
     let theirs = end.worker.peer_window(&end.qp, window.remote(), soon()).unwrap();
-    assert!(raw::in_a_child(|| matches!(theirs.store(0, 1_u64), Err(ReachError::Refused(_)))));
+    assert!(raw::in_a_child(|| matches!(theirs.store(0, 1_u64), Err(ReachError::Forked(_)))));
     assert_eq!(window.load::<u64>(0).unwrap(), 0);
 }

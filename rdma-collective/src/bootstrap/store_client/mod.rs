@@ -9,6 +9,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
+use rdma_core::memory::OwnProcess;
 
 use super::JobToken;
 use super::connection::notice_vanishing;
@@ -51,6 +52,8 @@ pub struct Join {
 pub struct StoreClient {
     join: Join,
     stream: TcpStream,
+    /// The process whose requests the store answers. A forked child would mix its own into the stream.
+    process: OwnProcess<()>,
     reader: FrameReader,
     next_id: u32,
     /// The connection is of no more use.
@@ -205,6 +208,7 @@ impl StoreClient {
         let mut client = Self {
             join: join.clone(),
             stream,
+            process: OwnProcess::new(()),
             reader: FrameReader::new(REPLY_BYTES_MAX),
             next_id: 0,
             lost: false,
@@ -225,6 +229,7 @@ impl StoreClient {
         request: impl FnOnce(u32) -> Request,
         deadline: Deadline,
     ) -> Result<Reply, BootstrapError> {
+        self.process.get()?;
         if self.lost {
             return Err(self.lost(ErrorKind::NotConnected.into()));
         }

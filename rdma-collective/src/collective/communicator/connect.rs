@@ -71,6 +71,7 @@ impl Communicator {
         options: CommunicatorOptions,
         deadline: Deadline,
     ) -> Result<Self, CommunicatorError> {
+        engine.own_process().map_err(SetupError::from)?;
         let announcer = Announcer::start(engine, store, &options);
         let mut setup = Setup { engine, store, options: &options, deadline, hosts: Arc::default() };
         let made = setup.ranks();

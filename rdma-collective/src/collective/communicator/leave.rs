@@ -27,6 +27,7 @@ impl Communicator {
     ///   such as a broadcast root, had called something else.
     /// - [`CollectiveError::Unsent`]: the deadline has passed. The communicator is closed all the same.
     pub fn close(mut self, deadline: Deadline) -> Result<(), CollectiveError> {
+        self.shared.engine.check_process()?;
         match (self.leave(deadline), self.shared.lock().ended()) {
             // This error comes first, whatever failed before: the device may still write to the memory of that lane.
             (Err(fence @ CollectiveError::Engine(_)), _) => Err(fence),

@@ -59,8 +59,7 @@ impl Shared {
     /// the engine owns the operation from then on.
     pub(super) fn try_finish_deferred(&self, id: u64, until: Option<Deadline>) -> Option<Box<Job>> {
         let (host, FastPathGate { deferred, .. }) = (self.host.as_deref()?, &*self.gate);
-        // A forked child shares the parent's window: it would take the messages that the peers sent to the parent.
-        if !deferred.is_occupied() || host.check().is_err() {
+        if !deferred.is_occupied() {
             return None;
         }
         // A closed gate means that something failed meanwhile: the engine knows the reason and reports it.

@@ -137,6 +137,7 @@ impl Opening {
         token: &JobToken,
         options: &LinkOptions,
     ) -> Result<Self, LinkError> {
+        engine.own_process().map_err(SetupError::from)?;
         let given = pool.purpose();
         if needed.is_source() != given.is_source() {
             return Err(LinkError::WrongUse { needed, given });
@@ -147,7 +148,7 @@ impl Opening {
             credits: options.credits.max(4),
             control_bytes_max: options.control_bytes_max.clamp(CONTROL_BYTES_MIN, MESSAGE_BYTES_MAX),
         };
-        if !pool.is_of(&engine.lock()) {
+        if !pool.is_of(engine) {
             return Err(LinkError::OtherEngine);
         }
         let lane = engine.open_lane(lane_options)?;
@@ -176,6 +177,7 @@ impl Opening {
         token: &JobToken,
         deadline: Deadline,
     ) -> Result<Link, LinkError> {
+        self.engine.own_process().map_err(SetupError::from)?;
         let mut met = meet(how, token, deadline)?;
         let theirs = met.exchange(&self.exported)?;
         // Both ends say so when they are connected. Only then does either send over the lane, so that no message is
@@ -189,6 +191,7 @@ impl Opening {
 
     /// Connects the lane to the end that `blob` describes. `meeting` is the TCP connection, if the ends met.
     fn join(&mut self, blob: &[u8], deadline: Deadline, meeting: Option<Met>) -> Result<Link, LinkError> {
+        self.engine.own_process().map_err(SetupError::from)?;
         let lane = self.lane.ok_or(SetupError::LaneGone)?;
         let (blob, rest) = Blob::decode(blob, LinkKind::KV, self.job)?;
         if !rest.is_empty() {

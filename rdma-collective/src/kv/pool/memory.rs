@@ -4,6 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use rdma_core::error::RegisterError;
+use rdma_core::memory::OwnProcess;
 use rdma_core::{Access, Attached, AttachedRange, Deadline, Memory, Refused, Region};
 
 use super::{Inner, Pool, PoolUse};
@@ -142,14 +144,14 @@ impl Pool {
         if !given.contains(needed) {
             return Err(PoolError::Access { purpose, needed, given });
         }
-        if !engine.lock().pd().owns(region) {
+        if !engine.pd().owns(region) {
             return Err(PoolError::OtherEngine);
         }
         Ok(Self::new(region.clone(), offset, layout, purpose))
     }
 
     fn new(region: Region, offset: usize, layout: Layout, purpose: PoolUse) -> Self {
-        let holds = RwLock::new(Holds::new(layout.shape().blocks));
+        let holds = OwnProcess::new(RwLock::new(Holds::new(layout.shape().blocks)));
         let attachments = Mutex::new(Attachments::default());
         Self { inner: Arc::new(Inner { region, offset, attachments, layout, purpose, holds }) }
     }
@@ -166,6 +168,9 @@ impl Pool {
     ///
     /// The pool comes back with [`PoolError::InUse`] when something still uses it at the deadline.
     pub fn close(self, deadline: Deadline) -> Result<Region, Refused<Self, PoolError>> {
+        if let Err(forked) = self.inner.holds.get() {
+            return Err(Refused { object: self, error: RegisterError::from(forked).into() });
+        }
         let mut inner = self.inner;
         loop {
             match Arc::try_unwrap(inner) {
@@ -203,8 +208,8 @@ impl Pool {
     }
 
     /// Whether the pool is registered in the protection domain of this engine.
-    pub(in crate::kv) fn is_of(&self, core: &EngineState) -> bool {
-        core.pd().owns(&self.inner.region)
+    pub(in crate::kv) fn is_of(&self, engine: &Engine) -> bool {
+        engine.pd().owns(&self.inner.region)
     }
 
     fn attachments(&self) -> MutexGuard<'_, Attachments> {

@@ -11,6 +11,7 @@ use super::engine::keys::KeyTable;
 use super::engine::timer::Timer;
 use super::event::{ContextRef, Events};
 use super::fabric::{DeviceState, Fabric, FabricGuard, Silence};
+use super::fault::FaultPlan;
 use super::options::{SoftOptions, Wire};
 use super::random::RandomPool;
 use super::shared_exports::SharedExports;
@@ -58,13 +59,7 @@ impl Device {
             let name = self.options.name.clone();
             move |source| OpenError::Soft { name, what, source }
         };
-        let fabric = Fabric::get().map_err(refused("making its descriptors"))?;
-        if fabric.is_foreign() {
-            let source = io::Error::other(
-                "this process was forked from one that uses a software device: open devices after the fork",
-            );
-            return Err(refused("finding its thread")(source));
-        }
+        let fabric = Fabric::get().map_err(refused("making its descriptors"))?.get()?;
         let events = Channel::new().map_err(refused("making its event descriptor"))?;
         let mut last = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
         let opened = match last.upgrade() {
@@ -83,6 +78,7 @@ impl Device {
     fn start(&self, fabric: &'static Fabric) -> Result<OpenDevice, OpenError> {
         let SoftOptions { name, wire, address, tcp_port, max_mr_size, faults } = &*self.options;
         let refused = |what| move |source| OpenError::Soft { name: name.clone(), what, source };
+        faults.as_ref().map_or(Ok(()), FaultPlan::check_process)?;
         let IpAddr::V4(ip) = *address else {
             let source = io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -196,9 +192,6 @@ impl OpenDevice {
 
 impl Drop for OpenDevice {
     fn drop(&mut self) {
-        if self.fabric.is_foreign() {
-            return;
-        }
         let mut guard = self.lock();
         let Some(state) = guard.devices.remove(self.device) else { return };
         for entry in &state.gids {
@@ -218,9 +211,7 @@ impl Drop for OpenDevice {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if !self.opened.fabric.is_foreign() {
-            self.opened.lock().contexts.remove(self.context);
-        }
+        self.opened.lock().contexts.remove(self.context);
     }
 }
 

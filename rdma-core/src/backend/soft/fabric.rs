@@ -33,7 +33,7 @@ use super::wire::rendezvous::Host;
 use super::wire::{
     Announcement, DeviceRef, Discarded, Hello, OrphanMailbox, Payload, QpRef, Rendezvous, Segment, Tcp, Token,
 };
-use crate::memory::{Patch, fork};
+use crate::memory::{OwnProcess, Patch};
 use crate::{Gid, GidEntry, PortState};
 
 /// The state of one open device.
@@ -154,15 +154,13 @@ pub(super) struct Guarded {
     pub(super) asleep: Option<Option<Instant>>,
 }
 
-/// All software devices of the process, with their driver thread.
+/// All software devices of the process, with their driver thread. A forked child has none of them.
 pub(super) struct Fabric {
     guarded: Mutex<Guarded>,
     pub(super) driver: Driver,
-    /// The process that created the fabric.
-    pid: u32,
 }
 
-static FABRIC: OnceLock<Fabric> = OnceLock::new();
+static FABRIC: OnceLock<OwnProcess<Fabric>> = OnceLock::new();
 
 impl Fabric {
     /// Returns the fabric of the process, and creates it at the first call.
@@ -170,11 +168,10 @@ impl Fabric {
     /// # Errors
     ///
     /// The process has no descriptors left for the driver.
-    pub(super) fn get() -> io::Result<&'static Self> {
+    pub(super) fn get() -> io::Result<&'static OwnProcess<Self>> {
         if let Some(fabric) = FABRIC.get() {
             return Ok(fabric);
         }
-        fork::watch()?;
         let driver = Driver::new()?;
         let rendezvous = Rendezvous::new(Arc::clone(&driver.epoll));
         let fabric = Self {
@@ -186,21 +183,13 @@ impl Fabric {
                 asleep: None,
             }),
             driver,
-            pid: fork::pid(),
         };
         // Another thread may have been first. Its fabric wins, and this one is dropped unused.
-        Ok(FABRIC.get_or_init(|| fabric))
+        Ok(FABRIC.get_or_init(|| OwnProcess::new(fabric)))
     }
 
-    /// Whether this process was forked from the one that created the fabric.
-    ///
-    /// A forked child must not take the lock: a thread that exists only in the parent may have held it at the fork, so
-    /// that the child would wait for ever.
-    pub(super) fn is_foreign(&self) -> bool {
-        fork::is_child() || self.pid != fork::pid()
-    }
-
-    /// Takes the lock. Must not be called in a forked child: see [`is_foreign`](Self::is_foreign).
+    /// Takes the lock. A forked child never does, because all that leads here is kept in an [`OwnProcess`]: a thread of
+    /// its parent may have held the lock at the fork, and the child would wait for ever.
     #[inline]
     pub(super) fn lock(&self) -> FabricGuard<'_> {
         self.guard(self.guarded.lock())

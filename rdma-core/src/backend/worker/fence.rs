@@ -2,7 +2,6 @@
 
 #![expect(unsafe_code, reason = "posts the sentinel, which has no memory")]
 
-use std::io;
 use std::time::Duration;
 
 use super::super::in_flight::{Entry, Queue, Ring, Tag};
@@ -11,7 +10,6 @@ use super::super::work::{Segment, Work};
 use super::poll::complete_oldest;
 use super::{QpHandle, WorkerCore};
 use crate::error::FenceError;
-use crate::memory::fork;
 use crate::{CompletionStatus, Deadline, QpState};
 
 /// Sleep between two polls that found nothing, while the device flushes.
@@ -29,11 +27,6 @@ impl<R: RawWorker> WorkerCore<R> {
     pub(crate) fn fence(&mut self, handle: QpHandle, deadline: Deadline) -> Result<(), FenceError> {
         if self.qp(handle).is_none() {
             return Err(FenceError::ForeignWorker { qp_num: handle.qp_num });
-        }
-        if self.pid != fork::pid() {
-            let source =
-                io::Error::other("this process was forked, and the queue pair belongs to its parent");
-            return Err(FenceError::NotStopped { qp_num: handle.qp_num, source });
         }
         self.forget_gathered();
         let state = self.raw.query_state(handle.slot);

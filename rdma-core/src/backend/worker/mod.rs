@@ -23,7 +23,7 @@ use super::in_flight::{Queue, Ring, Tag};
 use super::interface::{RawCompletion, RawRecv, RawSend, RawWorker, SENTINELS, Slot};
 use super::work::Completion;
 use crate::error::{ConnectError, CreateError, PollError};
-use crate::memory::{PdId, fork};
+use crate::memory::PdId;
 use crate::{
     Deadline, Endpoint, InitOptions, PathOptions, PeerAccess, Psn, QpNum, QpState, QueuePairOptions,
     RetryOptions, WorkerOptions,
@@ -89,8 +89,6 @@ impl QpEntry {
 pub(crate) struct WorkerCore<R: RawWorker> {
     raw: R,
     id: u32,
-    /// The process that made the worker. A forked child inherits the value, but the queue pairs stay its parent's.
-    pid: u32,
     options: WorkerOptions,
     /// Queue pairs by slot.
     qps: Vec<QpEntry>,
@@ -116,7 +114,6 @@ impl<R: RawWorker> WorkerCore<R> {
         Self {
             raw,
             id: NEXT_WORKER.fetch_add(1, Ordering::Relaxed),
-            pid: fork::pid(),
             options,
             qps: Vec::new(),
             regions: Regions::default(),

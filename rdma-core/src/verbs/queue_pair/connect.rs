@@ -27,7 +27,7 @@ impl QueuePair<Reset> {
     #[doc(alias = "ibv_modify_qp")]
     pub fn init(mut self, worker: &mut Worker, options: &InitOptions) -> Moved<Init, Reset> {
         let step =
-            active_port(worker, options).and_then(|_| worker.core().modify_to_init(self.handle, options));
+            active_port(worker, options).and_then(|_| worker.core()?.modify_to_init(self.handle, options));
         if step.is_ok() {
             self.init = options.clone();
         }
@@ -79,7 +79,7 @@ impl QueuePair<Init> {
     ) -> Moved<ReadyToReceive, Init> {
         let step = self.endpoint(worker, path.gid_index).and_then(|own| {
             let mtu = path.mtu.unwrap_or(own.mtu.min(peer.mtu));
-            worker.core().modify_to_rtr(self.handle, peer, &PathOptions { mtu: Some(mtu), ..path.clone() })
+            worker.core()?.modify_to_rtr(self.handle, peer, &PathOptions { mtu: Some(mtu), ..path.clone() })
         });
         self.moved(step)
     }
@@ -121,7 +121,8 @@ impl QueuePair<ReadyToReceive> {
         worker: &mut Worker,
         retry: &RetryOptions,
     ) -> Moved<ReadyToSend, ReadyToReceive> {
-        let step = worker.core().modify_to_rts(self.handle, self.psn, retry);
+        let step = worker.core().map_err(ConnectError::from);
+        let step = step.and_then(|core| core.modify_to_rts(self.handle, self.psn, retry));
         self.moved(step)
     }
 }

@@ -26,6 +26,8 @@ const BUILD: &[&str] = &[
     "--lib",
     "--test=memlock",
     "--test=allocations",
+    "--test=forked",
+    "--test=forked_engines",
     "--test=on_device",
     "--test=chaos",
     "--test=processes",
@@ -203,6 +205,20 @@ const CASES: &[Case] = &[
         name: "backend over libibverbs",
         hosts: &[1],
         server: "{test:rdma_core} ibverbs::tests --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "forked children",
+        hosts: &[1],
+        server: "{test:forked} on_a_device --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "forked children of ranks",
+        hosts: &[1],
+        server: "{test:forked_engines} on_a_device --ignored --nocapture --test-threads=1",
         names_device: Sides::Server,
         ..PLAIN
     },

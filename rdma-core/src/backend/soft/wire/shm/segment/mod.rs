@@ -14,7 +14,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::MapRefused;
-use crate::memory::{file_limit_below, fork};
+use crate::memory::file_limit_below;
 
 /// Seals that every shared memfd must have. A peer that shrinks a file under a mapping ends this process by SIGBUS at
 /// the next access, so a memfd without these seals is refused.
@@ -37,6 +37,10 @@ pub(crate) enum Protection {
 
 /// A shared mapping of a memfd, zeroed when it is created, unmapped on drop.
 ///
+/// A forked child does not have the mapping (MADV_DONTFORK), and may have something else in its place. So a segment is
+/// kept by the fabric, which is never dropped, or in an [`OwnProcess`](crate::memory::OwnProcess), whose drop does
+/// nothing in a child.
+///
 /// # Invariants
 ///
 /// - `base..base + len` is one shared mapping that this value alone unmaps, readable, and writable unless
@@ -51,9 +55,6 @@ pub(crate) struct Segment {
     memfd: Option<OwnedFd>,
     /// Number of times that the owner replaced pages of this memory.
     version: AtomicU32,
-    /// The process that mapped the segment. A forked child does not have the mapping (MADV_DONTFORK), so it must not
-    /// unmap the range, where it may have something else by then.
-    pid: u32,
 }
 
 // SAFETY: a mapping has no thread affinity, and only a raw pointer to it is handed out, so its users uphold the rules
@@ -104,7 +105,6 @@ impl Segment {
             protection: Protection::ReadWrite,
             memfd: Some(memfd),
             version: AtomicU32::new(0),
-            pid: fork::pid(),
         };
         // FUTURE_WRITE must come after this process's own writable mapping, which it leaves as it is, and forbids all
         // later ones. SEAL comes last of all, so that a peer cannot add seals of its own.
@@ -133,7 +133,7 @@ impl Segment {
         // INVARIANT: mapped just now, of a memfd found sealed; the seals stay, because the kernel has no call that
         // removes one.
         let version = AtomicU32::new(0);
-        Ok(Self { base, len, protection, memfd: None, version, pid: fork::pid() })
+        Ok(Self { base, len, protection, memfd: None, version })
     }
 
     /// Maps all of the memfd `memfd`, sent by the owner, over the `bytes` bytes from `offset` on: pages that the
@@ -290,9 +290,6 @@ unsafe fn keep_out_of_dumps(at: *mut u8, len: usize) {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        if self.pid != fork::pid() {
-            return;
-        }
         // SAFETY: by the invariant only this value unmaps the range, and whoever uses its address keeps an `Arc` of
         // this value, so nobody uses it now.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
