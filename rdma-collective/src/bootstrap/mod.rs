@@ -38,5 +38,6 @@ pub use spawn::LocalRanks;
 pub(crate) use spawn::end_with;
 pub use spawn_error::SpawnError;
 pub use store_client::{Join, StoreClient};
+pub(crate) use store_server::from_this_host;
 pub use store_server::{StoreOptions, StoreServer};
 pub use token::JobToken;

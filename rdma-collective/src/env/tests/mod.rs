@@ -324,6 +324,16 @@ fn steps_of_one_slurm_job_have_jobs_of_their_own() {
 }
 
 #[test]
+fn ranks_that_were_numbered_by_hand_within_a_step_are_of_that_steps_job() {
+    let by_hand = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "node0"), ("MASTER_PORT", "4000")];
+    assert_eq!(launch(&by_hand).unwrap().unwrap().job, None);
+    let step =
+        [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("SLURM_JOB_ID", "4711"), ("SLURM_STEP_ID", "2")];
+    let found = launch(&[&by_hand[..], &step].concat()).unwrap().unwrap();
+    assert_eq!((found.launcher, found.job.as_deref()), (Launcher::TorchVariables, Some("4711.2")));
+}
+
+#[test]
 fn what_is_missing_is_named() {
     let told = error(&[("RANK", "1"), ("MASTER_ADDR", "a"), ("MASTER_PORT", "1")]);
     assert!(told.starts_with("RANK is set and WORLD_SIZE is not"), "{told}");
