@@ -117,7 +117,7 @@ fn listen(address: SocketAddr) -> anyhow::Result<Place> {
     ))
 }
 
-/// The token of a side that was given none: the side that waits draws it, and tells the line that hands it to the other.
+/// The token of a side that was given none: the side that waits draws it, and prints the line that sets it elsewhere.
 fn token_without_one(place: &Place, role: Role) -> anyhow::Result<JobToken> {
     if let Place::Go(peer) = place {
         bail!(

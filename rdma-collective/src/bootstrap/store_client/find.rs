@@ -93,10 +93,10 @@ impl StoreClient {
     }
 }
 
-/// Asks the stores at `addresses`, all of this host, whether one of them has the job that this process serves as rank 0;
+/// Asks the stores at `addresses`, all of this host, whether one of them has the job of which this process is rank 0;
 /// returns [`BootstrapError::TwoJobs`] if so.
 ///
-/// Addresses where nobody listens cost nothing. All others are asked at once, and get [`CLAIM_WITHIN`] together.
+/// Addresses where nobody listens cost nothing. All others are asked at once, and have [`CLAIM_WITHIN`] together.
 pub(crate) fn claim(
     addresses: &[SocketAddr],
     (token, world): (JobToken, u32),
