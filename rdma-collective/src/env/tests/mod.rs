@@ -279,6 +279,7 @@ fn of_launchers_within_each_other_the_innermost_wins() {
     let both = [&[("PMI_RANK", "2"), ("PMI_SIZE", "4")], SRUN].concat();
     let found = launch(&both).unwrap().unwrap();
     assert_eq!(found.meeting, Meeting::Namespace(Namespace::new("slurm", &["4711", "3"])));
+    assert_eq!(found.job.as_deref(), Some("4711.3"));
     let lines = read(&[OPEN_MPI, SRUN].concat()).unwrap().report();
     assert!(
         lines.iter().any(|line| line.contains("SLURM_PROCID=2 is another numbering: Open MPI")),
