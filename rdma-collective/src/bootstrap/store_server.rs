@@ -132,15 +132,17 @@ impl StoreServer {
     /// [`BootstrapError::TwoJobs`] if another store has the same token; if not all of its ranks have joined, its job
     /// ends, too. [`BootstrapError::NoFreePort`] if no port is free; otherwise the errors of [`bind`](Self::bind).
     pub fn bind_first(ip: IpAddr, ports: &[u16], options: &StoreOptions) -> Result<Self, BootstrapError> {
-        Self::bind_run(ip, ports, options, "")
+        Self::bind_run(ip, ports, options, "", Deadline::after(Duration::MAX))
     }
 
-    /// [`bind_first`](Self::bind_first) for the run of a launcher. Stores of other runs are passed over.
+    /// [`bind_first`](Self::bind_first) for the run of a launcher. Stores of other runs are passed over. The servers at the
+    /// other ports have at most a quarter of the time until the deadline.
     pub(crate) fn bind_run(
         ip: IpAddr,
         ports: &[u16],
         options: &StoreOptions,
         run: &str,
+        deadline: Deadline,
     ) -> Result<Self, BootstrapError> {
         let (mut own, mut others) = (None, Vec::new());
         for port in ports {
@@ -161,7 +163,8 @@ impl StoreServer {
         }
         // Asked only after the own store has begun to serve: of two processes that do so at once, the later one finds
         // the other's store.
-        let claim = |addresses: &[SocketAddr]| claim(addresses, (options.token, options.world), run);
+        let claim =
+            |addresses: &[SocketAddr]| claim(addresses, (options.token, options.world), run, deadline);
         if let Some(error) = claim(&others) {
             if let Some(server) = own {
                 // The own store ends its job, so that ranks that have joined already hear why.

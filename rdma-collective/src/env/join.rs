@@ -133,14 +133,14 @@ impl Launch {
             let several = self.local_world.map(|local| local < self.world);
             let options = StoreOptions::new(token, self.world);
             let listen = to_listen(&endpoint.host, ip, several);
-            let bound = StoreServer::bind_run(listen, &ports, &options, run);
+            let bound = StoreServer::bind_run(listen, &ports, &options, run, deadline);
             return match bound {
                 // The given address is none of this host's: the others may reach this host by a service's address, or
                 // by a translated one. So listen on all interfaces, and warn.
                 Err(BootstrapError::Listen { source, .. })
                     if source.kind() == ErrorKind::AddrNotAvailable =>
                 {
-                    let server = StoreServer::bind_run(any(ip), &ports, &options, run)?;
+                    let server = StoreServer::bind_run(any(ip), &ports, &options, run, deadline)?;
                     let elsewhere = Elsewhere { by: endpoint.setting(), ip, listens: server.address() };
                     tracing::warn!("{elsewhere}");
                     let mut joined = self.join_own(server, token, run, deadline)?;

@@ -96,13 +96,15 @@ impl StoreClient {
 /// Asks the stores at `addresses`, all of this host, whether one of them has the job of which this process is rank 0;
 /// returns [`BootstrapError::TwoJobs`] if so.
 ///
-/// Addresses where nobody listens cost nothing. All others are asked at once, and have [`CLAIM_WITHIN`] together.
+/// Addresses where nobody listens cost nothing. All others are asked at once, and have [`CLAIM_WITHIN`]
+/// together, but at most a quarter of the time until `deadline`.
 pub(crate) fn claim(
     addresses: &[SocketAddr],
     (token, world): (JobToken, u32),
     run: &str,
+    deadline: Deadline,
 ) -> Option<BootstrapError> {
-    let deadline = Deadline::after(CLAIM_WITHIN);
+    let deadline = Deadline::after(CLAIM_WITHIN.min(deadline.remaining() / 4));
     let mut asked = Vec::new();
     for &address in addresses {
         let join = Join { address, token, rank: 0, world };

@@ -21,7 +21,7 @@ fn ports() -> [u16; 3] {
 }
 
 fn serve(ports: &[u16], world: u32, run: &str) -> Result<StoreServer, BootstrapError> {
-    StoreServer::bind_run(HOST, ports, &StoreOptions::new(TOKEN, world), run)
+    StoreServer::bind_run(HOST, ports, &StoreOptions::new(TOKEN, world), run, long())
 }
 
 fn find(ports: &[u16], rank: u32, world: u32, run: &str) -> Result<StoreClient, BootstrapError> {
@@ -131,6 +131,17 @@ fn a_second_rank_0_finds_the_store_at_another_port_than_its_own() {
 }
 
 #[test]
+fn silent_servers_at_the_ports_cost_a_second_rank_0_a_part_of_its_time() {
+    let ports = ports();
+    let _silent = ports.map(|port| TcpListener::bind((HOST, port)).unwrap());
+    let options = StoreOptions::new(TOKEN, 2);
+    let begun = Instant::now();
+    let outcome = StoreServer::bind_run(HOST, &ports, &options, "", Deadline::after(LONG));
+    assert!(matches!(outcome, Err(BootstrapError::NoFreePort { .. })));
+    assert!(begun.elapsed() < LONG / 4, "it waited for {:?}", begun.elapsed());
+}
+
+#[test]
 fn a_request_with_another_jobs_number_is_refused_with_both() {
     let server = server(2);
     let mut stream = stranger(server.address());
@@ -148,7 +159,7 @@ fn a_request_with_another_jobs_number_is_refused_with_both() {
 fn the_refusal_of_a_wrong_token_is_the_same_whatever_the_right_one_is() {
     let refusals = [[1; 16], [2; 16]].map(|token| {
         let options = StoreOptions::new(JobToken::from_bytes(token), 2);
-        let served = StoreServer::bind_run(HOST, &ports(), &options, "a secret name").unwrap();
+        let served = StoreServer::bind_run(HOST, &ports(), &options, "a secret name", long()).unwrap();
         let mut stream = stranger(served.address());
         stream.write_all(&hello(0).encode()).unwrap();
         let mut bytes = Vec::new();
