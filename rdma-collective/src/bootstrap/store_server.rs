@@ -135,8 +135,8 @@ impl StoreServer {
         Self::bind_run(ip, ports, options, "", Deadline::after(Duration::MAX))
     }
 
-    /// [`bind_first`](Self::bind_first) for the run of a launcher. Stores of other runs are passed over. The servers at the
-    /// other ports have at most a quarter of the time until the deadline.
+    /// [`bind_first`](Self::bind_first) for the run of a launcher. Stores of other runs are passed over. The servers at
+    /// the other ports have at most a quarter of the time until the deadline.
     pub(crate) fn bind_run(
         ip: IpAddr,
         ports: &[u16],
