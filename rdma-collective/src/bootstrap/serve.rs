@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracing::debug;
+use tracing::{debug, warn};
 
 use super::connection::{Connection, Dropped, State};
 use super::frame::{Frame, VERSION};
-use super::message::{Ranks, Refusal, Reply, Request};
-use super::store::{ConnectionId, Effect, Store};
+use super::message::{Hello, Ranks, Refusal, Reply, Request, take_number};
+use super::store::{ConnectionId, Effect, Served, Store};
 use super::store_server::StoreOptions;
 use crate::bootstrap::FrameError;
 
@@ -46,6 +46,8 @@ pub(super) struct Service {
     connections: BTreeMap<ConnectionId, Connection>,
     next_id: ConnectionId,
     accept_after: Option<Instant>,
+    /// Whether the log has heard of a second job: once, because a stranger may come again and again.
+    warned: bool,
 }
 
 impl Service {
@@ -54,8 +56,9 @@ impl Service {
         wake: Arc<OwnedFd>,
         mode: Arc<Mutex<Mode>>,
         options: StoreOptions,
+        served: Served,
     ) -> Self {
-        let store = Store::new(options.token, options.world);
+        let store = Store::new(options.token, options.world, served);
         Self {
             listener,
             wake,
@@ -65,6 +68,7 @@ impl Service {
             connections: BTreeMap::new(),
             next_id: 0,
             accept_after: None,
+            warned: false,
         }
     }
 
@@ -186,8 +190,15 @@ impl Service {
     }
 
     fn request(&mut self, id: ConnectionId, frame: &Frame) {
-        match Request::decode(frame) {
-            Ok(request) => self.store.handle_request(Instant::now(), id, frame.id, request),
+        let request = take_number(frame).and_then(|(number, frame)| Ok((number, Request::decode(&frame)?)));
+        match request {
+            Ok((number, request)) if number == self.store.number() => {
+                self.store.handle_request(Instant::now(), id, frame.id, request);
+            }
+            Ok((client, _)) => {
+                let refusal = Refusal::OtherNumber { store: self.store.number(), client };
+                self.send(id, Reply::Refused(refusal).encode(frame.id));
+            }
             Err(error) => self.remove(id, &Dropped::Frame(error)),
         }
     }
@@ -198,13 +209,37 @@ impl Service {
             Ok(Request::Hello(hello)) => match self.store.join(id, connection.from, &hello) {
                 Ok(()) => {
                     connection.admit();
-                    self.send(id, Reply::Welcome.encode(frame.id));
+                    self.send(id, Reply::Welcome { number: self.store.number() }.encode(frame.id));
                 }
-                Err(refusal) => self.refuse(id, frame.id, refusal),
+                Err(refusal) => self.refuse_process(id, frame.id, refusal, &hello),
             },
+            Ok(Request::Claim(hello)) => {
+                let refusal = self.store.claim(&hello);
+                self.refuse_process(id, frame.id, refusal, &hello);
+            }
             Ok(_) => self.remove(id, &Dropped::Frame(FrameError::Malformed { what: "first message" })),
             Err(error) => self.remove(id, &Dropped::Frame(error)),
         }
+    }
+
+    /// Refuses a process, and tells the log of this side what the process must not hear.
+    fn refuse_process(&mut self, id: ConnectionId, request: u32, refusal: Refusal, hello: &Hello) {
+        let from = self.connections.get(&id).map(|connection| connection.from);
+        match (&refusal, from) {
+            (Refusal::OtherToken, Some(from)) => {
+                debug!(%from, theirs = %hello.token, ours = %self.options.token, "refused: another token");
+            }
+            (Refusal::TwoJobs { rank, .. }, Some(from)) if !self.warned => {
+                self.warned = true;
+                warn!(
+                    "two jobs use one port: a second process came as rank {rank}, process {} from {from}; give each \
+                     job its own MASTER_PORT or RDMA_JOB_TOKEN",
+                    hello.pid
+                );
+            }
+            _ => {}
+        }
+        self.refuse(id, request, refusal);
     }
 
     fn refuse(&mut self, id: ConnectionId, request: u32, refusal: Refusal) {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use super::JobToken;
 use super::frame::Frame;
-use super::message::{GATHERED_BYTES_MAX, Hello, Ranks, Refusal, Reply, Request};
+use super::message::{GATHERED_BYTES_MAX, Hello, KEY_BYTES_MAX, Ranks, Refusal, Reply, Request, run_hash};
 
 /// The limit on all keys and values together, in bytes.
 const STORE_BYTES_MAX: usize = 64 << 20;
@@ -31,11 +31,28 @@ pub(super) enum Effect {
     },
 }
 
+/// The process that serves the store, and its job.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Served {
+    /// The job's number: random, so that no other job has it.
+    pub(super) number: u64,
+    /// The launcher's name for the job; empty if there is none.
+    pub(super) run: String,
+    pub(super) host: String,
+    pub(super) pid: u32,
+    /// Whether ranks find the store at a port that another job may have been given, too.
+    pub(super) at_ports: bool,
+}
+
 /// The store of one job.
 #[derive(Debug)]
 pub(super) struct Store {
     token: JobToken,
     world: u32,
+    served: Served,
+    /// The rank as which a second process came before all ranks had met. Nobody can know then which ranks belong to
+    /// which job, so the store refuses everything from now on.
+    two_jobs: Option<u32>,
     /// The ranks that have joined. A rank stays here after it has left, so that it cannot join twice.
     joined: BTreeMap<u32, Joined>,
     /// The first rank that has left. Errors name this one, because the others may have ended because of it.
@@ -84,11 +101,19 @@ enum Awaited {
     Gathering(String),
 }
 
+impl Served {
+    fn two_jobs(&self, rank: u32) -> Refusal {
+        Refusal::TwoJobs { rank, pid: self.pid, host: self.host.clone() }
+    }
+}
+
 impl Store {
-    pub(super) fn new(token: JobToken, world: u32) -> Self {
+    pub(super) fn new(token: JobToken, world: u32, served: Served) -> Self {
         Self {
             token,
             world,
+            served,
+            two_jobs: None,
             joined: BTreeMap::new(),
             first_left: None,
             connections: HashMap::new(),
@@ -110,10 +135,11 @@ impl Store {
         from: SocketAddr,
         hello: &Hello,
     ) -> Result<(), Refusal> {
-        let Hello { token, rank, world, attempt } = *hello;
-        if token != self.token {
-            return Err(Refusal::OtherToken { store: self.token.fingerprint(), client: token.fingerprint() });
+        self.is_ours(hello)?;
+        if let Some(rank) = self.two_jobs {
+            return Err(self.served.two_jobs(rank));
         }
+        let Hello { rank, world, attempt, .. } = *hello;
         if world != self.world {
             return Err(Refusal::OtherWorld { store: self.world, client: world });
         }
@@ -121,6 +147,9 @@ impl Store {
             return Err(Refusal::NoSuchRank { rank, world });
         }
         if let Some(first) = self.joined.get(&rank) {
+            if first.attempt != attempt && first.connection.is_some() && self.served.at_ports {
+                return Err(self.second(rank));
+            }
             if first.attempt != attempt || first.confirmed {
                 return Err(Refusal::JoinedTwice { rank, first: first.from.to_string() });
             }
@@ -132,6 +161,51 @@ impl Store {
         self.joined.insert(rank, Joined { attempt, from, connection: Some(connection), confirmed: false });
         self.connections.insert(connection, rank);
         Ok(())
+    }
+
+    /// Returns the answer to a rank 0 that serves a store of its own, and wants to know whether this one has the same
+    /// job.
+    pub(super) fn claim(&mut self, hello: &Hello) -> Refusal {
+        match self.is_ours(hello) {
+            Err(refusal) => refusal,
+            // The sizes tell the ranks of the two jobs apart, so this job may go on.
+            Ok(()) if hello.world != self.world => self.served.two_jobs(0),
+            Ok(()) => self.second(0),
+        }
+    }
+
+    /// Whether a process has the token and the run of this job.
+    fn is_ours(&self, hello: &Hello) -> Result<(), Refusal> {
+        if hello.token != self.token {
+            return Err(Refusal::OtherToken);
+        }
+        if hello.run != run_hash(&self.served.run) {
+            let mut store = self.served.run.clone();
+            while store.len() > KEY_BYTES_MAX {
+                store.pop();
+            }
+            return Err(Refusal::OtherRun { store });
+        }
+        Ok(())
+    }
+
+    /// Refuses a second process that came as `rank`: another job uses the same port. Ends this job, too, if its ranks
+    /// have not all met, because some of them may be the other job's.
+    fn second(&mut self, rank: u32) -> Refusal {
+        let refusal = self.served.two_jobs(rank);
+        if self.served.at_ports && self.joined.len() < self.world as usize {
+            self.two_jobs.get_or_insert(rank);
+            self.gatherings.clear();
+            for (connection, wait) in std::mem::take(&mut self.waits) {
+                self.reply(connection, wait.id, Reply::Refused(refusal.clone()));
+            }
+        }
+        refusal
+    }
+
+    /// The job's number.
+    pub(super) fn number(&self) -> u64 {
+        self.served.number
     }
 
     /// Takes a request of a connection that has joined and is not waiting.
@@ -147,9 +221,14 @@ impl Store {
         if let Some(joined) = self.joined.get_mut(&rank) {
             joined.confirmed = true;
         }
+        if let Some(rank) = self.two_jobs {
+            return self.reply(connection, id, Reply::Refused(self.served.two_jobs(rank)));
+        }
         match request {
             // The rank has joined already, so another hello changes nothing.
-            Request::Hello(_) => self.reply(connection, id, Reply::Welcome),
+            Request::Hello(_) | Request::Claim(_) => {
+                self.reply(connection, id, Reply::Welcome { number: self.served.number });
+            }
             Request::Set { key, value } => self.set(connection, id, key, value),
             Request::Get { wait_ms, key } => match self.values.get(&key) {
                 Some(value) => self.reply(connection, id, Reply::Value(value.clone())),

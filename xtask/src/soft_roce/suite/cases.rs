@@ -161,9 +161,11 @@ const CASES: &[Case] = &[
     Case {
         name: "kvcache_transfer, two roles",
         hosts: &[1, 2],
-        server: "{bin:kvcache_transfer} --role decode --listen {self}:18700 --device {device} --prompt 64 --checksums",
+        server: "env RDMA_JOB_TOKEN=5c9f0d1e6a7b48239c0d1e2f3a4b5c6d \
+            {bin:kvcache_transfer} --role decode --listen {self}:18700 --device {device} --prompt 64 --checksums",
         client: Some(
-            "{bin:kvcache_transfer} --role prefill --peer {peer}:18700 --device {device} --prompt 64 --checksums",
+            "env RDMA_JOB_TOKEN=5c9f0d1e6a7b48239c0d1e2f3a4b5c6d \
+            {bin:kvcache_transfer} --role prefill --peer {peer}:18700 --device {device} --prompt 64 --checksums",
         ),
         ..PLAIN
     },
