@@ -46,6 +46,10 @@ pub(in crate::memory) fn in_a_child(bare: bool, holds: impl FnOnce() -> bool) ->
 #[test]
 fn a_child_is_refused_and_its_drop_does_nothing_by_whichever_call_it_was_made() {
     for bare in [false, true] {
+        if bare && std::ptr::eq(word(), &PLAIN_WORD) {
+            println!("left out: this kernel empties no page in children, so the bare call is not seen");
+            continue;
+        }
         let drops = shared_counter();
         let mut kept = OwnProcess::new(Counted(drops));
         assert!(kept.get().is_ok() && kept.get_mut().is_ok());
