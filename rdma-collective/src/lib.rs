@@ -16,6 +16,7 @@ mod parse_name;
 mod tests;
 
 pub use parse_name::ParseNameError;
+use rdma_core::log;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub use tests::fuzz as fuzzing;

@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracing::debug;
 
 use super::connection::{Connection, Dropped, State};
 use super::frame::{Frame, VERSION};
@@ -128,7 +127,7 @@ impl Service {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if is_exhausted(&error) => {
                     if !self.drop_oldest_stranger() {
-                        debug!(%error, "cannot accept");
+                        crate::log::debug!(%error, "cannot accept");
                         self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
                         return;
                     }
@@ -138,7 +137,7 @@ impl Service {
                 Err(_) => continue,
             };
             if self.connections.len() >= self.options.connections_max && !self.drop_oldest_stranger() {
-                debug!(%from, "dropped: no room among those that have joined");
+                crate::log::debug!(%from, "dropped: no room among those that have joined");
                 continue;
             }
             let expires = Instant::now().checked_add(self.options.hello_timeout);
@@ -154,7 +153,7 @@ impl Service {
     fn drop_oldest_stranger(&mut self) -> bool {
         let oldest = self.connections.iter().find(|(_, connection)| connection.state != State::Member);
         let Some((&id, connection)) = oldest else { return false };
-        debug!(from = %connection.from, "dropped: makes room");
+        crate::log::debug!(from = %connection.from, "dropped: makes room");
         self.connections.remove(&id).is_some()
     }
 
@@ -209,7 +208,7 @@ impl Service {
 
     fn refuse(&mut self, id: ConnectionId, request: u32, refusal: Refusal) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        debug!(from = %connection.from, ?refusal, "refused");
+        crate::log::debug!(from = %connection.from, ?refusal, "refused");
         connection.state = State::Refused { discarded: 0 };
         self.send(id, Reply::Refused(refusal).encode(request));
     }
@@ -246,7 +245,7 @@ impl Service {
 
     fn remove(&mut self, id: ConnectionId, reason: &Dropped) {
         if let Some(connection) = self.connections.remove(&id) {
-            debug!(from = %connection.from, %reason, "dropped");
+            crate::log::debug!(from = %connection.from, %reason, "dropped");
         }
         self.store.handle_disconnect(id);
     }

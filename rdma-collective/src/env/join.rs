@@ -62,7 +62,7 @@ pub struct Joined {
 pub fn join(deadline: Deadline) -> Result<(Environment, Joined), JoinError> {
     let environment = Environment::of_process()?;
     for line in environment.report() {
-        tracing::info!("{line}");
+        crate::log::info!("{line}");
     }
     let joined = environment.launch.as_ref().ok_or(EnvError(EnvErrorKind::NoLauncher))?.join(deadline)?;
     Ok((environment, joined))
@@ -142,7 +142,7 @@ impl Launch {
                 {
                     let server = StoreServer::bind_first(any(ip), &ports, &options)?;
                     let elsewhere = Elsewhere { by: endpoint.setting(), ip, listens: server.address() };
-                    tracing::warn!("{elsewhere}");
+                    crate::log::warn!("{elsewhere}");
                     let mut joined = self.join_own(server, token, deadline)?;
                     joined.store.set_elsewhere(elsewhere);
                     Ok(joined)

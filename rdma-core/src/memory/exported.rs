@@ -95,16 +95,18 @@ impl Drop for Exported {
         let Err(error) = self.end(Deadline::in_drop()) else { return };
         let Some((memory, registration)) = self.active.take() else { return };
         if Quarantine::is_cause(&error) {
-            tracing::warn!(%error, bytes = memory.len(), "memory is quarantined until the stopped peer goes on or ends");
+            let bytes = memory.len();
             quarantine::keep(quarantine::KeptMemory::Shared(memory), registration);
+            crate::log::warn!(%error, bytes, "memory is quarantined until the stopped peer goes on or ends");
             return;
         }
-        if !memory.is_forked() {
-            tracing::error!(%error, bytes = memory.len(), "a peer's right could not be revoked; the memory is leaked, not freed");
-        }
+        let (bytes, is_forked) = (memory.len(), memory.is_forked());
         // Freed memory would be given to somebody else while the device, or the parent's device, still writes
         // it.
         std::mem::forget((memory, registration));
+        if !is_forked {
+            crate::log::error!(%error, bytes, "a peer's right could not be revoked; the memory is leaked, not freed");
+        }
     }
 }
 

@@ -80,8 +80,8 @@ impl Drop for Channel {
             return;
         }
         if let Ok(Err(error)) = self.destroy() {
-            tracing::warn!(%error, device = self.context.name(), "ibv_destroy_comp_channel failed; the channel is leaked");
             std::mem::forget(Arc::clone(&self.context));
+            crate::log::warn!(%error, device = self.context.name(), "ibv_destroy_comp_channel failed; the channel is leaked");
         }
     }
 }

@@ -9,6 +9,7 @@ use super::super::interface::{RawOpcode, RawPostError, RawRecv, RawSend, RawWork
 use super::super::work::{Attached, MESSAGE_BYTES_MAX, Operation, Segment, Work};
 use super::{Qp, QpHandle, WorkerCore};
 use crate::error::{DetachError, PartialPost, PostError, PostRefused};
+use crate::log::Hold;
 use crate::memory::PdId;
 use crate::{Access, Region, WorkId};
 
@@ -57,6 +58,7 @@ impl<R: RawWorker> WorkerCore<R> {
     /// Posts a request with a doorbell of its own. The device either takes it, or the request comes back with the
     /// error.
     pub(crate) fn post(&mut self, qp: QpHandle, mut work: Work) -> Result<WorkId, PostRefused<Work>> {
+        let _lines = Hold::new();
         self.forget_gathered();
         let raw = match self.enter(qp, &mut work) {
             Ok(raw) => raw,
@@ -204,6 +206,7 @@ impl<R: RawWorker> Batch<'_, R> {
 
     /// Posts the batch: the receives first, then the sends, with one doorbell each.
     pub(crate) fn submit(self) -> Result<(), PartialPost<Work>> {
+        let _lines = Hold::new();
         let slot = self.qp.slot;
         let core = &mut *self.core;
         let receives = core.recvs.len();

@@ -139,7 +139,7 @@ impl<S: State> QueuePair<S> {
 /// queue.
 fn give_up<S: State>(worker: &mut Worker, refused: Refused<QueuePair<S>, ConnectError>) -> ConnectError {
     if let Err(kept) = worker.fence(refused.object, Deadline::after(Duration::ZERO)) {
-        tracing::warn!(error = %kept.error, "a queue pair that failed to connect could not be fenced; it stays until its worker is dropped");
+        crate::log::warn!(error = %kept.error, "a queue pair that failed to connect could not be fenced; it stays until its worker is dropped");
     }
     refused.error
 }

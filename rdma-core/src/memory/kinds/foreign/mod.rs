@@ -178,7 +178,7 @@ impl Drop for Foreign {
         match self.put_back() {
             // SAFETY: the field is dropped only here, and never used again.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.bytes) },
-            Err(error) => tracing::error!(
+            Err(error) => crate::log::error!(
                 %error,
                 bytes = self.len(),
                 "the caller's memory is leaked, not freed, because its own pages could not be put back"

@@ -297,7 +297,7 @@ impl Drop for Segment {
         // this value, so nobody uses it now.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         if let Err(error) = unmapped {
-            tracing::warn!(%error, bytes = self.len, "munmap of a shared segment failed; the mapping is leaked");
+            crate::log::warn!(%error, bytes = self.len, "munmap of a shared segment failed; the mapping is leaked");
         } else if self.memfd.is_none() {
             PEER_MAPPINGS.fetch_sub(1 + MAPPINGS_PER_PATCH * self.version() as usize, Ordering::Relaxed);
         }
