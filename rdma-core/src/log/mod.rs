@@ -236,3 +236,6 @@ macro_rules! __log_info {
 macro_rules! __log_debug {
     ($($line:tt)+) => { $crate::__log_line!(DEBUG [] [] $($line)+) };
 }
+
+#[cfg(test)]
+mod tests;
