@@ -15,6 +15,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 use super::end::{End, soon};
 use super::ground::{self, FREED, ONLY_LOCAL, Owner, device};
 use super::raw;
+use super::subscriber::is_reached;
 
 const OPEN: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 const LEN: usize = 60_000;
@@ -107,7 +108,7 @@ pub fn drops_events() {
     let options = SoftOptions { wire: Wire::Local, faults: Some(faults.clone()), ..SoftOptions::default() };
     let context = Device::soft(options).open().unwrap();
     let until = soon();
-    while !super::subscriber::lines().iter().any(|(file, _)| file.ends_with("soft/event.rs")) {
+    while !is_reached() {
         assert!(!until.expired(), "no event was dropped");
         faults.flap_port(Duration::from_micros(100));
         std::thread::sleep(Duration::from_millis(1));
@@ -115,9 +116,13 @@ pub fn drops_events() {
     drop(context);
 }
 
+fn routable(context: &Context) -> Gid {
+    context.gids(PortNum(1)).unwrap()[1].gid
+}
+
 /// The address that is in the GID of a device.
 fn listener(context: &Context) -> SocketAddrV4 {
-    let gid = context.gids(PortNum(1)).unwrap()[1].gid.0;
+    let gid = routable(context).0;
     let ip: [u8; 4] = gid[12..].try_into().unwrap();
     SocketAddrV4::new(Ipv4Addr::from(ip), u16::from_be_bytes([gid[6], gid[7]]))
 }
@@ -159,12 +164,6 @@ pub fn tcp_peer_cannot_be_called() {
     end.worker.fence(end.qp, soon()).map_err(|refused| refused.error).unwrap();
 }
 
-pub fn no_neighbour_has_the_gid() {
-    let end = End::within(device(Wire::Auto));
-    let peer = elsewhere(&end, |gid| gid[8] ^= 1);
-    drop(end.connect(&peer));
-}
-
 /// A write into memory that no peer can map: the wire finds that out while posting, under its lock.
 pub fn writes_to_unmapped_memory() {
     let context = device(Wire::Mapped);
@@ -174,25 +173,38 @@ pub fn writes_to_unmapped_memory() {
     let near = pd.alloc_region(64, OPEN).unwrap();
     worker.peer_slice(&left, near.remote(), soon()).copy_in(0, &[1]).unwrap();
     let far = pd.register(Memory::adopt(vec![0xaa; 64]), OPEN).unwrap();
-    let buffer = pd.alloc_local(64).unwrap();
+    let mut buffer = pd.alloc_local(64).unwrap();
+    buffer.fill(0x55);
     worker.post(&left, Work::write(buffer, far.remote())).unwrap();
+    worker.wait(soon()).unwrap().result.unwrap();
     let mut bytes = [0; 64];
     far.copy_out(0, &mut bytes).unwrap();
-    assert_eq!(bytes, [0xaa; 64], "a refused write landed");
-    worker.fence(left, soon()).map_err(|refused| refused.error).unwrap();
+    assert_eq!(bytes, [0x55; 64], "the write goes over TCP");
+}
+
+/// A peer of the mapped wire that answers the greeting with garbage.
+pub fn peer_answers_garbage() {
+    let end = End::within(device(Wire::Mapped));
+    let peer = elsewhere(&end, |gid| gid[8] ^= 1);
+    let (listener, address) = neighbour(peer.gid);
+    listener.bind(&address).unwrap();
+    listener.listen(1).unwrap();
+    let end = end.connect(&peer);
+    let (answering, _) = listener.accept().unwrap();
+    answering.send(b"HTTP/1.1 400 Bad Request\r\n\r\n").unwrap();
+    std::mem::forget((answering, end));
 }
 
 /// The name at which a device of the mapped wire listens.
-fn neighbour(context: &Context) -> (Socket, SockAddr) {
-    let gid = context.gids(PortNum(1)).unwrap()[1].gid.0;
-    let name: String = gid.iter().map(|byte| format!("{byte:02x}")).collect();
+fn neighbour(gid: Gid) -> (Socket, SockAddr) {
+    let name: String = gid.0.iter().map(|byte| format!("{byte:02x}")).collect();
     let socket = Socket::new(Domain::UNIX, Type::SEQPACKET, None).unwrap();
     (socket, SockAddr::unix(format!("\0rdma-core/{name}")).unwrap())
 }
 
 pub fn neighbour_leaves() {
     let context = device(Wire::Mapped);
-    let (socket, address) = neighbour(&context);
+    let (socket, address) = neighbour(routable(&context));
     socket.connect(&address).unwrap();
     drop(socket);
     linger(context);
@@ -200,7 +212,7 @@ pub fn neighbour_leaves() {
 
 pub fn neighbour_talks_garbage() {
     let context = device(Wire::Mapped);
-    let (socket, address) = neighbour(&context);
+    let (socket, address) = neighbour(routable(&context));
     socket.connect(&address).unwrap();
     socket.send(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     std::mem::forget(socket);
@@ -214,8 +226,7 @@ fn cannot_be_watched(context: Context, socket: &Socket, address: &SockAddr) {
     raw::with_descriptors(0, || {
         socket.connect(address).unwrap();
         let until = soon();
-        let pair = ["tcp/accept.rs", "rendezvous/mod.rs"];
-        while !super::subscriber::lines().iter().any(|(file, _)| pair.iter().any(|end| file.ends_with(end))) {
+        while !is_reached() {
             assert!(!until.expired(), "the listener is watched still");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -232,27 +243,27 @@ pub fn tcp_listener_cannot_be_watched() {
 
 pub fn mapped_listener_cannot_be_watched() {
     let context = device(Wire::Mapped);
-    let (socket, address) = neighbour(&context);
+    let (socket, address) = neighbour(routable(&context));
     cannot_be_watched(context, &socket, &address);
 }
 
 /// Opens and connects with few descriptors, one more each time, until the line is written.
-fn with_few_descriptors(file: &str, work: impl Fn() + std::panic::RefUnwindSafe) {
+fn with_few_descriptors(work: impl Fn() + std::panic::RefUnwindSafe) {
     for more in 0..64 {
         // The setup of the case may fail, as it may at each of its descriptors.
         let _ = raw::with_descriptors(more, || std::panic::catch_unwind(&work));
-        if super::subscriber::lines().iter().any(|(found, _)| found.ends_with(file)) {
+        if is_reached() {
             return;
         }
     }
 }
 
 pub fn device_is_not_published() {
-    with_few_descriptors("soft/device.rs", || drop(device(Wire::Auto)));
+    with_few_descriptors(|| drop(device(Wire::Auto)));
 }
 
 pub fn peer_cannot_be_invited() {
-    with_few_descriptors("mapped/rendezvous_host.rs", || {
+    with_few_descriptors(|| {
         let (a, b) = (End::<Init>::new(), End::<Init>::new());
         let ends = [a.endpoint(), b.endpoint()];
         let [mut a, _b] = [a.connect(&ends[1]), b.connect(&ends[0])];

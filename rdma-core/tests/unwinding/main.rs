@@ -122,6 +122,7 @@ fn run(site: &Site, behaviour: Behaviour, test: &str) -> Result<(), String> {
         child.wait().unwrap();
     }
     let said = said.join().unwrap();
+    println!("{:>9.3?} {}, {behaviour:?}", begun.elapsed(), site.message);
     let last: Vec<_> = said.lines().filter(|line| !line.contains(subscriber::PLANTED)).collect();
     let last = last[last.len().saturating_sub(12)..].join("\n    ");
     match status {
@@ -139,20 +140,20 @@ fn a_case() {
     let (file, message) = (variable("RDMA_TEST_UNWINDING_FILE"), variable(CASE));
     let site =
         SITES.iter().find(|site| site.file == file && site.message == message).expect("a listed place");
-    let line = sources::sites().into_iter().find(|site| site.file == file && site.message == message);
-    let line = line.expect("a place of the sources").line;
+    let place = sources::sites().into_iter().find(|site| site.file == file && site.message == message);
+    let place = place.expect("a place of the sources");
     let (Reached::Here(case) | Reached::OnDevice(case)) = site.reached else {
         panic!("{site:?} has no case")
     };
     let on_device = matches!(site.reached, Reached::OnDevice(_));
-    subscriber::install(Behaviour::named(&variable(BEHAVIOUR)));
+    subscriber::install(Behaviour::named(&variable(BEHAVIOUR)), place);
     if !on_device {
         ground::lay();
     }
     case();
     let until = end::soon();
-    while !subscriber::reached(&file, line) {
-        assert!(!until.expired(), "{file}:{line} wrote no line; those that did: {:?}", subscriber::lines());
+    while !subscriber::is_reached() {
+        assert!(!until.expired(), "no line was written there, but here: {:?}", subscriber::lines());
         std::thread::sleep(Duration::from_millis(1));
     }
     if !on_device {

@@ -175,12 +175,12 @@ pub const SITES: &[Site] = &[
     site(
         "backend/soft/wire/mapped/requester.rs",
         "the peer is not mapped; requests go over TCP",
-        Here(cases::no_neighbour_has_the_gid),
+        Here(cases::writes_to_unmapped_memory),
     ),
     site(
         "backend/soft/wire/mapped/requester.rs",
         "the peer is not mapped, and the device takes no other wire",
-        Here(cases::writes_to_unmapped_memory),
+        Here(cases::peer_answers_garbage),
     ),
     site("backend/ibverbs/qp.rs", "ibv_destroy_qp failed; the queue pair is leaked", NotOnDevice(DRIVER)),
     site("backend/ibverbs/pd.rs", "ibv_dealloc_pd failed; the domain is leaked", NotOnDevice(DRIVER)),

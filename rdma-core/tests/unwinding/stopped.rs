@@ -5,12 +5,14 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use rdma_core::{
-    Access, Endpoint, Gid, Init, Lid, Mtu, Psn, QpNum, Region, RemoteKey, RemoteMemory, Work, quarantined,
+    Access, Endpoint, Exported, Gid, Init, Lid, Mtu, Psn, QpNum, Region, RemoteKey, RemoteMemory, Work,
+    quarantined,
 };
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::end::{End, soon};
 use super::raw;
+use super::subscriber::is_reached;
 
 const BYTES: usize = 8 << 20;
 /// Attempts at stopping the process in the midst of an access.
@@ -76,9 +78,9 @@ fn a_writer() {
     }
 }
 
-/// Drops by `release` beside a writer that is stopped at some point of a write, until `kept` says that something of it
-/// was kept. Then the writer is ended, and what was quarantined must be released.
-fn until_kept(mut release: impl FnMut(End, Region, rdma_core::Exported), kept: impl Fn() -> bool) {
+/// Drops by `release` beside a writer that is stopped at some point of a write, until the line says that something of
+/// it was kept. Then the writer is ended, and what was quarantined must be released.
+fn until_kept(mut release: impl FnMut(End, Region, Exported)) {
     for round in 0..ROUNDS {
         let end = End::new();
         let memory = raw::at_an_address(BYTES);
@@ -95,7 +97,7 @@ fn until_kept(mut release: impl FnMut(End, Region, rdma_core::Exported), kept: i
         std::thread::sleep(Duration::from_micros(100 * (round % 16)));
         kill_process(Pid::from_child(&peer.0), Signal::STOP).unwrap();
         release(end, region, exported);
-        let is_kept = kept();
+        let is_kept = is_reached();
         drop(peer);
         let deadline = soon();
         while quarantined().memories > 0 {
@@ -109,46 +111,30 @@ fn until_kept(mut release: impl FnMut(End, Region, rdma_core::Exported), kept: i
     panic!("no write was met");
 }
 
-fn is_quarantined() -> bool {
-    quarantined().memories > 0
-}
-
 pub fn quarantines_an_export() {
-    until_kept(
-        |end, region, exported| {
-            drop(exported);
-            drop((region, end));
-        },
-        || super::subscriber::lines().iter().any(|(file, _)| file.ends_with("memory/exported.rs")),
-    );
+    until_kept(|end, region, exported| {
+        drop(exported);
+        drop((region, end));
+    });
 }
 
 pub fn quarantines_a_region() {
-    until_kept(
-        |end, region, exported| {
-            drop((exported, region));
-            drop(end);
-        },
-        || super::subscriber::lines().iter().any(|(file, _)| file.ends_with("memory/registered/mod.rs")),
-    );
+    until_kept(|end, region, exported| {
+        drop((exported, region));
+        drop(end);
+    });
 }
 
 pub fn leaks_a_queue_pair() {
-    until_kept(
-        |end, region, exported| {
-            drop(end);
-            drop((exported, region));
-        },
-        || super::subscriber::lines().iter().any(|(file, _)| file.ends_with("backend/worker/mod.rs")),
-    );
+    until_kept(|end, region, exported| {
+        drop(end);
+        drop((exported, region));
+    });
 }
 
 pub fn quarantines_without_a_thread() {
-    until_kept(
-        |end, region, exported| {
-            raw::crowded(|| drop((exported, region)));
-            drop(end);
-        },
-        is_quarantined,
-    );
+    until_kept(|end, region, exported| {
+        raw::crowded(|| drop((exported, region)));
+        drop(end);
+    });
 }

@@ -5,6 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 use tracing::{Event, Id, Metadata, Subscriber, span, subscriber};
 
 use super::ground;
+use super::sources::Written;
 
 /// What every planted panic says.
 pub const PLANTED: &str = "planted in a subscriber";
@@ -36,11 +37,14 @@ impl Behaviour {
 }
 
 static BEHAVIOUR: OnceLock<Behaviour> = OnceLock::new();
+/// The place that the case is about.
+static PLACE: OnceLock<Written> = OnceLock::new();
 static LINES: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
 
 /// Takes all lines of this process from now on.
-pub fn install(behaviour: Behaviour) {
+pub fn install(behaviour: Behaviour, place: Written) {
     BEHAVIOUR.set(behaviour).unwrap();
+    PLACE.set(place).unwrap();
     subscriber::set_global_default(Planted).unwrap();
 }
 
@@ -49,8 +53,10 @@ pub fn lines() -> Vec<(String, u32)> {
     LINES.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-pub fn reached(file: &str, line: u32) -> bool {
-    lines().iter().any(|(found, at)| found.ends_with(&format!("/src/{file}")) && *at == line)
+/// Whether the place that the case is about has written its line.
+pub fn is_reached() -> bool {
+    let Written { file, line, .. } = PLACE.get().unwrap();
+    lines().iter().any(|(found, at)| found.ends_with(&format!("/src/{file}")) && at == line)
 }
 
 /// A payload whose destructor panics.
