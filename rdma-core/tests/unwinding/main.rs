@@ -5,10 +5,12 @@
 //! caller's changes, the case returns, devices work afterwards, and the thread of the devices goes on.
 
 #[path = "../tcp/end.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
 mod end;
 
 mod cases;
 mod ground;
+mod on_device;
 mod raw;
 mod sites;
 mod sources;
@@ -71,6 +73,7 @@ fn on_a_device_it_costs_a_line_and_nothing_else() {
     let sites = SITES.iter().filter(reached);
     let runs: Vec<_> = sites.flat_map(|site| Behaviour::ALL.map(|behaviour| (site, behaviour))).collect();
     run_all(&runs, "a_case");
+    on_device::check();
 }
 
 /// Runs all cases, each in a process of its own, and panics with the failures of all.
