@@ -1,4 +1,4 @@
-//! What every case has beside it: devices that the subscriber calls, canaries, and a check that devices still work.
+//! The surroundings of every case: devices that the subscriber calls, canaries, and a check that devices still work.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};

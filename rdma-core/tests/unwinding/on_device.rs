@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rdma_core::{
-    Access, Context, Deadline, DeviceList, PortNum, ProtectionDomain, QueuePair, QueuePairOptions, Reset,
-    Work, Worker, WorkerOptions, loopback,
+    Access, Context, Deadline, DeviceList, ProtectionDomain, QueuePair, QueuePairOptions, Reset, Work,
+    Worker, WorkerOptions, loopback,
 };
 
 use super::end::soon;
@@ -45,12 +45,6 @@ pub fn domain_is_not_deallocated() {
     let pd = open().alloc_pd().unwrap();
     refuse_verbs();
     drop(pd);
-}
-
-pub fn table_is_not_told() {
-    let context = open();
-    refuse_verbs();
-    let _ = context.gids(PortNum(1));
 }
 
 /// Checks that the device works, in a process without a filter.

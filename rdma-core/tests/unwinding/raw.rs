@@ -37,7 +37,7 @@ pub fn refuse(call: i64, argument: u32, values: std::ops::Range<u32>) {
 pub fn with_descriptors<T>(more: u64, work: impl FnOnce() -> T) -> T {
     let before = getrlimit(Resource::Nofile);
     let free = File::open("/dev/null").unwrap().as_raw_fd() as u64;
-    setrlimit(Resource::Nofile, Rlimit { current: Some(free + more), ..before.clone() }).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(free + more), ..before }).unwrap();
     let done = work();
     setrlimit(Resource::Nofile, before).unwrap();
     done
@@ -46,7 +46,7 @@ pub fn with_descriptors<T>(more: u64, work: impl FnOnce() -> T) -> T {
 /// Runs `work` while the process may not map any more pages.
 pub fn crowded<T>(work: impl FnOnce() -> T) -> T {
     let before = getrlimit(Resource::As);
-    setrlimit(Resource::As, Rlimit { current: Some(1), ..before.clone() }).unwrap();
+    setrlimit(Resource::As, Rlimit { current: Some(1), ..before }).unwrap();
     let done = work();
     setrlimit(Resource::As, before).unwrap();
     done

@@ -7,10 +7,10 @@ use tracing::{Event, Id, Metadata, Subscriber, span, subscriber};
 use super::ground;
 use super::sources::Written;
 
-/// What every planted panic says.
+/// The text of every planted panic.
 pub const PLANTED: &str = "planted in a subscriber";
 
-/// What the subscriber does when the library has a line for it.
+/// The act of the subscriber when the library has a line for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Behaviour {
     /// Panics when it is given the line, as printing to a closed pipe does. Dropping the panic's payload panics, too.
