@@ -3,8 +3,8 @@
 //! A subscriber is code of the program: it may panic, and it may call this library. Therefore
 //!
 //! - a line is written by a thread that has no [`Hold`]. Under one, the thread keeps the line, and writes it when its
-//!   last hold ends. Each lock has a hold that ends after the lock, and so has each call that posts or polls, until its
-//!   books are right;
+//!   last hold ends. Each lock has a hold that ends after the lock. A batch and a fence have one until their books are
+//!   right; a single post and a poll need none, because no subscriber reaches the worker that they borrow;
 //! - a line owns its text, because the values that it speaks of may be gone when it is written;
 //! - an unwinding subscriber costs the line, and nothing else.
 //!

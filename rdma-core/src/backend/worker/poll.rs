@@ -23,7 +23,6 @@ impl<R: RawWorker> WorkerCore<R> {
 
     /// Polls the device, because no decoded completion is left.
     fn poll_device(&mut self) -> Result<Option<Completion>, PollError> {
-        let _lines = Hold::new();
         match self.poll_raw()? {
             0 => Ok(None),
             1 => {

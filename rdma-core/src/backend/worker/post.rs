@@ -58,7 +58,6 @@ impl<R: RawWorker> WorkerCore<R> {
     /// Posts a request with a doorbell of its own. The device either takes it, or the request comes back with the
     /// error.
     pub(crate) fn post(&mut self, qp: QpHandle, mut work: Work) -> Result<WorkId, PostRefused<Work>> {
-        let _lines = Hold::new();
         self.forget_gathered();
         let raw = match self.enter(qp, &mut work) {
             Ok(raw) => raw,
