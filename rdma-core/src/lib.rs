@@ -49,6 +49,8 @@ pub mod error;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+#[doc(hidden)]
+pub mod log;
 pub mod memory;
 mod types;
 mod verbs;

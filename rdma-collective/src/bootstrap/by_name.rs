@@ -112,7 +112,7 @@ impl Host {
                     }
                 }
                 Ok(peer) => {
-                    tracing::warn!(
+                    crate::log::warn!(
                         uid = peer.uid.as_raw(),
                         "a process of another user asked for the job's store, and was sent away"
                     )

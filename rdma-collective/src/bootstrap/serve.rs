@@ -11,7 +11,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracing::{debug, warn};
 
 use super::connection::{Connection, Dropped, State};
 use super::frame::{Frame, VERSION};
@@ -132,7 +131,7 @@ impl Service {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if is_exhausted(&error) => {
                     if !self.drop_oldest_stranger() {
-                        debug!(%error, "cannot accept");
+                        crate::log::debug!(%error, "cannot accept");
                         self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
                         return;
                     }
@@ -142,7 +141,7 @@ impl Service {
                 Err(_) => continue,
             };
             if self.connections.len() >= self.options.connections_max && !self.drop_oldest_stranger() {
-                debug!(%from, "dropped: no room among those that have joined");
+                crate::log::debug!(%from, "dropped: no room among those that have joined");
                 continue;
             }
             let expires = Instant::now().checked_add(self.options.hello_timeout);
@@ -158,7 +157,7 @@ impl Service {
     fn drop_oldest_stranger(&mut self) -> bool {
         let oldest = self.connections.iter().find(|(_, connection)| connection.state != State::Member);
         let Some((&id, connection)) = oldest else { return false };
-        debug!(from = %connection.from, "dropped: makes room");
+        crate::log::debug!(from = %connection.from, "dropped: makes room");
         self.connections.remove(&id).is_some()
     }
 
@@ -227,11 +226,11 @@ impl Service {
         let from = self.connections.get(&id).map(|connection| connection.from);
         match (&refusal, from) {
             (Refusal::OtherToken, Some(from)) => {
-                debug!(%from, theirs = %hello.token, ours = %self.options.token, "refused: another token");
+                crate::log::debug!(%from, theirs = %hello.token, ours = %self.options.token, "refused: another token");
             }
             (Refusal::TwoJobs { rank, .. }, Some(from)) if !self.warned => {
                 self.warned = true;
-                warn!(
+                crate::log::warn!(
                     "two jobs use one port: a second process came as rank {rank}, process {} from {from}; give each \
                      job its own MASTER_PORT or RDMA_JOB_TOKEN",
                     hello.pid
@@ -244,7 +243,7 @@ impl Service {
 
     fn refuse(&mut self, id: ConnectionId, request: u32, refusal: Refusal) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        debug!(from = %connection.from, ?refusal, "refused");
+        crate::log::debug!(from = %connection.from, ?refusal, "refused");
         connection.state = State::Refused { discarded: 0 };
         self.send(id, Reply::Refused(refusal).encode(request));
     }
@@ -281,7 +280,7 @@ impl Service {
 
     fn remove(&mut self, id: ConnectionId, reason: &Dropped) {
         if let Some(connection) = self.connections.remove(&id) {
-            debug!(from = %connection.from, %reason, "dropped");
+            crate::log::debug!(from = %connection.from, %reason, "dropped");
         }
         self.store.handle_disconnect(id);
     }

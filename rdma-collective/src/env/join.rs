@@ -63,7 +63,7 @@ pub struct Joined {
 pub fn join(deadline: Deadline) -> Result<(Environment, Joined), JoinError> {
     let environment = Environment::of_process()?;
     for line in environment.report() {
-        tracing::info!("{line}");
+        crate::log::info!("{line}");
     }
     let joined = environment.launch.as_ref().ok_or(EnvError(EnvErrorKind::NoLauncher))?.join(deadline)?;
     Ok((environment, joined))
@@ -142,7 +142,7 @@ impl Launch {
                 {
                     let server = StoreServer::bind_run(any(ip), &ports, &options, run, deadline)?;
                     let elsewhere = Elsewhere { by: endpoint.setting(), ip, listens: server.address() };
-                    tracing::warn!("{elsewhere}");
+                    crate::log::warn!("{elsewhere}");
                     let mut joined = self.join_own(server, token, run, deadline)?;
                     joined.store.set_elsewhere(elsewhere);
                     Ok(joined)
@@ -184,7 +184,7 @@ impl Launch {
         let at = server.address();
         // Ranks that meet by name are on the loopback interface, with a token that the kernel hands to this user alone.
         if self.token.is_none() && self.world > 1 && !at.ip().is_loopback() {
-            tracing::warn!(
+            crate::log::warn!(
                 "rank 0 listens on {at} and the job has no token, so whoever reaches that port can join; before the \
                  ranks are started, set one for all of them: export {RDMA_JOB_TOKEN}=$(openssl rand -hex 16)"
             );

@@ -14,6 +14,7 @@ use super::wakers::Wakers;
 use crate::engine::{Engine, EngineState, LaneId, Service};
 use crate::kv::KvError;
 use crate::link::PeerName;
+use crate::log::Held;
 
 /// State shared by an end of a link and the handles of its transfers. `S` is the state machine of the end.
 pub(super) struct Shared<S> {
@@ -48,9 +49,9 @@ impl<S: Service + 'static> Shared<S> {
         Arc::new(Self { engine, state, journal, pool, lane, peer, access, linger })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, S> {
+    pub(super) fn lock(&self) -> Held<MutexGuard<'_, S>> {
         // A poisoned lock is safe to use: `advance` does not panic, and every other change is one statement.
-        self.state.unasked().lock().unwrap_or_else(PoisonError::into_inner)
+        Held::lock(|| self.state.unasked().lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changes the state, and lets the state machine go on unless the change was refused.

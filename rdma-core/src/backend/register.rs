@@ -70,9 +70,9 @@ fn log_sharing(mapping: &Mapping) {
     let bytes = mapping.len();
     match mapping.sharing() {
         Sharing::Allocated => {}
-        Sharing::InPlace => tracing::info!(bytes, "the caller's memory is shared in place"),
+        Sharing::InPlace => crate::log::info!(bytes, "the caller's memory is shared in place"),
         Sharing::Unshared(reason) => {
-            tracing::info!(bytes, %reason, "the caller's memory is not shared; peers reach it over TCP");
+            crate::log::info!(bytes, %reason, "the caller's memory is not shared; peers reach it over TCP");
         }
     }
 }

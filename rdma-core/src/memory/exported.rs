@@ -96,13 +96,15 @@ impl Drop for Exported {
         let Ok(active) = self.active.get_mut() else { return };
         let Some((memory, registration)) = active.take() else { return };
         if Quarantine::is_cause(&error) {
-            tracing::warn!(%error, bytes = memory.len(), "memory is quarantined until the stopped peer goes on or ends");
+            let bytes = memory.len();
             quarantine::keep(quarantine::KeptMemory::Shared(memory), registration);
+            crate::log::warn!(%error, bytes, "memory is quarantined until the stopped peer goes on or ends");
             return;
         }
-        tracing::error!(%error, bytes = memory.len(), "a peer's right could not be revoked; the memory is leaked, not freed");
+        let bytes = memory.len();
         // Freed memory would be given to somebody else while the device still writes it.
         std::mem::forget((memory, registration));
+        crate::log::error!(%error, bytes, "a peer's right could not be revoked; the memory is leaked, not freed");
     }
 }
 

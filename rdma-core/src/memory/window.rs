@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use super::flag::{self, Flag};
 use super::{Backoff, CacheHint, InPlace, Keys, Mapping, OwnProcess, Registered, check_needs, copy};
 use crate::error::{RangeError, ReachError};
+use crate::log::Hold;
 use crate::{Deadline, RemoteMemory};
 
 /// Bytes that [`InPlace::run`] gets at a time, at most; the same bound as on a `PeerSlice`.
@@ -131,6 +132,7 @@ enum WindowState {
 impl WindowMemory {
     /// Revokes the key, so that nobody maps the window any more. Peers that have it mapped keep it.
     fn revoke(&self) {
+        let _lines = Hold::new();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         *state = match state.take() {
             Some(WindowState::Registered(mut registered)) => {

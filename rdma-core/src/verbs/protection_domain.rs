@@ -57,7 +57,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// The errors of [`alloc_local`](Self::alloc_local), and [`RegisterError::NeedsLocalWrite`].
+    /// The errors of [`alloc_local`](Self::alloc_local), [`RegisterError::NeedsLocalWrite`], and
+    /// [`RegisterError::UndeclaredAccess`].
     ///
     /// See `ibv_reg_mr(3)`.
     #[doc(alias = "ibv_reg_mr")]
@@ -101,9 +102,8 @@ impl ProtectionDomain {
     /// See `ibv_reg_mr(3)`.
     #[doc(alias = "ibv_reg_mr")]
     pub fn register(&self, memory: Memory, access: Access) -> Result<Region, Refused<Memory, RegisterError>> {
-        let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        if writes && !access.contains(Access::LOCAL_WRITE) {
-            return Err(Refused { object: memory, error: RegisterError::NeedsLocalWrite });
+        if let Err(error) = check(access) {
+            return Err(Refused { object: memory, error });
         }
         Ok(Region::new(self.register_any(memory, access)?))
     }
@@ -125,12 +125,8 @@ impl ProtectionDomain {
         if !self.owns(region) {
             return Err(RegisterError::ForeignDomain);
         }
-        if !access.contains(Access::LOCAL_WRITE)
-            && access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
-        {
-            return Err(RegisterError::NeedsLocalWrite);
-        }
-        export(self.inner()?, region.memory(), access.difference(Access::WINDOW))
+        check(access)?;
+        export(self.inner()?, region.memory(), access)
     }
 
     /// Returns whether `region` was registered in this domain, so that queue pairs of this domain may use it.
@@ -144,7 +140,6 @@ impl ProtectionDomain {
         memory: Memory,
         access: Access,
     ) -> Result<Registered, Refused<Memory, RegisterError>> {
-        let access = access.difference(Access::WINDOW);
         let pd = match self.inner() {
             Ok(pd) => pd,
             Err(forked) => return Err(Refused { object: memory, error: forked.into() }),
@@ -152,6 +147,18 @@ impl ProtectionDomain {
         register(pd, memory.into_mapping(), access, self.id)
             .map_err(|(mapping, error)| Refused { object: Memory::from_mapping(mapping), error })
     }
+}
+
+/// Checks the rights that a caller asks for.
+fn check(access: Access) -> Result<(), RegisterError> {
+    if let Some(bits) = access.undeclared() {
+        return Err(RegisterError::UndeclaredAccess { bits });
+    }
+    let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    if writes && !access.contains(Access::LOCAL_WRITE) {
+        return Err(RegisterError::NeedsLocalWrite);
+    }
+    Ok(())
 }
 
 impl fmt::Debug for ProtectionDomain {

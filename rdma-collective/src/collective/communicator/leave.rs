@@ -114,7 +114,7 @@ impl Drop for Communicator {
             && let Err(error) = self.leave(Deadline::after(self.options.linger))
         {
             let rank = self.rank();
-            tracing::warn!(
+            crate::log::warn!(
                 rank, %error,
                 "a communicator was dropped and could not close in good order; \
                  call `close` to handle the error"

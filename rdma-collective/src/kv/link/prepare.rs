@@ -199,8 +199,6 @@ impl Opening {
         }
         let (theirs, remote) = self.check(&blob)?;
         self.lane = None;
-        let span = tracing::debug_span!("kv_connect", pool = ?self.pool.purpose(), lane = ?lane);
-        let _connecting = span.enter();
         let by_blob = PeerName::Process { pid: blob.process.pid, gid: blob.endpoint.gid };
         let peer = meeting.as_ref().map_or(by_blob, |met| PeerName::Address(met.peer()));
         let joined = self.join_lane(lane, &blob, deadline, meeting);
@@ -208,7 +206,7 @@ impl Opening {
             self.fence(lane);
         }
         let (name, access, control) = joined?;
-        tracing::info!(%peer, lane = %name, pool = ?self.pool.purpose(), ?access, "a KV link is up");
+        crate::log::info!(%peer, lane = %name, pool = ?self.pool.purpose(), ?access, "a KV link is up");
         Ok(Link { lane, name, peer, access, theirs, remote, ended: None, _control: control })
     }
 
@@ -280,7 +278,7 @@ impl Opening {
     fn fence(&self, lane: LaneId) {
         let fenced = self.engine.lock_with(|core| core.fence_lane(lane, Deadline::after(FENCE_WITHIN)));
         if let Err(error) = fenced {
-            tracing::warn!(%error, "the device did not end a lane whose set-up failed; the lane stays until the engine is dropped");
+            crate::log::warn!(%error, "the device did not end a lane whose set-up failed; the lane stays until the engine is dropped");
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::engine::{Engine, EngineState};
 use crate::kv::PoolError;
 use crate::kv::layout::Layout;
 use crate::kv::lease::Holds;
+use crate::log::Held;
 
 /// Pause between two looks at a pool that is being closed: 1 ms, short for the caller and little work for the
 /// processor.
@@ -212,8 +213,8 @@ impl Pool {
         engine.pd().owns(&self.inner.region)
     }
 
-    fn attachments(&self) -> MutexGuard<'_, Attachments> {
-        self.inner.attachments.lock().unwrap_or_else(PoisonError::into_inner)
+    fn attachments(&self) -> Held<MutexGuard<'_, Attachments>> {
+        Held::lock(|| self.inner.attachments.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

@@ -17,6 +17,7 @@ use self::memory::Attachments;
 use super::layout::{Extent, Layout};
 use super::lease::{HoldKind, Holds};
 use crate::kv::PoolError;
+use crate::log::Held;
 
 pub(super) use memory::AttachedPool;
 pub use stats::PoolStats;
@@ -145,9 +146,9 @@ impl Pool {
     }
 
     /// The holds for changing, which waits until no caller writes a block.
-    pub(super) fn holds(&self) -> RwLockWriteGuard<'_, Holds> {
+    pub(super) fn holds(&self) -> Held<RwLockWriteGuard<'_, Holds>> {
         // A poisoned lock is safe to use: each count changes in one statement.
-        self.inner.holds.unasked().write().unwrap_or_else(PoisonError::into_inner)
+        Held::lock(|| self.inner.holds.unasked().write().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn id(&self) -> PoolId {

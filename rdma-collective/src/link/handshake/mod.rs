@@ -290,12 +290,12 @@ impl Stranger {
             Ok(true) => match self.answer(token, deadline) {
                 Ok(met) => Heard::Met(met),
                 Err(error) => {
-                    tracing::debug!(%error, "a connection was sent away in the handshake");
+                    crate::log::debug!(%error, "a connection was sent away in the handshake");
                     Heard::Gone
                 }
             },
             Err(error) => {
-                tracing::debug!(peer = %self.peer, %error, "a connection ended before its greeting was complete");
+                crate::log::debug!(peer = %self.peer, %error, "a connection ended before its greeting was complete");
                 Heard::Gone
             }
         }

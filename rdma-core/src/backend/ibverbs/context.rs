@@ -131,6 +131,6 @@ unsafe fn close(symbols: &Symbols, context: NonNull<ibv_context>, name: &str) {
     let Ok(close_device) = symbols.ibv_close_device else { return };
     // SAFETY: the caller promises an open context without objects that is never used again, so it may be closed.
     if let Err(error) = super::check(unsafe { close_device(context.as_ptr()) }) {
-        tracing::warn!(%error, device = name, "ibv_close_device failed; the device stays open until the process ends");
+        crate::log::warn!(%error, device = name, "ibv_close_device failed; the device stays open until the process ends");
     }
 }

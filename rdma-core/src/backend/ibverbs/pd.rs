@@ -82,8 +82,8 @@ impl Drop for Pd {
         // SAFETY: the invariant says that the domain is alive. Its regions and queue pairs hold an `Arc` of it, so
         // none is left, and nothing uses it after its drop.
         if let Err(error) = check(unsafe { dealloc_pd(self.pd.as_ptr()) }) {
-            tracing::warn!(%error, device = self.context.name(), "ibv_dealloc_pd failed; the domain is leaked");
             std::mem::forget(Arc::clone(&self.context));
+            crate::log::warn!(%error, device = self.context.name(), "ibv_dealloc_pd failed; the domain is leaked");
         }
     }
 }

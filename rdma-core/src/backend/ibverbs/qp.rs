@@ -127,8 +127,8 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         if let Err(error) = self.destroy() {
-            tracing::error!(%error, qp_num = %self.qp_num(), "ibv_destroy_qp failed; the queue pair is leaked");
             std::mem::forget(Arc::clone(&self.pd));
+            crate::log::error!(%error, qp_num = %self.qp_num(), "ibv_destroy_qp failed; the queue pair is leaked");
         }
     }
 }

@@ -18,6 +18,7 @@ use super::shared_exports::SharedExports;
 use super::wire::DeviceRef;
 use super::{driver, gid, limits};
 use crate::error::{OpenError, QueryError, limit_advice};
+use crate::log::Held;
 use crate::{AsyncEvent, DeviceAttributes, Gid, GidEntry, PortAttributes, PortNum, PortState};
 
 /// A device that can be opened. Clones are the same device: opened twice, it is one device with two contexts.
@@ -61,7 +62,7 @@ impl Device {
         };
         let fabric = Fabric::get().map_err(refused("making its descriptors"))?.get()?;
         let events = Channel::new().map_err(refused("making its event descriptor"))?;
-        let mut last = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = Held::lock(|| self.opened.lock().unwrap_or_else(PoisonError::into_inner));
         let opened = match last.upgrade() {
             Some(opened) => opened,
             None => {
@@ -166,7 +167,7 @@ fn publish(
             if let Err(error) = publish_as(guard, device, entry.gid) {
                 let mend = limit_advice(&error)
                     .unwrap_or("let it make memfds and listen at abstract Unix addresses");
-                tracing::warn!(device = %options.name, %error, mend, "processes of this host reach the device over TCP alone");
+                crate::log::warn!(device = %options.name, %error, mend, "processes of this host reach the device over TCP alone");
             }
             Ok(())
         }

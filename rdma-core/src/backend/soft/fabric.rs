@@ -33,6 +33,7 @@ use super::wire::rendezvous::Host;
 use super::wire::{
     Announcement, DeviceRef, Discarded, Hello, OrphanMailbox, Payload, QpRef, Rendezvous, Segment, Tcp, Token,
 };
+use crate::log::Hold;
 use crate::memory::{OwnProcess, Patch};
 use crate::{Gid, GidEntry, PortState};
 
@@ -192,18 +193,20 @@ impl Fabric {
     /// its parent may have held the lock at the fork, and the child would wait for ever.
     #[inline]
     pub(super) fn lock(&self) -> FabricGuard<'_> {
-        self.guard(self.guarded.lock())
+        let lines = Hold::new();
+        self.guard(self.guarded.lock(), lines)
     }
 
     #[inline]
-    fn guard<'a>(&'a self, guarded: MutexGuard<'a, Guarded>) -> FabricGuard<'a> {
-        FabricGuard { guarded, driver: &self.driver, beyond_state: false, discarded: DropUnlocked(None) }
+    fn guard<'a>(&'a self, guarded: MutexGuard<'a, Guarded>, lines: Hold) -> FabricGuard<'a> {
+        let (beyond_state, discarded) = (false, DropUnlocked(None));
+        FabricGuard { guarded, driver: &self.driver, beyond_state, discarded, _lines: lines }
     }
 
     /// Takes the lock if it is free. A caller that only wants progress may skip its turn otherwise: the thread that
     /// holds the lock makes progress itself.
     pub(super) fn try_lock(&self) -> Option<FabricGuard<'_>> {
-        self.guarded.try_lock().map(|guarded| self.guard(guarded))
+        self.guarded.try_lock().map(|guarded| self.guard(guarded, Hold::new()))
     }
 }
 
@@ -228,8 +231,10 @@ pub(super) struct FabricGuard<'a> {
     pub(super) driver: &'a Driver,
     /// Set once the holder had the sockets or the rendezvous in hand, which may have changed a timeout.
     beyond_state: bool,
-    /// Must stay the last field: fields drop in order, so these mappings drop after the lock is released.
+    /// Must stay behind the lock: fields drop in order, so these mappings drop after the lock is released.
     discarded: DropUnlocked,
+    /// Must stay the last field, so that lines about dropped mappings are written at once.
+    _lines: Hold,
 }
 
 /// Mappings that are dropped after the lock is released; nearly always none, hence the box.

@@ -10,6 +10,7 @@ use super::super::work::{Segment, Work};
 use super::poll::complete_oldest;
 use super::{QpHandle, WorkerCore};
 use crate::error::FenceError;
+use crate::log::Hold;
 use crate::{CompletionStatus, Deadline, QpState};
 
 /// Sleep between two polls that found nothing, while the device flushes.
@@ -28,6 +29,8 @@ impl<R: RawWorker> WorkerCore<R> {
         if self.qp(handle).is_none() {
             return Err(FenceError::ForeignWorker { qp_num: handle.qp_num });
         }
+        // A line waits until the queue pair is out of the books.
+        let _lines = Hold::new();
         self.forget_gathered();
         let state = self.raw.query_state(handle.slot);
         // In RESET nothing was posted and nothing arrives. Devices refuse the step from RESET to ERR.
@@ -88,7 +91,7 @@ impl<R: RawWorker> WorkerCore<R> {
             let taken = match self.fill() {
                 Ok(taken) => taken,
                 Err(error) => {
-                    tracing::warn!(%error, qp = %handle.qp_num, "the completion queue cannot be polled during a fence; outstanding requests are reported as flushed");
+                    crate::log::warn!(%error, qp = %handle.qp_num, "the completion queue cannot be polled during a fence; outstanding requests are reported as flushed");
                     return;
                 }
             };

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use super::{Mapping, OwnProcess, Registered, Registration};
+use crate::log::Hold;
 
 /// Time between two attempts to release an entry. A stopped process gives no event when it goes on, so it is
 /// polled.
@@ -84,7 +85,7 @@ pub(super) fn keep(memory: KeptMemory, registration: Box<dyn Registration>) {
     // The new thread takes this lock at once, and a subscriber of the log may do so, too.
     drop(kept);
     if first && let Err(error) = std::thread::Builder::new().name("rdma-quarantine".to_owned()).spawn(watch) {
-        tracing::warn!(%error, "the quarantine thread did not start; memory is released only by calls of quarantined()");
+        crate::log::warn!(%error, "the quarantine thread did not start; memory is released only by calls of quarantined()");
     }
 }
 
@@ -98,6 +99,8 @@ fn watch() {
 /// Releases every entry that nobody can write any more; returns whether entries are left.
 fn release() -> bool {
     let Some(entries) = entries() else { return false };
+    // Looking at an entry takes the lock of the devices, whose lines must wait for this lock, too.
+    let _lines = Hold::new();
     let mut kept = entries.lock().unwrap_or_else(PoisonError::into_inner);
     let ended: Vec<_> = kept.extract_if(.., |kept| kept.registration.has_ended()).collect();
     let left = !kept.is_empty();

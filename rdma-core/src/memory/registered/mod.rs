@@ -181,17 +181,18 @@ impl Drop for Kept {
         match self.deregister(Deadline::in_drop()) {
             Ok(()) => drop(move_mapping(&mut self.mapping)),
             Err(error) if Quarantine::is_cause(&error) => {
-                tracing::warn!(%error, bytes = self.mapping.len(), "memory is quarantined until the stopped peer goes on or ends");
+                let bytes = self.mapping.len();
                 if let Some(registration) = self.registration.take() {
                     quarantine::keep(
                         quarantine::KeptMemory::Own(move_mapping(&mut self.mapping)),
                         registration,
                     );
                 }
+                crate::log::warn!(%error, bytes, "memory is quarantined until the stopped peer goes on or ends");
             }
             Err(error) => {
-                tracing::error!(%error, bytes = self.mapping.len(), "deregistration failed; the memory is leaked, not freed");
                 std::mem::forget(self.registration.take());
+                crate::log::error!(%error, bytes = self.mapping.len(), "deregistration failed; the memory is leaked, not freed");
             }
         }
     }

@@ -28,6 +28,7 @@ const BUILD: &[&str] = &[
     "--test=allocations",
     "--test=forked",
     "--test=forked_engines",
+    "--test=unwinding",
     "--test=on_device",
     "--test=chaos",
     "--test=processes",
@@ -200,6 +201,13 @@ const CASES: &[Case] = &[
         name: "kills and stops in every operation",
         hosts: &[1],
         server: "{test:processes} on_a_device --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "subscribers of the log that panic or call back",
+        hosts: &[1],
+        server: "{test:unwinding} on_a_device --ignored --nocapture",
         names_device: Sides::Server,
         ..PLAIN
     },

@@ -59,7 +59,7 @@ impl Tcp {
             if matches!(socket.kind, Kind::Listener)
                 && let Err(error) = epoll::modify(&self.epoll, &socket.fd, data(key), events)
             {
-                tracing::error!(%error, "a listener cannot be watched any more");
+                crate::log::error!(%error, "a listener cannot be watched any more");
             }
         }
     }

@@ -175,7 +175,7 @@ impl Tcp {
     /// Ends a connection that broke, and logs why.
     fn lose(&mut self, key: SocketKey, why: &LinkError) {
         match why {
-            LinkError::Closed | LinkError::Io(_) => tracing::debug!(%why, "a connection is over"),
+            LinkError::Closed | LinkError::Io(_) => crate::log::debug!(%why, "a connection is over"),
             _ => self.warn(why, "closing a connection"),
         }
         self.remove(key);
@@ -184,7 +184,7 @@ impl Tcp {
     /// Writes a log line that a stranger has caused, unless there were many of late.
     fn warn(&mut self, why: &dyn std::error::Error, what: &str) {
         if let Some(left_out) = self.served.map_or(Some(0), |now| self.throttle.admit(now)) {
-            tracing::warn!(%why, left_out, "{what}");
+            crate::log::warn!(%why, left_out, "{what}");
         }
     }
 
@@ -207,7 +207,7 @@ impl Tcp {
                 Some(key)
             }
             Err(why) => {
-                tracing::debug!(%why, "no connection to the peer");
+                crate::log::debug!(%why, "no connection to the peer");
                 None
             }
         }
@@ -307,7 +307,7 @@ impl Tcp {
                 let requester = Requester { address, hello: frame::encode_hello(hello), link: None };
                 self.requesters.insert(qp, requester);
             }
-            None => tracing::warn!(gid = %hello.destination_gid, "not the GID of a software device"),
+            None => crate::log::warn!(gid = %hello.destination_gid, "not the GID of a software device"),
         }
     }
 

@@ -350,7 +350,7 @@ impl Rendezvous {
             if matches!(socket.kind, Kind::Listener)
                 && let Err(error) = self.watch(key, events)
             {
-                tracing::error!(%error, "a listener of the mapped wire cannot be watched any more");
+                crate::log::error!(%error, "a listener of the mapped wire cannot be watched any more");
             }
         }
     }

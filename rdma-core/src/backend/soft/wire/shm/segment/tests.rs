@@ -80,6 +80,13 @@ fn other_pages_are_mapped_in_order_and_once_with_the_same_rights() {
     assert!(matches!(patch(2, (0, page)), Err(MapRefused::Version { said: 2, known: 0 })));
     assert!(matches!(patch(1, (2 * page, page)), Err(MapRefused::Range)));
     assert!(matches!(patch(1, (0, 0)), Err(MapRefused::Size { .. })));
+    // Kernels before 6.12 unmap the range before they find that a sealed memfd cannot be mapped for writing.
+    let sealed = memfd(page, SEALS | SealFlags::FUTURE_WRITE);
+    assert!(matches!(theirs.patch(sealed.as_fd(), 1, (page, page)), Err(MapRefused::Map(_))));
+    assert!(
+        !flags(theirs.as_ptr().as_ptr().wrapping_add(page as usize)).is_empty(),
+        "the segment has a hole"
+    );
     patch(1, (page, page)).unwrap();
     patch(1, (0, 7)).unwrap();
     // SAFETY: the addresses are within live mappings that only this thread writes, so the accesses do not race.
