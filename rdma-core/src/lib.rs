@@ -50,6 +50,8 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod memory;
+#[doc(hidden)]
+pub mod strangers;
 mod types;
 mod verbs;
 
