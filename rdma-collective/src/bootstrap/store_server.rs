@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
+use rdma_core::strangers::STRANGERS_MAX;
 use rustix::event::{EventfdFlags, eventfd};
 use socket2::{Domain, Socket, Type};
 
@@ -34,8 +35,9 @@ pub struct StoreOptions {
     /// The time that one request or answer may take on the wire (default 30 s). A rank that is stopped for longer in
     /// the middle of one is dropped.
     pub transfer_timeout: Duration,
-    /// The limit on connections at once (default: the number of ranks and 1024 more). At the limit, and when the
-    /// process has no descriptor left, a new connection takes the place of the oldest one that has not joined.
+    /// The limit on connections at once (default: the number of ranks and 256 more). Connections that have not joined
+    /// take a quarter of the free descriptors at most, and 256 in all; the software device's listeners and KV links
+    /// count into the same sum. At a limit a new connection takes the place of the oldest one that has not joined.
     pub connections_max: usize,
 }
 
@@ -48,7 +50,7 @@ impl StoreOptions {
             world,
             hello_timeout: Duration::from_secs(5),
             transfer_timeout: Duration::from_secs(30),
-            connections_max: world as usize + 1024,
+            connections_max: world as usize + STRANGERS_MAX,
         }
     }
 }
