@@ -133,7 +133,8 @@ impl StoreServer {
     /// Processes of other users are sent away. Once all ranks have found the store, the name is free again.
     ///
     /// # Errors
-    /// [`BootstrapError::NameTaken`] if another process holds the name; otherwise the errors of [`bind`](Self::bind).
+    /// [`BootstrapError::NameTaken`] if another process holds the name, [`BootstrapError::Impostor`] if that process is
+    /// of another user; otherwise the errors of [`bind`](Self::bind).
     pub fn bind_by_name(name: &str, options: StoreOptions) -> Result<Self, BootstrapError> {
         let (token, world) = (options.token, options.world);
         let mut server = Self::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)?;

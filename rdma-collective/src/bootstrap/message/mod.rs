@@ -74,6 +74,7 @@ pub(crate) enum Refusal {
     JoinedTwice { rank: u32, first: String },
     TooLarge { bytes: u64, bytes_max: u64 },
     Full { bytes_max: u64 },
+    KeyOwned { owner: u32 },
     Left { rank: u32 },
 }
 
@@ -218,6 +219,7 @@ impl Refusal {
             Self::JoinedTwice { rank, first } => (5, (*rank).into(), 0, first.as_str()),
             Self::TooLarge { bytes, bytes_max } => (6, *bytes, *bytes_max, ""),
             Self::Full { bytes_max } => (7, *bytes_max, 0, ""),
+            Self::KeyOwned { owner } => (20, (*owner).into(), 0, ""),
             Self::Left { rank } => (8, (*rank).into(), 0, ""),
         };
         payload.push(code);
@@ -241,6 +243,7 @@ impl Refusal {
             6 => Self::TooLarge { bytes: first, bytes_max: second },
             7 => Self::Full { bytes_max: first },
             8 => Self::Left { rank: narrow(first)? },
+            20 => Self::KeyOwned { owner: narrow(first)? },
             _ => return Err(FrameError::Malformed { what: "reason" }),
         };
         // Fields that a reason does not use must be empty: encode again, and compare.
