@@ -54,7 +54,7 @@ impl Drop for Place {
     }
 }
 
-/// One stranger at `door`, in the word of all.
+/// Counts a single stranger at `door`, in the word of all.
 fn one(door: Door) -> u64 {
     1 << (16 * door as u32)
 }

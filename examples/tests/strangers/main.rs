@@ -9,6 +9,7 @@ mod common;
 
 mod crowd;
 
+use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -19,8 +20,6 @@ use crowd::{Kind, PidList, TOKEN, beside};
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
-/// The time that the strangers have alone with the first process, before the others come.
-const ALONE_WITH_STRANGERS: Duration = Duration::from_millis(300);
 
 /// The descriptors that each process may have (`ulimit -n`), and the ranks of the job.
 #[derive(Clone, Copy)]
@@ -56,8 +55,9 @@ impl Limit {
 
     fn side(self, role: &str, port: u16) -> Running {
         let place = if role == "decode" { "--listen" } else { "--peer" };
-        let line =
-            format!("--device soft --wire tcp --prompt 256 -T 120 --role {role} {place} 127.0.0.1:{port}");
+        let line = format!(
+            "--device soft --wire tcp --prompt 256 --requests 20 --concurrency 2 -T 120 --role {role} {place} 127.0.0.1:{port}"
+        );
         self.start(KVCACHE, &line, &[])
     }
 
@@ -67,10 +67,13 @@ impl Limit {
         let (port, pids) = (free_port(), PidList::default());
         println!("{kind:?}, {crowd} at each port, {} descriptors, {} ranks", self.descriptors, self.ranks);
         let since = Instant::now();
-        beside(kind, crowd, port, &pids, || {
+        beside(kind, crowd, port, &pids, |came| {
             let mut processes = vec![first(port)];
             pids.add(processes[0].id());
-            sleep(ALONE_WITH_STRANGERS);
+            while came.load(Ordering::Relaxed) < crowd && processes[0].is_running() {
+                assert!(since.elapsed() < LONG, "only {came:?} strangers came");
+                sleep(Duration::from_millis(10));
+            }
             processes.extend(others(port));
             processes.iter().for_each(|process| pids.add(process.id()));
             for process in processes {
@@ -93,10 +96,11 @@ impl Limit {
     }
 }
 
-/// The kinds that are tried at the limit of this index.
+/// The kinds that are tried at the limit of this index. Idle strangers come at each, because they take most
+/// descriptors.
 fn kinds(index: usize) -> impl Iterator<Item = Kind> {
     let is_full = std::env::var("SOAK").is_ok_and(|soak| soak == "full");
-    let of_limit = move |(at, _): &(usize, Kind)| is_full || at % LIMITS.len() == index;
+    let of_limit = move |(at, _): &(usize, Kind)| is_full || *at == 0 || at % LIMITS.len() == index;
     Kind::ALL.into_iter().enumerate().filter(of_limit).map(|(_, kind)| kind)
 }
 
@@ -108,9 +112,7 @@ fn raise_own_limit() {
 
 fn at_limit(index: usize, job: impl Fn(Limit, Kind)) {
     raise_own_limit();
-    // Idle strangers are the kind that takes most descriptors, so they come at each limit.
-    let idle = [Kind::Idle].into_iter().filter(|_| index != 0);
-    idle.chain(kinds(index)).for_each(|kind| job(LIMITS[index], kind));
+    kinds(index).for_each(|kind| job(LIMITS[index], kind));
 }
 
 #[test]
