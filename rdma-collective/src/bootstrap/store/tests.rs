@@ -228,9 +228,9 @@ fn the_values_of_a_rank_are_bounded_together() {
     store.handle_request(now, 11, 0, set("of the other", &value));
     // A value that is replaced makes room, whoever replaces it.
     store.handle_request(now, 10, 1, set("key 0", b""));
-    store.handle_request(now, 10, 2, set("one more", b"small"));
+    store.handle_request(now, 10, 2, set("one more", &value[..value.len() - 200]));
     store.handle_request(now, 11, 1, set("key 1", b""));
-    store.handle_request(now, 10, 3, set("as long as that", &value[..value.len() - 20]));
+    store.handle_request(now, 10, 3, set("as long as that", &value[..value.len() - 200]));
     let done = [(11, 0), (10, 1), (10, 2), (11, 1), (10, 3)].map(|(by, id)| (by, id, Reply::Done));
     assert_eq!(replies(&mut store), done);
 }
