@@ -121,14 +121,18 @@ pub(crate) fn exchange(
         Meet::Accept(listener) => return accept(listener, token, Some(blob), deadline),
         Meet::Connect(address) => *address,
     };
+    let mut met = connect(address, token, deadline)?;
     loop {
-        let mut met = connect(address, token, deadline)?;
-        match met.exchange(blob) {
-            // Try again: a crowd of strangers may have pushed this connection out before its blob was heard.
-            Err(HandshakeError::Lost { .. }) if !deadline.expired() => {}
+        let lost = match met.exchange(blob) {
+            Err(lost @ HandshakeError::Lost { .. }) => lost,
             theirs => return theirs.map(|theirs| (met, theirs)),
-        }
+        };
         std::thread::sleep(CONNECT_PAUSE.min(deadline.remaining()));
+        // Try again: a crowd of strangers may have pushed this connection out before its blob was heard. A listener
+        // that is gone meanwhile has ended, and this side says so at once.
+        let soon = deadline.min(Deadline::after(CONNECT_ATTEMPT));
+        met = connect(address, token, soon).map_err(|_| lost)?;
+        met.deadline = deadline;
     }
 }
 
