@@ -52,6 +52,8 @@ pub mod fuzzing;
 #[doc(hidden)]
 pub mod log;
 pub mod memory;
+#[doc(hidden)]
+pub mod strangers;
 mod types;
 mod verbs;
 

@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -49,8 +49,7 @@ impl NameListener {
         token: JobToken,
         world: u32,
     ) -> Result<Self, BootstrapError> {
-        let taken = |source| BootstrapError::NameTaken { name: name.to_owned(), source };
-        let listener = listen(name).map_err(taken)?;
+        let listener = listen(name).map_err(|source| taken(name, source))?;
         let failed = |what| move |source| BootstrapError::Serve { what, source };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(|errno| failed("make a descriptor")(errno.into()))?);
@@ -123,6 +122,22 @@ impl Host {
     }
 }
 
+/// The error of a name that cannot be had, with the one who holds it: anybody of this network namespace may take it.
+fn taken(name: &str, source: io::Error) -> BootstrapError {
+    let own = rustix::process::geteuid();
+    let holder = look_at(name).ok().and_then(|socket| socket_peercred(&socket).ok());
+    match holder {
+        Some(holder) if holder.uid != own => {
+            let (uid, own) = (holder.uid.as_raw(), own.as_raw());
+            BootstrapError::Impostor { name: name.to_owned(), uid, own }
+        }
+        holder => {
+            let holder = holder.map(|holder| holder.pid.as_raw_nonzero().get().unsigned_abs());
+            BootstrapError::NameTaken { name: name.to_owned(), holder, source }
+        }
+    }
+}
+
 /// Asks rank 0 of the job `name` for the store's address and token, and waits for rank 0 until the deadline.
 pub(super) fn ask(name: &str, deadline: Deadline) -> Result<(SocketAddr, JobToken), BootstrapError> {
     let started = Instant::now();
@@ -184,6 +199,16 @@ fn listen(name: &str) -> io::Result<UnixListener> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(UnixListener::from(OwnedFd::from(socket)))
+}
+
+/// Connects to the holder of a name, who cannot send anything: rank 0 takes whoever it could answer for a rank that
+/// has come.
+fn look_at(name: &str) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.shutdown(Shutdown::Read)?;
+    socket.connect(&sock_addr(name)?)?;
+    Ok(socket)
 }
 
 /// Connects without waiting: if the listener's queue is full, the caller tries again.

@@ -85,12 +85,15 @@ pub enum BootstrapError {
     },
     /// Another process holds the job's name on this host.
     #[error(
-        "the name {name} of this job is taken on this host ({source}): another process is its rank 0; give each job \
-         its own MASTER_PORT, and MASTER_ADDR"
+        "the name {name} of this job is taken on this host ({source}): {} is its rank 0; give each job \
+         its own MASTER_PORT, and MASTER_ADDR",
+        holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
     )]
     NameTaken {
         /// The name.
         name: String,
+        /// The pid of the process that holds the name, if the system tells it.
+        holder: Option<u32>,
         /// The system's reason.
         source: io::Error,
     },
@@ -271,10 +274,18 @@ pub enum BootstrapError {
         bytes_max: u64,
     },
     /// The store has no room for the value.
-    #[error("the store holds its {bytes_max} bytes; set fewer or shorter values")]
+    #[error("the store keeps {bytes_max} bytes for a rank, and no more; set fewer or shorter values")]
     Full {
-        /// The size of the store, in bytes.
+        /// The most that the store keeps for one rank, in bytes.
         bytes_max: u64,
+    },
+    /// The key belongs to another rank: `comm/…/RANK/…` is set by RANK alone.
+    #[error("key {key:?} is set by rank {owner} alone; choose a key that does not begin with comm/")]
+    KeyOwned {
+        /// The key.
+        key: String,
+        /// The rank that may set it.
+        owner: u32,
     },
     /// No rank set the key in time.
     #[error("key {key:?} was not set within {waited:.1?}; {}", hint(absent))]

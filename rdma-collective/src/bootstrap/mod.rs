@@ -34,6 +34,7 @@ pub use error::{BootstrapError, RankList};
 pub(crate) use error::{Elsewhere, FrameError};
 pub use message::{GATHERED_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use ports::meeting_ports;
+pub(crate) use serve::is_exhausted;
 pub use spawn::LocalRanks;
 pub(crate) use spawn::end_with;
 pub use spawn_error::SpawnError;

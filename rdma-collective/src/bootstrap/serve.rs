@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rdma_core::strangers::{Door, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::connection::{Connection, Dropped, State};
@@ -140,25 +141,44 @@ impl Service {
                 // The connection ended before it was accepted.
                 Err(_) => continue,
             };
-            if self.connections.len() >= self.options.connections_max && !self.drop_oldest_stranger() {
+            let Some(place) = self.take_place() else {
                 crate::log::debug!(%from, "dropped: no room among those that have joined");
                 continue;
-            }
+            };
             let expires = Instant::now().checked_add(self.options.hello_timeout);
-            if let Ok(connection) = Connection::new(stream, from, expires) {
+            if let Ok(connection) = Connection::new(stream, from, place, expires) {
                 self.connections.insert(self.next_id, connection);
                 self.next_id += 1;
             }
         }
     }
 
-    /// Drops the oldest connection that has not joined, so that silent strangers keep nobody out; `false` if there is
-    /// none.
+    /// Takes a place for a newcomer; the oldest strangers make room for it. `None` if there are none.
+    fn take_place(&mut self) -> Option<Place> {
+        loop {
+            let room = self.connections.len() < self.options.connections_max;
+            match room.then(|| Place::take(Door::Store)).flatten() {
+                None if self.drop_oldest_stranger() => {}
+                place => return place,
+            }
+        }
+    }
+
+    /// Drops the oldest connection that has not joined after one last look, so that silent strangers keep nobody out;
+    /// `false` if there is none.
     fn drop_oldest_stranger(&mut self) -> bool {
-        let oldest = self.connections.iter().find(|(_, connection)| connection.state != State::Member);
+        let stranger = |connection: &Connection| connection.state != State::Member;
+        let oldest = self.connections.iter().find(|(_, connection)| stranger(connection));
         let Some((&id, connection)) = oldest else { return false };
-        crate::log::debug!(from = %connection.from, "dropped: makes room");
-        self.connections.remove(&id).is_some()
+        if connection.state == State::Stranger {
+            // The hello may just have arrived.
+            self.turn(id, PollFlags::IN);
+        }
+        if let Some(connection) = self.connections.get(&id).filter(|connection| stranger(connection)) {
+            crate::log::debug!(from = %connection.from, "dropped: makes room");
+            self.connections.remove(&id);
+        }
+        true
     }
 
     /// Handles the events of one connection.
@@ -287,7 +307,7 @@ impl Service {
 }
 
 /// Whether accepting failed for want of descriptors or memory, which closing a connection may give back.
-fn is_exhausted(error: &io::Error) -> bool {
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 use rdma_core::memory::OwnProcess;
+use rdma_core::strangers::STRANGERS_MAX;
 use rustix::event::{EventfdFlags, eventfd};
 use socket2::{Domain, Socket, Type};
 
@@ -37,8 +38,9 @@ pub struct StoreOptions {
     /// The time that one request or answer may take on the wire (default 30 s). A rank that is stopped for longer in
     /// the middle of one is dropped.
     pub transfer_timeout: Duration,
-    /// The limit on connections at once (default: the number of ranks and 1024 more). At the limit, and when the
-    /// process has no descriptor left, a new connection takes the place of the oldest one that has not joined.
+    /// The limit on connections at once (default: the number of ranks and 256 more). Connections that have not joined
+    /// take a quarter of the free descriptors at most, and 256 in all; the software device's listeners and KV links
+    /// count into the same sum. At a limit a new connection takes the place of the oldest one that has not joined.
     pub connections_max: usize,
 }
 
@@ -51,7 +53,7 @@ impl StoreOptions {
             world,
             hello_timeout: Duration::from_secs(5),
             transfer_timeout: Duration::from_secs(30),
-            connections_max: world as usize + 1024,
+            connections_max: world as usize + STRANGERS_MAX,
         }
     }
 }
@@ -180,7 +182,8 @@ impl StoreServer {
     /// Processes of other users are sent away. Once all ranks have found the store, the name is free again.
     ///
     /// # Errors
-    /// [`BootstrapError::NameTaken`] if another process holds the name; otherwise the errors of [`bind`](Self::bind).
+    /// [`BootstrapError::NameTaken`] if another process holds the name, [`BootstrapError::Impostor`] if that process is
+    /// of another user; otherwise the errors of [`bind`](Self::bind).
     pub fn bind_by_name(name: &str, options: StoreOptions) -> Result<Self, BootstrapError> {
         let (token, world) = (options.token, options.world);
         let mut server = Self::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)?;

@@ -118,6 +118,9 @@ pub(crate) enum Refusal {
     Full {
         bytes_max: u64,
     },
+    KeyOwned {
+        owner: u32,
+    },
     Left {
         rank: u32,
     },
@@ -314,6 +317,7 @@ impl Refusal {
             Self::JoinedTwice { rank, first } => (5, (*rank).into(), 0, first.as_str()),
             Self::TooLarge { bytes, bytes_max } => (6, *bytes, *bytes_max, ""),
             Self::Full { bytes_max } => (7, *bytes_max, 0, ""),
+            Self::KeyOwned { owner } => (12, (*owner).into(), 0, ""),
             Self::Left { rank } => (8, (*rank).into(), 0, ""),
             Self::OtherRun { store } => (9, 0, 0, store.as_str()),
             Self::OtherNumber { store, client } => (10, *store, *client, ""),
@@ -343,6 +347,7 @@ impl Refusal {
             9 => Self::OtherRun { store: text },
             10 => Self::OtherNumber { store: first, client: second },
             11 => Self::TwoJobs { rank: narrow(first)?, pid: narrow(second)?, host: text },
+            12 => Self::KeyOwned { owner: narrow(first)? },
             _ => return Err(FrameError::Malformed { what: "reason" }),
         };
         // Fields that a reason does not use must be empty: encode again, and compare.

@@ -47,6 +47,7 @@ fn refusals() -> impl Strategy<Value = Refusal> {
         (any::<u32>(), keys()).prop_map(|(rank, first)| Refusal::JoinedTwice { rank, first }),
         any::<(u64, u64)>().prop_map(|(bytes, bytes_max)| Refusal::TooLarge { bytes, bytes_max }),
         any::<u64>().prop_map(|bytes_max| Refusal::Full { bytes_max }),
+        any::<u32>().prop_map(|owner| Refusal::KeyOwned { owner }),
         any::<u32>().prop_map(|rank| Refusal::Left { rank }),
         keys().prop_map(|store| Refusal::OtherRun { store }),
         any::<(u64, u64)>().prop_map(|(store, client)| Refusal::OtherNumber { store, client }),

@@ -12,8 +12,9 @@ use super::JobToken;
 use super::frame::Frame;
 use super::message::{GATHERED_BYTES_MAX, Hello, KEY_BYTES_MAX, Ranks, Refusal, Reply, Request, run_hash};
 
-/// The limit on all keys and values together, in bytes.
-const STORE_BYTES_MAX: usize = 64 << 20;
+/// The most that the store keeps for one rank, in bytes: 1 MiB. A rank puts two blobs into the store for each
+/// communicator, which take 500 bytes with their keys, and 5 KB at most; so this is room for some 2,000 communicators.
+const RANK_BYTES_MAX: usize = 1 << 20;
 
 /// The number by which the server names a connection.
 pub(super) type ConnectionId = u64;
@@ -59,12 +60,18 @@ pub(super) struct Store {
     first_left: Option<u32>,
     /// The rank of each open connection that joined.
     connections: HashMap<ConnectionId, u32>,
-    values: HashMap<String, Vec<u8>>,
-    value_bytes: usize,
+    values: HashMap<String, Kept>,
     /// The gatherings that a rank waits for, by name.
     pub(super) gatherings: HashMap<String, Gathering>,
     waits: BTreeMap<ConnectionId, Wait>,
     effects: VecDeque<Effect>,
+}
+
+/// A value, and the rank that has set it.
+#[derive(Debug)]
+struct Kept {
+    rank: u32,
+    value: Vec<u8>,
 }
 
 /// A gathering that is not complete.
@@ -85,6 +92,8 @@ struct Joined {
     connection: Option<ConnectionId>,
     /// Whether the rank has made a request, and so knows that it has joined.
     confirmed: bool,
+    /// Bytes of the keys and values that the store keeps for this rank.
+    kept: usize,
 }
 
 /// A request that waits for its answer.
@@ -118,7 +127,6 @@ impl Store {
             first_left: None,
             connections: HashMap::new(),
             values: HashMap::new(),
-            value_bytes: 0,
             gatherings: HashMap::new(),
             waits: BTreeMap::new(),
             effects: VecDeque::new(),
@@ -158,7 +166,8 @@ impl Store {
                 self.effects.push_back(Effect::Close { connection });
             }
         }
-        self.joined.insert(rank, Joined { attempt, from, connection: Some(connection), confirmed: false });
+        self.joined
+            .insert(rank, Joined { attempt, from, connection: Some(connection), confirmed: false, kept: 0 });
         self.connections.insert(connection, rank);
         Ok(())
     }
@@ -229,9 +238,9 @@ impl Store {
             Request::Hello(_) | Request::Claim(_) => {
                 self.reply(connection, id, Reply::Welcome { number: self.served.number });
             }
-            Request::Set { key, value } => self.set(connection, id, key, value),
+            Request::Set { key, value } => self.set((connection, rank), id, key, value),
             Request::Get { wait_ms, key } => match self.values.get(&key) {
-                Some(value) => self.reply(connection, id, Reply::Value(value.clone())),
+                Some(kept) => self.reply(connection, id, Reply::Value(kept.value.clone())),
                 None => self.wait(now, connection, id, wait_ms, Awaited::Key(key)),
             },
             Request::Gather { wait_ms, name, value } => {
@@ -315,16 +324,28 @@ impl Store {
         )
     }
 
-    fn set(&mut self, connection: ConnectionId, id: u32, key: String, value: Vec<u8>) {
+    fn set(&mut self, (connection, rank): (ConnectionId, u32), id: u32, key: String, value: Vec<u8>) {
         // A rough price for an entry of the map, so that empty values are not free.
         const ENTRY_BYTES: usize = 64;
-        let old = self.values.get(&key).map_or(0, |old| ENTRY_BYTES + key.len() + old.len());
-        let bytes = self.value_bytes - old + ENTRY_BYTES + key.len() + value.len();
-        if bytes > STORE_BYTES_MAX {
-            let full = Refusal::Full { bytes_max: STORE_BYTES_MAX as u64 };
-            return self.reply(connection, id, Reply::Refused(full));
+        let refuse = |refusal| Reply::Refused(refusal);
+        if let Some(owner) = owner(&key).filter(|owner| *owner != rank) {
+            return self.reply(connection, id, refuse(Refusal::KeyOwned { owner }));
         }
-        self.value_bytes = bytes;
+        let price = |value: &[u8]| ENTRY_BYTES + key.len() + value.len();
+        let old = self.values.get(&key).map(|old| (old.rank, price(&old.value)));
+        let own = old.filter(|(by, _)| *by == rank).map_or(0, |(_, bytes)| bytes);
+        let before = self.joined.get(&rank).map_or(0, |joined| joined.kept - own);
+        if before + price(&value) > RANK_BYTES_MAX {
+            return self.reply(connection, id, refuse(Refusal::Full { bytes_max: RANK_BYTES_MAX as u64 }));
+        }
+        if let Some((by, bytes)) = old
+            && let Some(joined) = self.joined.get_mut(&by)
+        {
+            joined.kept -= bytes;
+        }
+        if let Some(joined) = self.joined.get_mut(&rank) {
+            joined.kept = before + price(&value);
+        }
         self.reply(connection, id, Reply::Done);
         let awaited = Awaited::Key(key.clone());
         let woken: Vec<ConnectionId> = self
@@ -338,7 +359,7 @@ impl Store {
                 self.reply(connection, wait.id, Reply::Value(value.clone()));
             }
         }
-        self.values.insert(key, value);
+        self.values.insert(key, Kept { rank, value });
     }
 
     fn may_gather(&self, value_bytes: usize) -> Result<(), Refusal> {
@@ -409,6 +430,11 @@ impl Store {
     fn reply(&mut self, connection: ConnectionId, id: u32, reply: Reply) {
         self.effects.push_back(Effect::Send { connection, frame: reply.encode(id) });
     }
+}
+
+/// The only rank that may set the key: RANK of `comm/…/RANK/…`, under which a rank of a communicator puts a blob.
+fn owner(key: &str) -> Option<u32> {
+    key.strip_prefix("comm/")?.rsplit('/').nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

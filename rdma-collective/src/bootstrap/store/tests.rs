@@ -208,7 +208,7 @@ fn a_rank_that_leaves_ends_every_gathering_and_no_key() {
 }
 
 #[test]
-fn values_are_bounded_together() {
+fn the_values_of_a_rank_are_bounded_together() {
     let (mut store, now) = store();
     let value = vec![0; 64 * 1024];
     let mut held = 0;
@@ -220,11 +220,38 @@ fn values_are_bounded_together() {
         }
         assert!(held < 2000, "no bound");
     };
-    assert_eq!(full, Reply::Refused(Refusal::Full { bytes_max: STORE_BYTES_MAX as u64 }));
-    // A value that is replaced makes room.
+    assert_eq!(full, Reply::Refused(Refusal::Full { bytes_max: RANK_BYTES_MAX as u64 }));
+    // The other rank has its own room.
+    store.handle_request(now, 11, 0, set("of the other", &value));
+    // A value that is replaced makes room, whoever replaces it.
     store.handle_request(now, 10, 1, set("key 0", b""));
-    store.handle_request(now, 10, 2, set("one more", b"small"));
-    assert_eq!(replies(&mut store), [(10, 1, Reply::Done), (10, 2, Reply::Done)]);
+    store.handle_request(now, 10, 2, set("one more", &value[..value.len() - 200]));
+    store.handle_request(now, 11, 1, set("key 1", b""));
+    store.handle_request(now, 10, 3, set("as long as that", &value[..value.len() - 200]));
+    let done = [(11, 0), (10, 1), (10, 2), (11, 1), (10, 3)].map(|(by, id)| (by, id, Reply::Done));
+    assert_eq!(replies(&mut store), done);
+}
+
+#[test]
+fn a_key_of_a_rank_is_set_by_that_rank_alone() {
+    let (mut store, now) = store();
+    let own = ["comm/world/0/1/next", "comm/world/split2/color3/4/1/previous", "comm/0/1/1/next"];
+    for key in own {
+        store.handle_request(now, 10, 0, set(key, b"false"));
+        assert_eq!(replies(&mut store), [(10, 0, Reply::Refused(Refusal::KeyOwned { owner: 1 }))], "{key}");
+        store.handle_request(now, 11, 0, set(key, b"true"));
+        store.handle_request(now, 10, 1, get(key, 0));
+        assert_eq!(
+            replies(&mut store),
+            [(11, 0, Reply::Done), (10, 1, Reply::Value(b"true".into()))],
+            "{key}"
+        );
+    }
+    for key in ["leader", "address/1/next", "comm/world/epoch/next", "comm/1", "comm/"] {
+        store.handle_request(now, 10, 0, set(key, b""));
+        store.handle_request(now, 11, 0, set(key, b""));
+        assert_eq!(replies(&mut store), [(10, 0, Reply::Done), (11, 0, Reply::Done)], "{key}");
+    }
 }
 
 #[test]

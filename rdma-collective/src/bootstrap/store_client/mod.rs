@@ -133,12 +133,13 @@ impl StoreClient {
     ///
     /// # Errors
     /// [`BootstrapError::TooLarge`] beyond [`KEY_BYTES_MAX`] or [`VALUE_BYTES_MAX`], [`BootstrapError::Full`] if the
-    /// store has no room, [`BootstrapError::NoAnswer`] at the deadline.
+    /// store keeps 1 MiB for this rank already, [`BootstrapError::KeyOwned`] for a key of another rank,
+    /// [`BootstrapError::NoAnswer`] at the deadline.
     pub fn set(&mut self, key: &str, value: &[u8], deadline: Deadline) -> Result<(), BootstrapError> {
         check_len("a key", key.len(), KEY_BYTES_MAX)?;
         check_len("a value", value.len(), VALUE_BYTES_MAX)?;
         let request = |_| Request::Set { key: key.to_owned(), value: value.to_vec() };
-        match self.call("", request, deadline)? {
+        match self.call(key, request, deadline)? {
             Reply::Done => Ok(()),
             _ => Err(self.unexpected()),
         }
@@ -361,6 +362,7 @@ impl StoreClient {
                 BootstrapError::TooLarge { what: "a gathering of all ranks", bytes, bytes_max }
             }
             Refusal::Full { bytes_max } => BootstrapError::Full { bytes_max },
+            Refusal::KeyOwned { owner } => BootstrapError::KeyOwned { key: name.to_owned(), owner },
             Refusal::Left { rank } => BootstrapError::RankLeft { rank, name: name.to_owned() },
         }
     }

@@ -187,7 +187,8 @@ fn errors_say_what_to_do() {
         BootstrapError::NoSuchRank { rank: 8, world: 8 },
         BootstrapError::JoinedTwice { rank: 1, first: "10.0.0.2:4000".into(), second: address },
         BootstrapError::TooLarge { what: "a value", bytes: 70000, bytes_max: 65536 },
-        BootstrapError::Full { bytes_max: 1 << 26 },
+        BootstrapError::Full { bytes_max: 1 << 20 },
+        BootstrapError::KeyOwned { key: "comm/world/0/1/next".into(), owner: 1 },
         BootstrapError::KeyMissing { key: "leader".into(), waited, absent: ranks(2, &[0, 2]) },
         BootstrapError::KeyMissing { key: "leader".into(), waited, absent: ranks(0, &[]) },
         BootstrapError::RanksMissing {
@@ -219,7 +220,8 @@ fn errors_say_what_to_do() {
         rank 8 is not one of 8; ranks count from 0
         rank 1 has joined from 10.0.0.2:4000 before, this process comes from 10.0.0.1:29500; give each process its own rank
         a value of 70000 bytes is longer than 65536; exchange an address and send data over links
-        the store holds its 67108864 bytes; set fewer or shorter values
+        the store keeps 1048576 bytes for a rank, and no more; set fewer or shorter values
+        key "comm/world/0/1/next" is set by rank 1 alone; choose a key that does not begin with comm/
         key "leader" was not set within 5.0s; ranks 0 and 2 have not joined, see whether they run
         key "leader" was not set within 5.0s; all ranks have joined, see which one is to set it
         ranks 1, 5 and 12 more did not come to "start" within 5.0s; see whether they run and where they wait

@@ -134,7 +134,8 @@ fn a_second_rank_0_of_a_job_is_an_error_and_the_first_is_not_disturbed() {
     let job = JobToken::random().unwrap().to_hex();
     let first = launched(&slurm(&job), 0, 2).join(long()).unwrap();
     let error = launched(&slurm(&job), 0, 2).join(long()).unwrap_err();
-    assert!(matches!(&error, JoinError::Bootstrap(BootstrapError::NameTaken { .. })), "{error}");
+    let JoinError::Bootstrap(BootstrapError::NameTaken { holder, .. }) = &error else { panic!("{error}") };
+    assert_eq!(*holder, Some(std::process::id()));
     let second = launched(&slurm(&job), 1, 2).join(long()).unwrap();
     drop(second);
     first.close(long()).unwrap();

@@ -18,7 +18,7 @@ use crate::kv::layout::Layout;
 use crate::kv::pool::{Pool, PoolUse};
 use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
-use crate::link::handshake::{Meet, Met, meet};
+use crate::link::handshake::{Meet, Met, exchange};
 use crate::link::{Blob, ConnectOverrides, LaneOptions, LinkKind};
 use crate::link::{BlobError, LaneFailure, PeerName};
 use crate::liveness::Process;
@@ -178,8 +178,7 @@ impl Opening {
         deadline: Deadline,
     ) -> Result<Link, LinkError> {
         self.engine.own_process().map_err(SetupError::from)?;
-        let mut met = meet(how, token, deadline)?;
-        let theirs = met.exchange(&self.exported)?;
+        let (met, theirs) = exchange(how, token, &self.exported, deadline)?;
         // Both ends say so when they are connected. Only then does either send over the lane, so that no message is
         // lost.
         self.join(&theirs, deadline, Some(met))
