@@ -10,3 +10,13 @@ pub fn message(data: &[u8]) {
 pub fn rendezvous(data: &[u8]) {
     crate::backend::soft::rendezvous_fuzz::packet(data);
 }
+
+/// Reads `data` as posts, and as completions of a device with any number in any field.
+pub fn completions(data: &[u8]) {
+    crate::backend::worker::fuzz::completions(data);
+}
+
+/// Reads `data` as asynchronous events of libibverbs, with any number in any field.
+pub fn events(data: &[u8]) {
+    crate::backend::ibverbs::event_fuzz::events(data);
+}

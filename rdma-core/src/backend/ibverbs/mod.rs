@@ -28,6 +28,8 @@ use std::io;
 
 pub(crate) use context::Context;
 pub(crate) use device::Device;
+#[cfg(fuzzing)]
+pub(crate) use event::fuzz as event_fuzz;
 pub(crate) use pd::ProtectionDomain;
 pub(crate) use worker::Worker;
 

@@ -6,10 +6,14 @@
 //! [`Ring`]s and [`Regions`] keep it.
 
 mod fence;
+#[cfg(any(test, fuzzing))]
+pub(crate) mod fuzz;
 mod mapped_access;
 mod poll;
 mod post;
 mod regions;
+#[cfg(any(test, fuzzing))]
+mod scripted;
 #[cfg(test)]
 mod tests;
 

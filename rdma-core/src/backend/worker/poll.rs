@@ -109,6 +109,11 @@ impl<R: RawWorker> WorkerCore<R> {
         }) {
             return None;
         }
+        // A message cannot be longer than the receive that it came into. The caller takes its bytes from the length.
+        let told = tag.queue == Queue::Recv && !raw.write_imm && raw.status == CompletionStatus::SUCCESS.0;
+        if told && ring.peek(ahead).is_none_or(|entry| raw.byte_len > entry.bytes) {
+            return None;
+        }
         for _ in 0..ahead {
             // Not by `extend`, which takes twice as long for one item.
             if let Some(older) = complete_oldest(qp, tag.queue, None, &mut self.regions) {

@@ -179,5 +179,7 @@ const _: () = {
     assert!(EventKind::PORT_ERR.0 == sys::IBV_EVENT_PORT_ERR);
 };
 
+#[cfg(any(test, fuzzing))]
+pub(super) mod fuzz;
 #[cfg(test)]
 mod tests;

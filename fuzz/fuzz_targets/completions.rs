@@ -1,0 +1,4 @@
+//! Posts, and completions of a device with any number in any field.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| rdma_core::fuzzing::completions(data));
