@@ -18,5 +18,5 @@ pub fn completions(data: &[u8]) {
 
 /// Reads `data` as asynchronous events of libibverbs, with any number in any field.
 pub fn events(data: &[u8]) {
-    crate::backend::ibverbs::event_fuzz::events(data);
+    crate::backend::ibverbs::event::fuzz::events(data);
 }

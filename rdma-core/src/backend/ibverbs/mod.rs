@@ -8,7 +8,7 @@ mod channel;
 mod context;
 mod cq;
 mod device;
-mod event;
+pub(crate) mod event;
 mod explain;
 mod gid;
 mod library;
@@ -28,8 +28,6 @@ use std::io;
 
 pub(crate) use context::Context;
 pub(crate) use device::Device;
-#[cfg(fuzzing)]
-pub(crate) use event::fuzz as event_fuzz;
 pub(crate) use pd::ProtectionDomain;
 pub(crate) use worker::Worker;
 

@@ -180,6 +180,6 @@ const _: () = {
 };
 
 #[cfg(any(test, fuzzing))]
-pub(super) mod fuzz;
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;
