@@ -1,13 +1,14 @@
 //! `cargo xtask tidy`: the part of the house style that can be measured. [`rust`] checks the code of `.rs` files,
-//! [`comments`] their comments, [`layers`] the paths they name, [`text`] the lines of every file. This file finds the
-//! files, applies the limits on all of them together, and reports.
+//! [`comments`] their comments, [`layers`] the paths they name, [`text`] the lines of every file, [`security`] the
+//! tables of `SECURITY.md`. This file finds the files, applies the limits on all of them together, and reports.
 
 pub mod comments;
 mod layers;
 mod rust;
+mod security;
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 
@@ -60,6 +61,8 @@ struct Report {
     safety: usize,
     /// Findings in comments by rule.
     by_rule: BTreeMap<comments::Rule, usize>,
+    /// Names of all tests.
+    tests: BTreeSet<String>,
 }
 
 /// Checks every file that git tracks or would track; fails when one breaks a rule.
@@ -83,6 +86,11 @@ pub fn main(args: &Args) -> Result<()> {
         }
     }
     report.check_median();
+    // The names of the tests are known only when all files were read.
+    if args.paths.is_empty() {
+        let document = fs::read_to_string(root.join(security::PATH)).context("cannot read SECURITY.md")?;
+        report.findings.extend(security::check(&document, &report.tests));
+    }
     report.print(paths.len());
     match report.findings.len() {
         0 => {
@@ -96,6 +104,7 @@ pub fn main(args: &Args) -> Result<()> {
 impl Report {
     fn rust_file(&mut self, path: &str, text: &str) {
         self.rust_files += 1;
+        security::tests(text, &mut self.tests);
         if LIBRARIES.iter().any(|folder| path.starts_with(folder)) {
             self.lengths.push(text.lines().count());
         }
