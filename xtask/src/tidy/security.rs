@@ -82,7 +82,7 @@ mod tests {
 
     fn faults(cell: &str) -> Vec<String> {
         let mut names = BTreeSet::new();
-        super::tests("#[test]\n#[ignore = \"device\"]\nfn a_key_is_checked() {\n", &mut names);
+        tests("#[test]\n#[ignore = \"device\"]\nfn a_key_is_checked() {\n", &mut names);
         let text = format!("| who | read |\n|---|---|\n| a stranger | {cell} |\n");
         check(&text, &names).into_iter().map(|finding| finding.message).collect()
     }
