@@ -12,7 +12,9 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::ptr::NonNull;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::flag::{self, Flag};
 use super::{Backoff, CacheHint, InPlace, Keys, Mapping, OwnProcess, Registered, check_needs, copy};
@@ -32,7 +34,7 @@ type WindowTable = HashMap<usize, Weak<WindowMemory>>;
 /// Locks the table; `None` in a child of the process that made it, whose software device is the parent's.
 fn local_windows() -> Option<MutexGuard<'static, WindowTable>> {
     let table = LOCAL_WINDOWS.get_or_init(|| OwnProcess::new(Mutex::default())).get().ok()?;
-    Some(table.lock().unwrap_or_else(PoisonError::into_inner))
+    Some(table.lock())
 }
 
 /// The address and length of a mapped window, or of a part of one. Whoever has this value also keeps the
@@ -133,7 +135,7 @@ impl WindowMemory {
     /// Revokes the key, so that nobody maps the window any more. Peers that have it mapped keep it.
     fn revoke(&self) {
         let _lines = Hold::new();
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = self.state.lock();
         *state = match state.take() {
             Some(WindowState::Registered(mut registered)) => {
                 // A refused deregistration is tried once more when the last handle is dropped, and reported

@@ -4,7 +4,9 @@ use std::collections::HashSet;
 use std::io;
 use std::net::{IpAddr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::{Arc, Weak};
+
+use parking_lot::Mutex;
 
 use super::channel::Channel;
 use super::engine::keys::KeyTable;
@@ -62,7 +64,7 @@ impl Device {
         };
         let fabric = Fabric::get().map_err(refused("making its descriptors"))?.get()?;
         let events = Channel::new().map_err(refused("making its event descriptor"))?;
-        let mut last = Held::lock(|| self.opened.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut last = Held::lock(|| self.opened.lock());
         let opened = match last.upgrade() {
             Some(opened) => opened,
             None => {

@@ -1,7 +1,9 @@
 //! Quarantine: memory that was dropped while a stopped process may still write it.
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::{Mapping, OwnProcess, Registered, Registration};
 use crate::log::Hold;
@@ -38,7 +40,7 @@ pub struct Quarantined {
 pub fn quarantined() -> Quarantined {
     release();
     let Some(entries) = entries() else { return Quarantined::default() };
-    let kept = entries.lock().unwrap_or_else(PoisonError::into_inner);
+    let kept = entries.lock();
     Quarantined { memories: kept.len(), bytes: kept.iter().map(|kept| kept.memory.len() as u64).sum() }
 }
 
@@ -79,7 +81,7 @@ pub(super) fn keep(memory: KeptMemory, registration: Box<dyn Registration>) {
         // The parent's list stays as it is, so that the memory is kept for ever.
         return std::mem::forget((memory, registration));
     };
-    let mut kept = entries.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = entries.lock();
     let first = kept.is_empty();
     kept.push(Entry { memory, registration });
     // The new thread takes this lock at once, and a subscriber of the log may do so, too.
@@ -101,7 +103,7 @@ fn release() -> bool {
     let Some(entries) = entries() else { return false };
     // Looking at an entry takes the lock of the devices, whose lines must wait for this lock, too.
     let _lines = Hold::new();
-    let mut kept = entries.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut kept = entries.lock();
     let ended: Vec<_> = kept.extract_if(.., |kept| kept.registration.has_ended()).collect();
     let left = !kept.is_empty();
     // Entries are dropped without the lock, because dropping a caller's memory runs the caller's code, and

@@ -60,7 +60,7 @@ fn what_is_dropped_too_early_is_counted_and_released_by_itself() {
     let is_empty = || quarantined() == Quarantined::default();
     assert!(fork::tests::in_a_child(false, is_empty), "a child has nothing of it");
     // Nor does a child wait for a lock that it was forked with.
-    let locked = entries().unwrap().lock().unwrap();
+    let locked = entries().unwrap().lock();
     assert!(fork::tests::in_a_child(false, is_empty));
     drop(locked);
     ended.store(true, Ordering::Relaxed);

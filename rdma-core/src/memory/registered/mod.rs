@@ -2,8 +2,9 @@
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
-use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 use std::time::Duration;
+
+use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
 
 use super::{Backing, Mapping, OwnProcess, Sharing, quarantine};
 use crate::error::{CloseError, Forked, Quarantine};
@@ -93,7 +94,7 @@ impl Registered {
 
     /// Returns the slot of the registration that the next export may renew.
     pub(crate) fn spare(&self) -> Result<MutexGuard<'_, Option<Box<dyn Registration>>>, Forked> {
-        Ok(self.kept.get()?.spare.lock().unwrap_or_else(PoisonError::into_inner))
+        Ok(self.kept.get()?.spare.lock())
     }
 
     #[inline]
@@ -170,7 +171,7 @@ impl Kept {
 
     fn into_mapping(mut self) -> Mapping {
         debug_assert!(self.registration.is_none());
-        drop(self.spare.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        drop(self.spare.get_mut().take());
         // The other fields own nothing, because the registration and the spare one are gone.
         move_mapping(&mut ManuallyDrop::new(self).mapping)
     }

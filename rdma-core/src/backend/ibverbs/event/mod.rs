@@ -8,8 +8,8 @@ use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
+use parking_lot::Mutex;
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -56,7 +56,7 @@ impl Events {
         &self,
         take: impl FnOnce() -> Result<Option<AsyncEvent>, QueryError>,
     ) -> Result<Option<AsyncEvent>, QueryError> {
-        let mut kept = Held::lock(|| self.kept.lock().unwrap_or_else(PoisonError::into_inner));
+        let mut kept = Held::lock(|| self.kept.lock());
         let Some(event) = kept.pop_front() else { return take() };
         if kept.is_empty() {
             // An error means that there was nothing to read, which is the goal.
@@ -69,7 +69,7 @@ impl Events {
     /// finds them as well.
     fn collect(&self, mut take: impl FnMut() -> Result<Option<AsyncEvent>, QueryError>) {
         let _lines = Hold::new();
-        let Ok(mut kept) = self.kept.try_lock() else { return };
+        let Some(mut kept) = self.kept.try_lock() else { return };
         for _ in 0..CHECK_MAX {
             // The program sees this error when it asks for events itself.
             let Ok(Some(event)) = take() else { return };

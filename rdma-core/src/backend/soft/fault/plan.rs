@@ -1,7 +1,9 @@
 //! Fault plans: the rules of a device, the orders it takes, and the counts of what struck.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
+
+use parking_lot::Mutex;
 
 use super::super::fabric::{Fabric, Silence};
 use super::super::wire::DeviceRef;
@@ -208,6 +210,6 @@ impl FaultPlan {
     /// not be taken by `with`: the lock order is fabric, then plan.
     fn with_inner<T: Default>(&self, with: impl FnOnce(&mut Inner) -> T) -> T {
         let Ok(inner) = self.inner.get() else { return T::default() };
-        with(&mut inner.lock().unwrap_or_else(PoisonError::into_inner))
+        with(&mut inner.lock())
     }
 }

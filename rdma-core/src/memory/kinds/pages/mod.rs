@@ -11,9 +11,10 @@ use std::io;
 use std::ops::Range;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use rustix::mm::ProtFlags;
 
 use super::Backing;
@@ -58,8 +59,6 @@ pub(crate) struct Pages {
     /// Held shared while this process writes the memory. Between the copy of a page and its replacement no
     /// byte may be written, because the new page would not have it.
     written: RwLock<()>,
-    /// A replacement is waiting for `written`, with `patches` locked.
-    replaced: AtomicBool,
     /// Parts of the memory have several owners, of which any may be using a slice.
     split: AtomicBool,
     /// Somebody may write the memory without holding it.
@@ -73,7 +72,6 @@ impl Pages {
             bytes,
             patches: Mutex::default(),
             written: RwLock::default(),
-            replaced: AtomicBool::new(false),
             split: AtomicBool::new(false),
             lent: AtomicBool::new(false),
         }
@@ -85,12 +83,8 @@ impl Pages {
     /// Hold it for at most one piece of a copy: whoever replaces pages waits for it, and holds the lock of
     /// the devices.
     pub(crate) fn hold(&self) -> RwLockReadGuard<'_, ()> {
-        if self.replaced.load(Ordering::Relaxed) {
-            // `RwLock` favours readers that come back at once, so a waiting replacement could starve.
-            // Queueing at `patches`, which it holds, lets it go first.
-            drop(self.patches.lock().unwrap_or_else(PoisonError::into_inner));
-        }
-        self.written.read().unwrap_or_else(PoisonError::into_inner)
+        // The lock is fair, so writers that come back at once do not starve a replacement that waits.
+        self.written.read()
     }
 
     /// Records that parts of the memory may have several owners from now on.
@@ -105,13 +99,13 @@ impl Pages {
 
     /// Returns the patches after version `after`, in order.
     pub(crate) fn patches(&self, after: u32) -> Vec<Patch> {
-        let patches = self.patches.lock().unwrap_or_else(PoisonError::into_inner);
+        let patches = self.patches.lock();
         patches.iter().skip(after as usize).cloned().collect()
     }
 
     /// Returns the version of the memory: the number of its patches.
     pub(crate) fn version(&self) -> u32 {
-        self.patches.lock().unwrap_or_else(PoisonError::into_inner).len() as u32
+        self.patches.lock().len() as u32
     }
 
     /// Checks whether `count` ranges may be replaced. `owned` says that nobody else has a part of the memory.
@@ -141,11 +135,9 @@ impl Pages {
         base: NonNull<u8>,
         ranges: &[Range<u64>],
     ) -> Result<(), Irreplaceable> {
-        let mut patches = self.patches.lock().unwrap_or_else(PoisonError::into_inner);
-        // From here on new writers queue at `patches` (see `hold`), and the running ones finish their piece.
-        self.replaced.store(true, Ordering::Relaxed);
-        let _alone = self.written.write().unwrap_or_else(PoisonError::into_inner);
-        self.replaced.store(false, Ordering::Relaxed);
+        let mut patches = self.patches.lock();
+        // From here on new writers wait, and the running ones finish their piece.
+        let _alone = self.written.write();
         for Range { start, end } in ranges {
             if start >= end || *end > self.bytes {
                 return Err(Irreplaceable::Unknown);
