@@ -1,7 +1,10 @@
 //! Traces of a process that is killed or stopped: files, memory, sockets. `chaos` checks that survivors end in time and
 //! name the lost process.
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod signals;
 
 use common::{free_port, start, start_with};
 use rustix::process::Signal;
