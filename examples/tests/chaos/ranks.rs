@@ -161,7 +161,7 @@ pub fn job(collective: Collective, world: u32, port: u16, flags: &str, timeout: 
 }
 
 /// Waits until the first row is measured and checked.
-pub fn wait_for_row(ranks: &mut [(u32, Running)]) {
+fn wait_for_row(ranks: &mut [(u32, Running)]) {
     let deadline = Instant::now() + LONG;
     while checked_rows(&ranks[0].1.stdout()) == 0 {
         assert!(Instant::now() < deadline, "no row after {LONG:?}");

@@ -8,7 +8,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// Most bytes that wait for the reader: some 10,000 rows.
+/// Bytes that wait for the reader when no further text is taken: some 10,000 rows.
 const ROOM: usize = 1 << 20;
 /// Most bytes of one write: a pipe takes that many in one piece (`PIPE_BUF`), so that lines of several processes do not
 /// mix.
@@ -51,7 +51,7 @@ impl Stream {
     /// When too much waits already, or there can be no thread.
     pub(super) fn put(&'static self, text: &[u8]) -> io::Result<()> {
         let mut state = self.lock();
-        if state.waiting.len().saturating_add(text.len()) > ROOM {
+        if state.waiting.len() >= ROOM {
             return Err(io::Error::other(format!("nobody reads it, and {} bytes wait", state.waiting.len())));
         }
         if !state.has_thread {
