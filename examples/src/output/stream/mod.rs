@@ -117,10 +117,11 @@ impl State {
     /// Notes what came of a write. Text that cannot be written is dropped: nothing may wait for it.
     fn done(&mut self, outcome: io::Result<usize>) {
         match outcome {
-            Ok(bytes) => {
+            Ok(bytes @ 1..) => {
                 self.waiting.drain(..bytes);
                 self.failed = None;
             }
+            Ok(_) => self.done(Err(ErrorKind::WriteZero.into())),
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
             Err(error) => {
                 self.waiting.clear();
