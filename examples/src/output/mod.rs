@@ -14,6 +14,9 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 use stream::Stream;
 
+/// The time that the last lines of the log have at the end, enough for a machine that does other things.
+const LOG_WITHIN: Duration = Duration::from_secs(5);
+
 static STDOUT: Stream = Stream::new(|| stdout().as_fd().try_clone_to_owned());
 static STDERR: Stream = Stream::new(|| stderr().as_fd().try_clone_to_owned());
 
@@ -71,8 +74,8 @@ pub fn end(outcome: anyhow::Result<u8>, patience: Duration) -> ExitCode {
     if let (Err(error), Ok(_)) = (&written, &outcome) {
         complain(in_a_line(error));
     }
-    // Nobody is told that standard error is not read.
-    let _ = STDERR.prompt();
+    // The last lines of the log are on their way. Nobody is told when standard error is not read.
+    let _ = STDERR.written(Instant::now() + LOG_WITHIN);
     match (outcome, written) {
         (Ok(status), Ok(())) => status.into(),
         _ => ExitCode::FAILURE,
