@@ -1,6 +1,6 @@
 //! `NCCL_DEBUG`: what the library says of itself goes to standard error, in lines like NCCL's.
 
-use crate::output::complain;
+use crate::output::{self, complain};
 use rdma_collective::env::DebugLevel;
 use std::fmt;
 use std::io::IsTerminal;
@@ -21,7 +21,7 @@ pub fn say_what_happens(level: DebugLevel, rank: Option<u32>) {
         DebugLevel::Trace => LevelFilter::TRACE,
     };
     let lines = tracing_subscriber::fmt().with_ansi(std::io::stderr().is_terminal());
-    let lines = lines.event_format(Lines::of(rank)).with_writer(std::io::stderr);
+    let lines = lines.event_format(Lines::of(rank)).with_writer(|| output::Log);
     // Fails when somebody listens already: then that one tells it.
     let _ = tracing::subscriber::set_global_default(lines.with_max_level(most).finish());
 }

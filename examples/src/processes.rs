@@ -5,6 +5,7 @@ use anyhow::Context;
 use rdma_collective::bootstrap::BootstrapError;
 use rdma_collective::bootstrap::JobToken;
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -97,22 +98,25 @@ impl Group {
         Ok(())
     }
 
-    /// Waits for all of them, true when all succeeded; once one has failed, the others have ten seconds left.
-    pub fn supervise(mut self) -> bool {
+    /// Waits for all of them; once one has failed, the others have ten seconds left. Returns the exit status: 0 when
+    /// all succeeded, 128 and the signal's number (as a shell does) when a signal ended one, otherwise 1.
+    pub fn supervise(mut self) -> u8 {
         let program = self.program;
-        let mut failed: Option<Instant> = None;
+        let (mut failed, mut code) = (None::<Instant>, 0);
         while !self.running.is_empty() {
             self.running.retain_mut(|(name, child)| match child.try_wait() {
                 Ok(None) => true,
                 Ok(Some(status)) => {
                     if !status.success() {
                         failed.get_or_insert_with(Instant::now);
+                        code = code.max(of_shell(status));
                         explain(program, name, child.id(), status);
                     }
                     false
                 }
                 Err(error) => {
                     failed.get_or_insert_with(Instant::now);
+                    code = code.max(1);
                     complain(format_args!("{program}: {name} cannot be waited for: {error}"));
                     false
                 }
@@ -123,12 +127,17 @@ impl Group {
                 complain(format_args!(
                     "{program}: ended {names}, still running after another process failed"
                 ));
-                return false; // dropping the group ends them
+                return code; // dropping the group ends them
             }
             sleep(LOOK_EVERY);
         }
-        failed.is_none()
+        code
     }
+}
+
+/// The exit status by which a shell tells of a process that failed.
+fn of_shell(status: ExitStatus) -> u8 {
+    status.signal().and_then(|signal| u8::try_from(128 + signal).ok()).unwrap_or(1)
 }
 
 /// A process that fails says why itself, unless it could not.

@@ -47,18 +47,11 @@ pub fn main(collective: Collective) -> ExitCode {
     if let Err(error) = rails::check(&args) {
         Args::command_of(collective).error(ErrorKind::ValueValidation, error).exit();
     }
-    match place(&args, &sweep) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            output::complain(format_args!("{}: {}", collective.name(), output::in_a_line(&error)));
-            ExitCode::FAILURE
-        }
-    }
+    output::end(place(&args, &sweep).context(collective.name()), args.timeout())
 }
 
-/// Is the rank that the environment tells of, or starts all ranks.
-fn place(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
+/// Is the rank that the environment tells of, or starts all ranks; returns the exit status.
+fn place(args: &Args, sweep: &Sweep) -> anyhow::Result<u8> {
     let environment = Environment::of_process()?;
     let nccl = environment.nccl.clone();
     debug::say_what_happens(nccl.debug, environment.launch.as_ref().map(|launch| launch.rank));
@@ -67,13 +60,14 @@ fn place(args: &Args, sweep: &Sweep) -> anyhow::Result<bool> {
     match launch::rank(environment, args)? {
         None => start(args, sweep, &plan),
         Some(launch) => {
-            run((&launch, &nccl), args, sweep, &plan).with_context(|| format!("rank {}", launch.rank))
+            let ok = run((&launch, &nccl), args, sweep, &plan);
+            ok.map(|ok| u8::from(!ok)).with_context(|| format!("rank {}", launch.rank))
         }
     }
 }
 
 /// Starts all ranks, once it is known that their buffers fit.
-fn start(args: &Args, sweep: &Sweep, plan: &Plan) -> anyhow::Result<bool> {
+fn start(args: &Args, sweep: &Sweep, plan: &Plan) -> anyhow::Result<u8> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let ranks = args.ranks(cores);
     args.check_root(u32::try_from(ranks)?)?;
@@ -81,8 +75,8 @@ fn start(args: &Args, sweep: &Sweep, plan: &Plan) -> anyhow::Result<bool> {
     start_ranks(args.collective.name(), ranks)
 }
 
-/// Starts so many ranks, each this program again; whether all of them end well.
-fn start_ranks(name: &'static str, ranks: usize) -> anyhow::Result<bool> {
+/// Starts so many ranks, each this program again; returns the exit status.
+fn start_ranks(name: &'static str, ranks: usize) -> anyhow::Result<u8> {
     let token = JobToken::random()?;
     let options = StoreOptions::new(token, u32::try_from(ranks)?);
     let server = StoreServer::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), options)?;
@@ -126,12 +120,9 @@ fn run(
     }
     let mut job = Job::join(launch, nccl, args, plan)?;
     let mut report = Report::begin(&job, args, sweep, plan)?;
-    let outcome = table::run(&mut job, args, sweep, &mut report);
-    if outcome.is_ok() {
-        report.lost(&job)?;
-    }
+    let outcome = table::run(&mut job, args, sweep, &mut report).and_then(|()| report.lost(&job));
+    // The job is over before the files are written, so that a full disk here is no loss to the other ranks.
+    let outcome = outcome.and_then(|()| job.close());
     let ok = report.end(outcome.as_ref().err().map(output::in_a_line))?;
-    outcome?;
-    job.close()?;
-    Ok(ok)
+    outcome.map(|()| ok)
 }

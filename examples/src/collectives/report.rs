@@ -12,6 +12,7 @@ use anyhow::Context;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io;
+use std::path::PathBuf;
 use std::time::SystemTime;
 
 /// The rows so far; silent on all ranks but 0.
@@ -20,7 +21,7 @@ pub struct Report {
     started: SystemTime,
     config: Config,
     rows: Vec<Row>,
-    file: Option<File>,
+    file: Option<(PathBuf, File)>,
     plot: Option<Plot>,
 }
 
@@ -58,7 +59,7 @@ impl Report {
             let (path, file) =
                 json::create(path).with_context(|| format!("{} cannot be written", path.display()))?;
             report.say(&format!("# Writing JSON output to {}\n", path.display()))?;
-            report.file = Some(file);
+            report.file = Some((path, file));
         }
         if prints {
             report.plot = Plot::open(args)?;
@@ -104,7 +105,7 @@ impl Report {
                 plot.write(&self.config.program, &self.rows)?;
             }
         }
-        if let Some(file) = self.file {
+        if let Some((path, file)) = self.file {
             let report = json::Report {
                 started: self.started,
                 ended: SystemTime::now(),
@@ -114,7 +115,9 @@ impl Report {
                 rows: self.rows,
                 errors: error.into_iter().collect(),
             };
-            report.write(io::BufWriter::new(file)).context("the JSON file")?;
+            report
+                .write(io::BufWriter::new(file))
+                .with_context(|| format!("-J {} cannot be written", path.display()))?;
         }
         Ok(closing.ok())
     }

@@ -14,10 +14,12 @@ mod side;
 pub mod test;
 
 use crate::output;
+use anyhow::Context;
 use args::Flags;
 use curve::{Figures, Outputs, Run};
 use session::Session;
 use std::process::ExitCode;
+use std::time::Duration;
 use test::Measure;
 
 /// The line perftest draws between the parts of its output.
@@ -26,13 +28,9 @@ pub const RULE: &str =
 
 /// Runs one side of the twin whose flags these are.
 pub fn main<F: Flags>() -> ExitCode {
-    match run(&F::parse()) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            output::complain(format_args!("{}: {}", F::TEST, output::in_a_line(&error)));
-            ExitCode::FAILURE
-        }
-    }
+    let flags = F::parse();
+    let patience = Duration::from_secs(flags.common().timeout_s);
+    output::end(run(&flags).map(|()| 0).with_context(|| F::TEST.to_string()), patience)
 }
 
 fn run<F: Flags>(flags: &F) -> anyhow::Result<()> {

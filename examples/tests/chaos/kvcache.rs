@@ -11,7 +11,7 @@ use crate::{
     SOFT, TIMEOUT, alone, count, device, end_of_killed_within, end_of_stopped_within, header, kills, wire,
 };
 
-const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
+pub const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
 /// The fault comes within that much of the connection; the transfer takes longer.
 const MOMENTS: Duration = Duration::from_millis(60);
 /// Transfers that may be over before the fault comes, for each that is not.

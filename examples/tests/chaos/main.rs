@@ -9,6 +9,7 @@
 mod common;
 
 mod kvcache;
+mod paused;
 mod ranks;
 mod seed;
 mod strangers;

@@ -19,7 +19,7 @@ use crate::{
 
 /// Tables of very many rows, each of many operations, which take most of the time, and a check of every element: some
 /// in pieces, or around the ring over TCP, and some that ranks of one host do without the engine.
-const WORKLOADS: [&str; 2] = ["-b 64K -e 4M -i 4 -n 50 -w 0 -c 1", "-b 8 -e 64K -i 8 -n 2000 -w 0 -c 1"];
+pub const WORKLOADS: [&str; 2] = ["-b 64K -e 4M -i 4 -n 50 -w 0 -c 1", "-b 8 -e 64K -i 8 -n 2000 -w 0 -c 1"];
 /// The fault comes within that much of the first row.
 const MOMENTS: Duration = Duration::from_millis(800);
 
@@ -147,7 +147,7 @@ fn assert_most_in_operations(fault: &Fault, places: &[Place]) {
 }
 
 /// A job of `world` ranks.
-fn job(collective: Collective, world: u32, port: u16, flags: &str, timeout: Duration) -> Vec<Running> {
+pub fn job(collective: Collective, world: u32, port: u16, flags: &str, timeout: Duration) -> Vec<Running> {
     let (size, port) = (world.to_string(), port.to_string());
     let timeout = timeout * joins_slowly();
     let line = format!("{flags} --device {} -T {}", device(), timeout.as_secs());

@@ -61,17 +61,9 @@ pub fn start(program: &str, line: &str) -> Running {
 pub fn start_with(program: &str, line: &str, variables: &[(&str, &str)]) -> Running {
     let mut command = Command::new(program);
     unsteered(&mut command);
-    let mut child = command
-        .args(line.split_whitespace())
-        .envs(variables.iter().copied())
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap_or_else(|error| panic!("{program}: {error}"));
-    let stdout = Pipe::read(child.stdout.take().unwrap());
-    let stderr = Pipe::read(child.stderr.take().unwrap());
-    Running { child, stdout, stderr }
+    command.args(line.split_whitespace()).envs(variables.iter().copied());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    Running::spawn(command)
 }
 
 /// Takes away what a launcher around the tests, or a person, may have set.
@@ -104,10 +96,11 @@ pub fn run(program: &str, line: &str) -> Ended {
 }
 
 impl Pipe {
-    fn read(pipe: impl Read + Send + 'static) -> Self {
+    fn read(pipe: Option<impl Read + Send + 'static>) -> Self {
         let text = Arc::new(Mutex::new(String::new()));
         let into = Arc::clone(&text);
         let reader = thread::spawn(move || {
+            let Some(pipe) = pipe else { return };
             for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
                 let mut text = into.lock().unwrap();
                 text.push_str(&String::from_utf8_lossy(&line));
@@ -128,6 +121,17 @@ impl Pipe {
 }
 
 impl Running {
+    /// Starts a program, without input. What of its output goes through a pipe is kept.
+    pub fn spawn(mut command: Command) -> Self {
+        let child = command.stdin(Stdio::null()).spawn();
+        let mut child = child.unwrap_or_else(|error| panic!("{:?}: {error}", command.get_program()));
+        // The command may hold the writer of a pipe whose end is waited for.
+        drop(command);
+        let stdout = Pipe::read(child.stdout.take());
+        let stderr = Pipe::read(child.stderr.take());
+        Self { child, stdout, stderr }
+    }
+
     /// The process id.
     pub fn id(&self) -> u32 {
         self.child.id()

@@ -31,30 +31,25 @@ const SIDE_BYTES: u64 = 32 << 20;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    match run(&args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            output::complain(output::in_a_line(&error));
-            ExitCode::FAILURE
-        }
-    }
+    output::end(run(&args), args.timeout())
 }
 
-fn run(args: &Args) -> anyhow::Result<bool> {
+/// Is the side that the flags ask for, or starts both; returns the exit status.
+fn run(args: &Args) -> anyhow::Result<u8> {
     let nccl = NcclOptions::read(&Variables::of_process())?;
     debug::say_what_happens(nccl.debug, None);
     // Both sides have the variables of who started them.
     if std::env::var_os(side::STORE).is_none() {
         debug::say_which_variables_won(nccl.debug, &nccl.report());
     }
-    match args.role {
-        None => start(args).context("kvcache_transfer"),
+    let ok = match args.role {
+        None => return start(args).context("kvcache_transfer"),
         Some(Role::Prefill) => {
             fits(args, 1).and_then(|request| prefill::run(args, &request)).context("prefill")
         }
         Some(Role::Decode) => fits(args, 1).and_then(|request| decode::run(args, &request)).context("decode"),
-    }
+    };
+    ok.map(|ok| u8::from(!ok))
 }
 
 /// The request, once it is known that the pools of so many sides fit.
@@ -67,8 +62,8 @@ fn fits(args: &Args, sides: u64) -> anyhow::Result<Request> {
     Ok(request)
 }
 
-/// Starts both sides.
-fn start(args: &Args) -> anyhow::Result<bool> {
+/// Starts both sides; returns the exit status.
+fn start(args: &Args) -> anyhow::Result<u8> {
     fits(args, 2)?;
     let token = JobToken::random()?;
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));

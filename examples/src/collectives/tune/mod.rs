@@ -27,18 +27,11 @@ const NAME: &str = "tune";
 /// Runs one rank of the program, or starts all of them.
 pub fn main() -> ExitCode {
     let args = TuneArgs::parse();
-    match place(&args) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            output::complain(format_args!("{NAME}: {}", output::in_a_line(&error)));
-            ExitCode::FAILURE
-        }
-    }
+    output::end(place(&args).context(NAME), args.each().timeout())
 }
 
-/// Is the rank that the environment tells of, or starts all ranks; whether all went well.
-fn place(args: &TuneArgs) -> anyhow::Result<bool> {
+/// Is the rank that the environment tells of, or starts all ranks; returns the exit status.
+fn place(args: &TuneArgs) -> anyhow::Result<u8> {
     args.check()?;
     let environment = Environment::of_process()?;
     let nccl = environment.nccl.clone();
@@ -54,7 +47,7 @@ fn place(args: &TuneArgs) -> anyhow::Result<bool> {
         }
         Some(launch) => {
             run(&launch, &nccl, args).with_context(|| format!("rank {}", launch.rank))?;
-            Ok(true)
+            Ok(0)
         }
     }
 }
@@ -84,7 +77,10 @@ fn run(launch: &Launch, nccl: &NcclOptions, args: &TuneArgs) -> anyhow::Result<(
     let sizes = args.sizes();
     let mut times = Times::default();
     times.measure(&mut job, args, &sizes)?;
-    if job.prints() {
+    let prints = job.prints();
+    // The job is over before the file is written, so that a full disk here is no loss to the other ranks.
+    job.close()?;
+    if prints {
         let (ranks, peers) = among;
         let table = Table { times: &times, sizes: &sizes };
         output::say(format_args!("# {NAME}: {ranks} ranks, peers {peers}, microseconds\n"))?;
@@ -103,7 +99,7 @@ fn run(launch: &Launch, nccl: &NcclOptions, args: &TuneArgs) -> anyhow::Result<(
             None => output::say(&tuning)?,
         }
     }
-    job.close()
+    Ok(())
 }
 
 /// The rows of a file that is there already.

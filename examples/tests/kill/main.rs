@@ -1,9 +1,12 @@
 //! Traces of a process that is killed or stopped: files, memory, sockets. `chaos` checks that survivors end in time and
 //! name the lost process.
 
+#[path = "../common/mod.rs"]
 mod common;
 
-use common::{TOKEN, free_port, start_with};
+mod signals;
+
+use common::{TOKEN, free_port, start, start_with};
 use rustix::process::Signal;
 use std::thread::sleep;
 use std::time::{Duration, Instant};

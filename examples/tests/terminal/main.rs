@@ -1,6 +1,10 @@
-//! Where output goes: a bar for whoever looks, none in a file, and a reader that leaves is no panic.
+//! Where output goes: a bar for whoever looks, none in a file, a reader that leaves or never reads, and a full disk.
 
+#[path = "../common/mod.rs"]
 mod common;
+
+mod full_disk;
+mod unread;
 
 use common::{LONG, free_port};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
