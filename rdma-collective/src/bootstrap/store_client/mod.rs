@@ -124,7 +124,7 @@ impl StoreClient {
         check_len("a key", key.len(), KEY_BYTES_MAX)?;
         check_len("a value", value.len(), VALUE_BYTES_MAX)?;
         let request = |_| Request::Set { key: key.to_owned(), value: value.to_vec() };
-        match self.call("", request, deadline)? {
+        match self.call(key, request, deadline)? {
             Reply::Done => Ok(()),
             _ => Err(self.unexpected()),
         }
@@ -138,7 +138,7 @@ impl StoreClient {
         check_len("a key", key.len(), KEY_BYTES_MAX)?;
         let started = Instant::now();
         let request = |wait_ms| Request::Get { wait_ms, key: key.to_owned() };
-        match self.call("", request, deadline)? {
+        match self.call(key, request, deadline)? {
             Reply::Value(value) => Ok(value),
             Reply::TimedOut(absent) => Err(BootstrapError::KeyMissing {
                 key: key.to_owned(),
@@ -211,9 +211,18 @@ impl StoreClient {
             elsewhere: None,
         };
         let Join { token, rank, world, .. } = *join;
-        match client.call("", |_| Request::Hello(Hello { token, rank, world, attempt }), deadline)? {
-            Reply::Welcome => Ok(client),
-            _ => Err(client.unexpected()),
+        let hello = Hello { token, rank, world, attempt };
+        match client.call("", |_| Request::Hello(hello.clone()), deadline)? {
+            Reply::Welcome => {}
+            _ => return Err(client.unexpected()),
+        }
+        // A second hello tells the store that this process knows of its welcome: if the process ends now, the rank has
+        // left, and the others need not wait for another attempt. The answer is skipped.
+        let again = Request::Hello(hello).encode(client.next_id).encode();
+        client.next_id = client.next_id.wrapping_add(1);
+        match client.send(&again, deadline) {
+            Err(Failed::Io(source)) => Err(lost(source)),
+            _ => Ok(client),
         }
     }
 
@@ -232,7 +241,11 @@ impl StoreClient {
         let id = self.next_id;
         self.next_id = id.wrapping_add(1);
         let bytes = request(store_wait(deadline.remaining())).encode(id).encode();
-        let outcome = self.send(&bytes, deadline).and_then(|()| self.receive(id, deadline));
+        let outcome = match self.send(&bytes, deadline) {
+            // A store that has ended may have said why before.
+            Ok(()) | Err(Failed::Io(_)) => self.receive(id, deadline),
+            Err(failed) => Err(failed),
+        };
         match outcome {
             Ok(Reply::Refused(refusal)) => Err(self.refused(refusal, name)),
             Ok(reply) => Ok(reply),
@@ -293,9 +306,11 @@ impl StoreClient {
             };
             if let Some(frame) = self.reader.push(&buffer[..read]).map_err(Failed::Frame)? {
                 // A refusal for the version counts whatever its identifier: a store of another version cannot know
-                // where our request has it.
+                // where our request has it. The last word of a store is no answer to a request either.
                 let reply = Reply::decode(&frame).map_err(Failed::Frame)?;
-                if frame.id == id || matches!(reply, Reply::Refused(Refusal::OtherVersion { .. })) {
+                if frame.id == id
+                    || matches!(reply, Reply::Refused(Refusal::OtherVersion { .. } | Refusal::Left { .. }))
+                {
                     return Ok(reply);
                 }
             }
