@@ -1,7 +1,7 @@
 //! Job of ranks that are processes of this host, of which one is killed or stopped.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -14,6 +14,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::Case;
 use crate::rank::{MEET_WITHIN, POINTS, Point, STAYS_AT, WIRE};
 
+/// The last line of each rank.
+const SILENT: &str = "silent";
 /// Far beyond what a round takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -32,6 +34,8 @@ pub struct News {
     pub ended: Option<Ended>,
     /// The words in which it says what it keeps.
     kept: Option<String>,
+    /// Whether it says nothing more.
+    is_silent: bool,
 }
 
 pub struct Job {
@@ -56,7 +60,7 @@ impl Job {
             command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
             command.env("RDMA_JOB_TOKEN", &token).env(WIRE, case.wire);
             command.env(MEET_WITHIN, case.meet_within().as_millis().to_string());
-            if rank == case.victim && case.phase.stays() {
+            if rank == case.victim {
                 command.env(STAYS_AT, format!("{:?}", case.phase.point()));
             }
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -76,7 +80,9 @@ impl Job {
                 panic!("{what} for {PATIENCE:?}: {:?}", self.news)
             };
             let news = &mut self.news[rank];
-            if line.starts_with("ended well") {
+            if line == SILENT {
+                news.is_silent = true;
+            } else if line.starts_with("ended well") {
                 news.ended = Some(Ended { at, error: None });
             } else if let Some((named, text)) =
                 line.strip_prefix("ended [").and_then(|of| of.split_once("] "))
@@ -91,17 +97,24 @@ impl Job {
         }
     }
 
+    /// Lets a rank go on that stays at a point.
+    pub fn go_on(&mut self, rank: u32) {
+        self.ranks[rank as usize].stdin.as_mut().unwrap().write_all(b"\n").unwrap();
+    }
+
     pub fn signal(&self, rank: u32, signal: Signal) {
         let pid = Pid::from_child(&self.ranks[rank as usize]);
         kill_process(pid, signal).unwrap();
     }
 
-    /// Waits until all but `victim` have ended, and asserts that they keep nothing.
+    /// Waits until all but `victim` have ended, asserts that they keep nothing, and hears how far the victim had come.
     pub fn hear_survivors(&mut self, victim: u32) {
         let victim = victim as usize;
         self.hear("no end", |news| {
             (0..).zip(news).all(|(rank, news)| rank == victim || news.ended.is_some() && news.kept.is_some())
         });
+        let _ = self.ranks[victim].kill();
+        self.hear("no end of the victim", |news| news[victim].is_silent);
         for (rank, news) in (0..).zip(&self.news).filter(|(rank, _)| *rank != victim) {
             assert_eq!(news.kept.as_deref(), Some("keeps nothing"), "rank {rank}: {:?}", self.news);
         }
@@ -148,5 +161,6 @@ fn listen(rank: usize, child: &mut Child, sender: Sender<(usize, Instant, String
         for line in lines.map_while(Result::ok) {
             let _ = sender.send((rank, Instant::now(), line));
         }
+        let _ = sender.send((rank, Instant::now(), SILENT.to_owned()));
     });
 }

@@ -43,12 +43,11 @@ fn say(line: impl std::fmt::Display) {
     std::io::stdout().flush().unwrap();
 }
 
-/// Says that this rank has come to `point`, and stays there if it is told to.
+/// Says that this rank has come to `point`, and stays there, if it is told to, until it may go on.
 fn reach(point: Point) {
     say(format_args!("at {point:?}"));
     if std::env::var(STAYS_AT).is_ok_and(|at| at == format!("{point:?}")) {
-        let _ = std::io::stdin().read_to_end(&mut Vec::new());
-        std::process::exit(0);
+        std::io::stdin().read_exact(&mut [0]).unwrap_or_else(|_| std::process::exit(0));
     }
 }
 
