@@ -37,6 +37,19 @@ const MAPPED: &[&str] = &[
     "--show-output",
 ];
 const KILLED: &[&str] = &["test", "-p", "rdma-collective", "--test", "killed", "--", "--nocapture"];
+/// Ranks that are killed and stopped while they meet, connect and close; one at a time, because each must be found out
+/// within a second.
+const KILLED_RANKS: &[&str] = &[
+    "test",
+    "-p",
+    "rdma-collective",
+    "--test",
+    "killed_ranks",
+    "--no-fail-fast",
+    "--",
+    "--test-threads=1",
+    "--nocapture",
+];
 const TRANSFERS: &[&str] =
     &["test", "-p", "rdma-collective", "--test", "transfers", "--no-fail-fast", "faulty::"];
 const RAILS: &[&str] = &["test", "-p", "rdma-collective", "--test", "rails", "--", "--nocapture"];
@@ -98,7 +111,9 @@ pub fn main(args: &Args) -> Result<()> {
     let mut failed = Vec::new();
     for suite in suites {
         let outcome = match suite {
-            Suite::Chaos => [CHAOS, BARRIERS, HOSTS].into_iter().try_for_each(|suite| tests(suite, args)),
+            Suite::Chaos => {
+                [CHAOS, BARRIERS, HOSTS, KILLED_RANKS].into_iter().try_for_each(|suite| tests(suite, args))
+            }
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),
             Suite::Rails => tests(RAILS, args),

@@ -159,7 +159,9 @@ impl Store {
                 if let Err(refusal) = self.may_gather(value.len()) {
                     return self.reply(connection, id, Reply::Refused(refusal));
                 }
-                self.gatherings.entry(name.clone()).or_default().values.insert(rank, value);
+                let gathering = self.gatherings.entry(name.clone()).or_default();
+                gathering.gave_up.remove(&rank);
+                gathering.values.insert(rank, value);
                 self.wait(now, connection, id, wait_ms, Awaited::Gathering(name.clone()));
                 self.complete(&name);
             }

@@ -341,3 +341,20 @@ pub(super) fn cut(text: &str, world: u32) -> &[u8] {
     let bytes_max = REASON_BYTES_MAX.min((GATHERED_BYTES_MAX / world.max(1) as usize).saturating_sub(4));
     &text.as_bytes()[..text.len().min(bytes_max)]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_refused_because_the_peer_has_died_names_the_peers_rank() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::of(child.id());
+        let refused = || CommunicatorError::Setup(SetupError::LaneGone);
+        assert!(matches!(or_lost(refused(), (3, &process)), CommunicatorError::Setup(SetupError::LaneGone)));
+        child.kill().unwrap();
+        let lost = or_lost(refused(), (3, &process));
+        child.wait().unwrap();
+        assert!(matches!(lost, CommunicatorError::Rank { rank: 3, .. }), "{lost}");
+    }
+}
