@@ -60,7 +60,7 @@ impl Job {
             command.env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
             command.env("RDMA_JOB_TOKEN", &token).env(WIRE, case.wire);
             command.env(MEET_WITHIN, case.meet_within().as_millis().to_string());
-            if rank == case.victim {
+            if case.stays_at_point(rank) {
                 command.env(STAYS_AT, format!("{:?}", case.phase.point()));
             }
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
