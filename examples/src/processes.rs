@@ -11,11 +11,9 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 /// The job's token in hexadecimal, by which its processes know each other; ours, since no launcher has one.
-const JOB_TOKEN: &str = "RDMA_JOB_TOKEN";
+pub const JOB_TOKEN: &str = "RDMA_JOB_TOKEN";
 /// The process that started this one, and watches it.
 const LAUNCHER: &str = "RDMA_PARENT_PID";
-/// The token of jobs that were given none. Only their port tells them apart.
-const NO_TOKEN: [u8; 16] = *b"no token was set";
 /// How long the others may take to notice that one process failed, and to say so, before they are ended.
 const GRACE: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
@@ -23,8 +21,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Facts that a process is told by the one that started it, besides its arguments.
 #[derive(Debug, Clone, Copy)]
 pub struct HandedDown {
-    /// The job's token.
-    pub token: JobToken,
+    /// The job's token, if there is one.
+    pub token: Option<JobToken>,
     /// The launcher; `None` for a process that was started by hand or by somebody else's launcher.
     pub launcher: Option<u32>,
 }
@@ -49,10 +47,7 @@ impl HandedDown {
     /// [`HandedDownError`] quotes what cannot be read.
     pub fn find(variable: impl Fn(&str) -> Option<String>) -> Result<Self, HandedDownError> {
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
-        let token = match variable(JOB_TOKEN) {
-            Some(hex) => hex.parse().map_err(HandedDownError::Token)?,
-            None => JobToken::from_bytes(NO_TOKEN),
-        };
+        let token = variable(JOB_TOKEN).map(|hex| hex.parse().map_err(HandedDownError::Token)).transpose()?;
         let number = |value: String| value.parse().map_err(|_| HandedDownError::Launcher(value));
         Ok(Self { token, launcher: variable(LAUNCHER).map(number).transpose()? })
     }
@@ -171,13 +166,14 @@ mod tests {
         let variables: Vec<(&str, &str)> =
             command.get_envs().filter_map(|(name, value)| Some((name.to_str()?, value?.to_str()?))).collect();
         let found = find(&variables).unwrap();
-        assert!(found.token == token && found.launcher == Some(std::process::id()));
+        assert!(found.token == Some(token) && found.launcher == Some(std::process::id()));
     }
 
     #[test]
-    fn without_it_all_share_one_token_and_nobody_watches() {
-        let (one, other) = (find(&[]).unwrap(), find(&[(JOB_TOKEN, ""), (LAUNCHER, "")]).unwrap());
-        assert!(one.token == other.token && one.launcher.is_none());
+    fn without_it_there_is_no_token_and_nobody_watches() {
+        for found in [find(&[]).unwrap(), find(&[(JOB_TOKEN, ""), (LAUNCHER, "")]).unwrap()] {
+            assert!(found.token.is_none() && found.launcher.is_none());
+        }
     }
 
     #[test]

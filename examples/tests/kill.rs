@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{free_port, start, start_with};
+use common::{TOKEN, free_port, start_with};
 use rustix::process::Signal;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -16,8 +16,10 @@ fn decode_of_a_stopped_prefill_says_what_is_missing() {
     for wire in ["mapped", "tcp"] {
         let port = free_port();
         let flags = format!("--device soft --wire {wire} --prompt 4096 -T 60");
-        let mut decode = start(KVCACHE, &format!("{flags} --role decode --listen 127.0.0.1:{port}"));
-        let prefill = start(KVCACHE, &format!("{flags} --role prefill --peer 127.0.0.1:{port}"));
+        let mut decode =
+            start_with(KVCACHE, &format!("{flags} --role decode --listen 127.0.0.1:{port}"), &[TOKEN]);
+        let prefill =
+            start_with(KVCACHE, &format!("{flags} --role prefill --peer 127.0.0.1:{port}"), &[TOKEN]);
         decode.wait_for("Using device"); // connected
         prefill.signal(Signal::STOP);
         let decode = decode.finish().expect(1);

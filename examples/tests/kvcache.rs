@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Ended, Running, free_port, run, start};
+use common::{Ended, Running, TOKEN, free_port, run, start_with};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::time::{Duration, Instant};
@@ -20,8 +20,9 @@ fn json(line: &str, code: i32) -> Value {
 /// Starts the side that waits and the one that goes to it, by two commands.
 fn sides(waits: &str, goes: &str) -> [Running; 2] {
     let port = free_port();
-    let first = start(KVCACHE, &format!("--device soft --listen 127.0.0.1:{port} {waits}"));
-    [first, start(KVCACHE, &format!("--device soft --peer 127.0.0.1:{port} {goes}"))]
+    let side = |line: &str| start_with(KVCACHE, line, &[TOKEN]);
+    let first = side(&format!("--device soft --listen 127.0.0.1:{port} {waits}"));
+    [first, side(&format!("--device soft --peer 127.0.0.1:{port} {goes}"))]
 }
 
 fn finish(sides: [Running; 2], code: i32) -> [Ended; 2] {
@@ -256,11 +257,30 @@ fn a_side_that_nobody_meets_ends_at_its_deadline() {
         format!("--role decode --listen 127.0.0.1:{port}"),
         format!("--role prefill --peer 127.0.0.1:{port}"),
     ] {
-        let ended = run(KVCACHE, &format!("--device soft --prompt 16 -T 1 {flags}")).expect(1);
+        let line = format!("--device soft --prompt 16 -T 1 {flags}");
+        let ended = start_with(KVCACHE, &line, &[TOKEN]).finish().expect(1);
         // Why, and once.
         let cause = if flags.contains("decode") { "no process of this job" } else { "Connection refused" };
         assert_eq!(ended.stderr.matches(cause).count(), 1, "{}", ended.stderr);
     }
+}
+
+#[test]
+fn the_side_that_waits_draws_a_token_and_the_other_asks_for_it() {
+    let port = free_port();
+    let goes = format!("--device soft --prompt 16 --role prefill --peer 127.0.0.1:{port}");
+    let told = run(KVCACHE, &goes).expect(1).stderr;
+    assert!(told.contains("RDMA_JOB_TOKEN is not set") && told.contains("has printed"), "{told}");
+    let waits = format!("--device soft --prompt 16 --role decode --listen 127.0.0.1:{port}");
+    let mut decode = start_with(KVCACHE, &waits, &[]);
+    decode.wait_for_error("export RDMA_JOB_TOKEN=");
+    let told = decode.stderr();
+    let (_, token) = told.trim_end().rsplit_once("RDMA_JOB_TOKEN=").unwrap();
+    start_with(KVCACHE, &goes, &[("RDMA_JOB_TOKEN", token)]).finish().expect(0);
+    assert!(!decode.finish().expect(0).stdout.contains(token));
+    let mut other = start_with(KVCACHE, &waits, &[]);
+    other.wait_for_error("export RDMA_JOB_TOKEN=");
+    assert!(!other.stderr().contains(token), "all jobs draw one token");
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod quoted;
 mod tests;
 
 pub use parse_name::ParseNameError;
+use rdma_core::log;
 #[cfg(any(fuzzing, test))]
 #[doc(hidden)]
 pub use tests::fuzz as fuzzing;

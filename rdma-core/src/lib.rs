@@ -49,7 +49,11 @@ pub mod error;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+#[doc(hidden)]
+pub mod log;
 pub mod memory;
+#[doc(hidden)]
+pub mod strangers;
 mod types;
 mod verbs;
 

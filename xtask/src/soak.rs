@@ -18,6 +18,8 @@ const LIMIT: Duration = Duration::from_secs(3600);
 const TWO_HOSTS_ROUNDS: u32 = 3;
 
 const CHAOS: &[&str] = &["test", "-p", "examples", "--test", "chaos", "--no-fail-fast"];
+/// Two jobs at one port, in many orders of their ranks.
+const JOBS: &[&str] = &["test", "-p", "examples", "--test", "jobs", "--no-fail-fast"];
 /// Barriers among ranks that are killed: a test of the library, because no program makes only barriers.
 const BARRIERS: &[&str] = &["test", "-p", "rdma-collective", "--test", "processes", "among_barriers"];
 /// All-reduces among several hosts whose ranks are killed: no program places its ranks on several hosts either.
@@ -112,7 +114,8 @@ pub fn main(args: &Args) -> Result<()> {
     for suite in suites {
         let outcome = match suite {
             Suite::Chaos => {
-                [CHAOS, BARRIERS, HOSTS, KILLED_RANKS].into_iter().try_for_each(|suite| tests(suite, args))
+                let suites = [CHAOS, JOBS, BARRIERS, HOSTS, KILLED_RANKS];
+                suites.into_iter().try_for_each(|suite| tests(suite, args))
             }
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),

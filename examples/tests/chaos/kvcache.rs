@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::common::{Ended, Running, free_port, start};
+use crate::common::{Ended, Running, TOKEN, free_port, start_with};
 use crate::seed::Random;
 use crate::{
     SOFT, TIMEOUT, alone, count, device, end_of_killed_within, end_of_stopped_within, header, kills, wire,
@@ -45,8 +45,9 @@ fn begin(name: &str, round: u32, sides: Sides, wire: &str) -> (Running, Running,
     let text = format!("{name} {victim}, round {round}, SOAK_SEED={}: wire {wire}", random.seed());
     let flags = format!("--device {} --wire {wire} --prompt {} -T {}", device(), prompt(), TIMEOUT.as_secs());
     let port = free_port();
-    let mut waits = start(KVCACHE, &format!("{flags} --role {survivor} --listen 127.0.0.1:{port}"));
-    let victim = start(KVCACHE, &format!("{flags} --role {victim} --peer 127.0.0.1:{port}"));
+    let mut waits =
+        start_with(KVCACHE, &format!("{flags} --role {survivor} --listen 127.0.0.1:{port}"), &[TOKEN]);
+    let victim = start_with(KVCACHE, &format!("{flags} --role {victim} --peer 127.0.0.1:{port}"), &[TOKEN]);
     waits.wait_for(&header(wire)); // connected
     sleep(random.within(MOMENTS));
     (victim, waits, text)

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::common::{LONG, Running, free_port, start, start_with};
+use crate::common::{LONG, Running, TOKEN, free_port, start_with};
 use crate::{Over, alone, slack};
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
@@ -31,15 +31,15 @@ fn rank(rank: &str, port: u16) -> Running {
     start_with(ALLREDUCE, "--device soft -b 64 -e 64 -n 1 -w 0 -T 120", &place)
 }
 
+fn side(role: &str) -> Running {
+    start_with(KVCACHE, &format!("--device soft --prompt 64 -T 120 {role}"), &[TOKEN])
+}
+
 const RANKS: Meeting = Meeting { waits: |port| rank("0", port), joins: |port| rank("1", port) };
 
 const SIDES: Meeting = Meeting {
-    waits: |port| {
-        start(KVCACHE, &format!("--device soft --prompt 64 -T 120 --role decode --listen 127.0.0.1:{port}"))
-    },
-    joins: |port| {
-        start(KVCACHE, &format!("--device soft --prompt 64 -T 120 --role prefill --peer 127.0.0.1:{port}"))
-    },
+    waits: |port| side(&format!("--role decode --listen 127.0.0.1:{port}")),
+    joins: |port| side(&format!("--role prefill --peer 127.0.0.1:{port}")),
 };
 
 impl Meeting {

@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 /// Long enough for a loaded machine; a test that passes takes a small part of it.
 pub const LONG: Duration = Duration::from_secs(180);
+/// A job's token, for programs that a test starts one by one.
+pub const TOKEN: (&str, &str) = ("RDMA_JOB_TOKEN", "5c9f0d1e6a7b48239c0d1e2f3a4b5c6d");
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A program that runs; killed when dropped.
@@ -154,8 +156,19 @@ impl Running {
 
     /// Waits until it has printed a line that contains `text`.
     pub fn wait_for(&mut self, text: &str) {
+        let printed = Arc::clone(&self.stdout.text);
+        self.wait_until(&printed, text);
+    }
+
+    /// Waits until it has printed a line that contains `text` to standard error.
+    pub fn wait_for_error(&mut self, text: &str) {
+        let printed = Arc::clone(&self.stderr.text);
+        self.wait_until(&printed, text);
+    }
+
+    fn wait_until(&mut self, printed: &Mutex<String>, text: &str) {
         let deadline = Instant::now() + LONG;
-        while !self.stdout.text.lock().unwrap().contains(text) {
+        while !printed.lock().unwrap().contains(text) {
             let ended = self.child.try_wait().unwrap();
             assert!(ended.is_none(), "{ended:?} before {text:?}:\n{}", self.stderr.text.lock().unwrap());
             assert!(Instant::now() < deadline, "no {text:?} after {LONG:?}");

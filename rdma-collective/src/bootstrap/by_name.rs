@@ -7,7 +7,7 @@
 
 use std::collections::HashSet;
 use std::io::{self, Read, Write};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
@@ -15,6 +15,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
+use rdma_core::memory::OwnProcess;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::net::sockopt::socket_peercred;
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -36,9 +37,8 @@ const BACKLOG: i32 = 1024;
 #[derive(Debug)]
 pub(super) struct NameListener {
     wake: Arc<OwnedFd>,
-    thread: Option<JoinHandle<()>>,
-    /// The process that owns the thread. A forked child has no such thread, and must not join it.
-    pid: u32,
+    /// The thread. A forked child has no such thread, and must not join it.
+    thread: OwnProcess<Option<JoinHandle<()>>>,
 }
 
 impl NameListener {
@@ -49,28 +49,24 @@ impl NameListener {
         token: JobToken,
         world: u32,
     ) -> Result<Self, BootstrapError> {
-        let taken = |source| BootstrapError::NameTaken { name: name.to_owned(), source };
-        let listener = listen(name).map_err(taken)?;
+        let listener = listen(name).map_err(|source| taken(name, source))?;
         let failed = |what| move |source| BootstrapError::Serve { what, source };
         let wake = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let wake = Arc::new(wake.map_err(|errno| failed("make a descriptor")(errno.into()))?);
         let host =
             Host { listener, wake: Arc::clone(&wake), reply: reply(store, token), waiting_for: world - 1 };
         let thread = std::thread::Builder::new().name("door".into()).spawn(|| host.run());
-        let thread = Some(thread.map_err(failed("start a thread"))?);
-        Ok(Self { wake, thread, pid: std::process::id() })
+        let thread = OwnProcess::new(Some(thread.map_err(failed("start a thread"))?));
+        Ok(Self { wake, thread })
     }
 }
 
 impl Drop for NameListener {
     fn drop(&mut self) {
-        if self.pid != std::process::id() {
-            std::mem::forget(self.thread.take());
-            return;
-        }
+        let Ok(thread) = self.thread.get_mut() else { return };
         // The write fails only when the counter is full, and then the descriptor is readable already.
         let _ = rustix::io::write(&*self.wake, &1_u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
+        if let Some(thread) = thread.take() {
             // The thread does not panic; and in a drop there is nobody to report a panic to.
             let _ = thread.join();
         }
@@ -115,13 +111,29 @@ impl Host {
                     }
                 }
                 Ok(peer) => {
-                    tracing::warn!(
+                    crate::log::warn!(
                         uid = peer.uid.as_raw(),
                         "a process of another user asked for the job's store, and was sent away"
                     )
                 }
                 Err(_) => {}
             }
+        }
+    }
+}
+
+/// The error of a name that cannot be had, with the one who holds it: anybody of this network namespace may take it.
+fn taken(name: &str, source: io::Error) -> BootstrapError {
+    let own = rustix::process::geteuid();
+    let holder = look_at(name).ok().and_then(|socket| socket_peercred(&socket).ok());
+    match holder {
+        Some(holder) if holder.uid != own => {
+            let (uid, own) = (holder.uid.as_raw(), own.as_raw());
+            BootstrapError::Impostor { name: name.to_owned(), uid, own }
+        }
+        holder => {
+            let holder = holder.map(|holder| holder.pid.as_raw_nonzero().get().unsigned_abs());
+            BootstrapError::NameTaken { name: name.to_owned(), holder, source }
         }
     }
 }
@@ -187,6 +199,16 @@ fn listen(name: &str) -> io::Result<UnixListener> {
     socket.listen(BACKLOG)?;
     socket.set_nonblocking(true)?;
     Ok(UnixListener::from(OwnedFd::from(socket)))
+}
+
+/// Connects to the holder of a name, who cannot send anything: rank 0 takes whoever it could answer for a rank that
+/// has come.
+fn look_at(name: &str) -> io::Result<Socket> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.shutdown(Shutdown::Read)?;
+    socket.connect(&sock_addr(name)?)?;
+    Ok(socket)
 }
 
 /// Connects without waiting: if the listener's queue is full, the caller tries again.

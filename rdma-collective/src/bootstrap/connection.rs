@@ -7,6 +7,7 @@ use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
+use rdma_core::strangers::Place;
 use rustix::event::PollFlags;
 use socket2::{SockRef, TcpKeepalive};
 
@@ -25,6 +26,8 @@ pub(super) struct Connection {
     pub(super) state: State,
     /// The time at which the connection is dropped, unless it makes progress before.
     pub(super) expires: Option<Instant>,
+    /// The place among the strangers, until the peer has joined.
+    place: Option<Place>,
     reader: FrameReader,
     sending: Option<Sending>,
 }
@@ -61,7 +64,12 @@ pub(super) enum Dropped {
 }
 
 impl Connection {
-    pub(super) fn new(stream: TcpStream, from: SocketAddr, expires: Option<Instant>) -> io::Result<Self> {
+    pub(super) fn new(
+        stream: TcpStream,
+        from: SocketAddr,
+        place: Place,
+        expires: Option<Instant>,
+    ) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
         Ok(Self {
@@ -69,6 +77,7 @@ impl Connection {
             from,
             state: State::Stranger,
             expires,
+            place: Some(place),
             reader: FrameReader::new(HELLO_BYTES),
             sending: None,
         })
@@ -77,6 +86,7 @@ impl Connection {
     /// Accepts requests from now on. Keepalive is set, so that a peer that vanishes without a word is noticed.
     pub(super) fn admit(&mut self) {
         self.state = State::Member;
+        self.place = None;
         self.expires = None;
         self.reader.allow(REQUEST_BYTES_MAX);
         notice_vanishing(&self.stream);

@@ -85,12 +85,15 @@ pub enum BootstrapError {
     },
     /// Another process holds the job's name on this host.
     #[error(
-        "the name {name} of this job is taken on this host ({source}): another process is its rank 0; give each job \
-         its own MASTER_PORT, and MASTER_ADDR"
+        "the name {name} of this job is taken on this host ({source}): {} is its rank 0; give each job \
+         its own MASTER_PORT, and MASTER_ADDR",
+        holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
     )]
     NameTaken {
         /// The name.
         name: String,
+        /// The pid of the process that holds the name, if the system tells it.
+        holder: Option<u32>,
         /// The system's reason.
         source: io::Error,
     },
@@ -184,16 +187,53 @@ pub enum BootstrapError {
         /// The version of this process.
         client: u16,
     },
-    /// The store is another job's.
+    /// The store has another token. The store says nothing of its token, because a stranger could work it out.
     #[error(
-        "the store is of the job with token {store:08x}…, this process of {client:08x}…; \
-         start all ranks with one token, and each job with its own port"
+        "the store has another token than this process ({client:08x}…); start all ranks with one token, and each job \
+         with its own port; the fingerprint of the store's token is in the log of its process (NCCL_DEBUG=TRACE)"
     )]
     OtherToken {
-        /// The fingerprint of the store's token.
-        store: u32,
         /// The fingerprint of this process's token.
         client: u32,
+    },
+    /// The launcher gives the store's job another name than this process's.
+    #[error(
+        "the store is of {}, this process of {}; this process looks on for its own job",
+        run(store),
+        run(client)
+    )]
+    OtherRun {
+        /// The launcher's name for the store's job; empty if there is none.
+        store: String,
+        /// The launcher's name for the job of this process; empty if there is none.
+        client: String,
+    },
+    /// The store has another job number than the one that this process joined.
+    #[error(
+        "the store is of job number {store:016x}, this process joined job number {client:016x}; another store has taken \
+         its place, so start the job again"
+    )]
+    OtherNumber {
+        /// The number of the store's job.
+        store: u64,
+        /// The number of the job that this process joined.
+        client: u64,
+    },
+    /// Two jobs use one port, and nothing tells their ranks apart.
+    #[error(
+        "two jobs use one port: process {pid} on {} serves the job at {address}, and a second process came as rank \
+         {rank}; give each job its own MASTER_PORT, or its own token: export RDMA_JOB_TOKEN=$(openssl rand -hex 16)",
+        host.escape_debug()
+    )]
+    TwoJobs {
+        /// The address of the store.
+        address: SocketAddr,
+        /// The rank as which a second process came.
+        rank: u32,
+        /// The process that serves the store.
+        pid: u32,
+        /// The host of that process.
+        host: String,
     },
     /// The store expects another number of ranks.
     #[error(
@@ -238,10 +278,18 @@ pub enum BootstrapError {
         bytes_max: u64,
     },
     /// The store has no room for the value.
-    #[error("the store holds its {bytes_max} bytes; set fewer or shorter values")]
+    #[error("the store keeps {bytes_max} bytes for a rank, and no more; set fewer or shorter values")]
     Full {
-        /// The size of the store, in bytes.
+        /// The most that the store keeps for one rank, in bytes.
         bytes_max: u64,
+    },
+    /// The key belongs to another rank: `comm/…/RANK/…` is set by RANK alone.
+    #[error("key {key:?} is set by rank {owner} alone; choose a key that does not begin with comm/")]
+    KeyOwned {
+        /// The key.
+        key: String,
+        /// The rank that may set it.
+        owner: u32,
     },
     /// No rank set the key in time.
     #[error("key {key:?} was not set within {waited:.1?}; {}", hint(absent))]
@@ -276,6 +324,9 @@ pub enum BootstrapError {
         /// The name of the gathering.
         name: String,
     },
+    /// This process was forked from the one that met the others, or serves the store.
+    #[error(transparent)]
+    Forked(#[from] rdma_core::error::Forked),
 }
 
 /// A mismatch of addresses: the one that the ranks were given for rank 0 is none of rank 0's host.
@@ -302,6 +353,11 @@ impl fmt::Display for Elsewhere {
             by.name
         )
     }
+}
+
+/// The name of a run, quoted because it comes from the network.
+fn run(name: &str) -> String {
+    if name.is_empty() { "a job without a launcher's name".to_owned() } else { format!("the run {name:?}") }
 }
 
 fn told(by: Option<&Setting>) -> String {

@@ -8,8 +8,8 @@
 //! Inside, `store` makes the decisions and does no I/O, `frame` and `message` are the bytes, `serve` is the loop of the
 //! server, and `by_name` is the meeting of ranks on one host by the job's name.
 //!
-//! The token keeps jobs apart and strangers out, on a network that is otherwise trusted: it is sent in the clear, and
-//! so is everything after it.
+//! The token keeps strangers out, on a network that is otherwise trusted: it is sent in the clear, and so is everything
+//! after it. The job number, which the server draws, keeps two jobs with one token apart.
 
 mod by_name;
 mod connection;
@@ -34,9 +34,11 @@ pub use error::{BootstrapError, RankList};
 pub(crate) use error::{Elsewhere, FrameError};
 pub use message::{GATHERED_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use ports::meeting_ports;
+pub(crate) use serve::is_exhausted;
 pub use spawn::LocalRanks;
 pub(crate) use spawn::end_with;
 pub use spawn_error::SpawnError;
 pub use store_client::{Join, StoreClient};
+pub(crate) use store_server::from_this_host;
 pub use store_server::{StoreOptions, StoreServer};
 pub use token::JobToken;

@@ -10,13 +10,13 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rdma_core::strangers::{Door, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use tracing::debug;
 
 use super::connection::{Connection, Dropped, State};
 use super::frame::{Frame, VERSION};
-use super::message::{Ranks, Refusal, Reply, Request};
-use super::store::{ConnectionId, Effect, Store};
+use super::message::{Hello, Ranks, Refusal, Reply, Request, take_number};
+use super::store::{ConnectionId, Effect, Served, Store};
 use super::store_server::StoreOptions;
 use crate::bootstrap::FrameError;
 
@@ -46,6 +46,8 @@ pub(super) struct Service {
     connections: BTreeMap<ConnectionId, Connection>,
     next_id: ConnectionId,
     accept_after: Option<Instant>,
+    /// Whether the log has heard of a second job: once, because a stranger may come again and again.
+    warned: bool,
 }
 
 impl Service {
@@ -54,8 +56,9 @@ impl Service {
         wake: Arc<OwnedFd>,
         mode: Arc<Mutex<Mode>>,
         options: StoreOptions,
+        served: Served,
     ) -> Self {
-        let store = Store::new(options.token, options.world);
+        let store = Store::new(options.token, options.world, served);
         Self {
             listener,
             wake,
@@ -65,6 +68,7 @@ impl Service {
             connections: BTreeMap::new(),
             next_id: 0,
             accept_after: None,
+            warned: false,
         }
     }
 
@@ -133,7 +137,7 @@ impl Service {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return,
                 Err(error) if is_exhausted(&error) => {
                     if !self.drop_oldest_stranger() {
-                        debug!(%error, "cannot accept");
+                        crate::log::debug!(%error, "cannot accept");
                         self.accept_after = Some(Instant::now() + ACCEPT_PAUSE);
                         return;
                     }
@@ -142,25 +146,44 @@ impl Service {
                 // The connection ended before it was accepted.
                 Err(_) => continue,
             };
-            if self.connections.len() >= self.options.connections_max && !self.drop_oldest_stranger() {
-                debug!(%from, "dropped: no room among those that have joined");
+            let Some(place) = self.take_place() else {
+                crate::log::debug!(%from, "dropped: no room among those that have joined");
                 continue;
-            }
+            };
             let expires = Instant::now().checked_add(self.options.hello_timeout);
-            if let Ok(connection) = Connection::new(stream, from, expires) {
+            if let Ok(connection) = Connection::new(stream, from, place, expires) {
                 self.connections.insert(self.next_id, connection);
                 self.next_id += 1;
             }
         }
     }
 
-    /// Drops the oldest connection that has not joined, so that silent strangers keep nobody out; `false` if there is
-    /// none.
+    /// Takes a place for a newcomer; the oldest strangers make room for it. `None` if there are none.
+    fn take_place(&mut self) -> Option<Place> {
+        loop {
+            let room = self.connections.len() < self.options.connections_max;
+            match room.then(|| Place::take(Door::Store)).flatten() {
+                None if self.drop_oldest_stranger() => {}
+                place => return place,
+            }
+        }
+    }
+
+    /// Drops the oldest connection that has not joined after one last look, so that silent strangers keep nobody out;
+    /// `false` if there is none.
     fn drop_oldest_stranger(&mut self) -> bool {
-        let oldest = self.connections.iter().find(|(_, connection)| connection.state != State::Member);
+        let stranger = |connection: &Connection| connection.state != State::Member;
+        let oldest = self.connections.iter().find(|(_, connection)| stranger(connection));
         let Some((&id, connection)) = oldest else { return false };
-        debug!(from = %connection.from, "dropped: makes room");
-        self.connections.remove(&id).is_some()
+        if connection.state == State::Stranger {
+            // The hello may just have arrived.
+            self.turn(id, PollFlags::IN);
+        }
+        if let Some(connection) = self.connections.get(&id).filter(|connection| stranger(connection)) {
+            crate::log::debug!(from = %connection.from, "dropped: makes room");
+            self.connections.remove(&id);
+        }
+        true
     }
 
     /// Handles the events of one connection.
@@ -191,8 +214,15 @@ impl Service {
     }
 
     fn request(&mut self, id: ConnectionId, frame: &Frame) {
-        match Request::decode(frame) {
-            Ok(request) => self.store.handle_request(Instant::now(), id, frame.id, request),
+        let request = take_number(frame).and_then(|(number, frame)| Ok((number, Request::decode(&frame)?)));
+        match request {
+            Ok((number, request)) if number == self.store.number() => {
+                self.store.handle_request(Instant::now(), id, frame.id, request);
+            }
+            Ok((client, _)) => {
+                let refusal = Refusal::OtherNumber { store: self.store.number(), client };
+                self.send(id, Reply::Refused(refusal).encode(frame.id));
+            }
             Err(error) => self.remove(id, &Dropped::Frame(error)),
         }
     }
@@ -203,18 +233,42 @@ impl Service {
             Ok(Request::Hello(hello)) => match self.store.join(id, connection.from, &hello) {
                 Ok(()) => {
                     connection.admit();
-                    self.send(id, Reply::Welcome.encode(frame.id));
+                    self.send(id, Reply::Welcome { number: self.store.number() }.encode(frame.id));
                 }
-                Err(refusal) => self.refuse(id, frame.id, refusal),
+                Err(refusal) => self.refuse_process(id, frame.id, refusal, &hello),
             },
+            Ok(Request::Claim(hello)) => {
+                let refusal = self.store.claim(&hello);
+                self.refuse_process(id, frame.id, refusal, &hello);
+            }
             Ok(_) => self.remove(id, &Dropped::Frame(FrameError::Malformed { what: "first message" })),
             Err(error) => self.remove(id, &Dropped::Frame(error)),
         }
     }
 
+    /// Refuses a process, and tells the log of this side what the process must not hear.
+    fn refuse_process(&mut self, id: ConnectionId, request: u32, refusal: Refusal, hello: &Hello) {
+        let from = self.connections.get(&id).map(|connection| connection.from);
+        match (&refusal, from) {
+            (Refusal::OtherToken, Some(from)) => {
+                crate::log::debug!(%from, theirs = %hello.token, ours = %self.options.token, "refused: another token");
+            }
+            (Refusal::TwoJobs { rank, .. }, Some(from)) if !self.warned => {
+                self.warned = true;
+                crate::log::warn!(
+                    "two jobs use one port: a second process came as rank {rank}, process {} from {from}; give each \
+                     job its own MASTER_PORT or RDMA_JOB_TOKEN",
+                    hello.pid
+                );
+            }
+            _ => {}
+        }
+        self.refuse(id, request, refusal);
+    }
+
     fn refuse(&mut self, id: ConnectionId, request: u32, refusal: Refusal) {
         let Some(connection) = self.connections.get_mut(&id) else { return };
-        debug!(from = %connection.from, ?refusal, "refused");
+        crate::log::debug!(from = %connection.from, ?refusal, "refused");
         connection.state = State::Refused { discarded: 0 };
         self.send(id, Reply::Refused(refusal).encode(request));
     }
@@ -251,14 +305,14 @@ impl Service {
 
     fn remove(&mut self, id: ConnectionId, reason: &Dropped) {
         if let Some(connection) = self.connections.remove(&id) {
-            debug!(from = %connection.from, %reason, "dropped");
+            crate::log::debug!(from = %connection.from, %reason, "dropped");
         }
         self.store.handle_disconnect(id);
     }
 }
 
 /// Whether accepting failed for want of descriptors or memory, which closing a connection may give back.
-fn is_exhausted(error: &io::Error) -> bool {
+pub(crate) fn is_exhausted(error: &io::Error) -> bool {
     use rustix::io::Errno;
     let exhausted = [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM];
     Errno::from_io_error(error).is_some_and(|errno| exhausted.contains(&errno))

@@ -9,10 +9,11 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
+use rdma_core::memory::OwnProcess;
 use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 
 use super::{JobToken, Join, StoreOptions, StoreServer};
-use crate::bootstrap::SpawnError;
+use crate::bootstrap::{BootstrapError, SpawnError};
 use crate::env::Variables;
 
 /// The variable that makes a process one of [`LocalRanks`].
@@ -48,7 +49,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(5);
 /// ```
 #[derive(Debug)]
 pub struct LocalRanks {
-    running: Vec<(u32, Child)>,
+    /// The ranks that run. A forked child must not kill them.
+    running: OwnProcess<Vec<(u32, Child)>>,
     /// The first rank that failed, with its status.
     failed: Option<(u32, ExitStatus)>,
     /// The store, held until the last rank has ended.
@@ -73,7 +75,7 @@ impl LocalRanks {
         let server = StoreServer::bind(loopback, StoreOptions::new(token, ranks))?;
         let address = server.address();
         let mut spawned = Self {
-            running: Vec::with_capacity(ranks as usize),
+            running: OwnProcess::new(Vec::with_capacity(ranks as usize)),
             failed: None,
             _server: server,
             not_send: PhantomData,
@@ -97,7 +99,7 @@ impl LocalRanks {
                 program: command.get_program().to_string_lossy().into_owned(),
                 source,
             })?;
-            spawned.running.push((rank, child));
+            spawned.running.unasked_mut().push((rank, child));
         }
         Ok(spawned)
     }
@@ -139,7 +141,7 @@ impl LocalRanks {
 
     /// The rank and the pid of each process that has not been seen to end.
     pub fn processes(&self) -> impl Iterator<Item = (u32, u32)> + '_ {
-        self.running.iter().map(|(rank, child)| (*rank, child.id()))
+        self.running.unasked().iter().map(|(rank, child)| (*rank, child.id()))
     }
 
     /// Waits until all ranks have ended.
@@ -151,13 +153,14 @@ impl LocalRanks {
     /// [`SpawnError::Failed`] names the first rank that ended with a status other than 0, and the ranks that had to be
     /// killed. [`SpawnError::DeadlineExceeded`] names the ranks that had not ended at the deadline, and were killed.
     pub fn wait(mut self, deadline: Deadline) -> Result<(), SpawnError> {
+        self.running.get().map_err(BootstrapError::from)?;
         let started = Instant::now();
         let mut until = deadline;
-        while !self.running.is_empty() {
+        while !self.running.unasked().is_empty() {
             if self.reap()? && self.failed.is_some() {
                 until = until.min(Deadline::after(GRACE));
             }
-            if self.running.is_empty() {
+            if self.running.unasked().is_empty() {
                 break;
             }
             if until.expired() {
@@ -165,7 +168,7 @@ impl LocalRanks {
             }
             std::thread::sleep(LOOK_EVERY.min(until.remaining()));
         }
-        let killed: Vec<u32> = self.running.iter().map(|(rank, _)| *rank).collect();
+        let killed: Vec<u32> = self.running.unasked().iter().map(|(rank, _)| *rank).collect();
         let failed = self.failed;
         self.kill();
         match failed {
@@ -179,12 +182,13 @@ impl LocalRanks {
     fn reap(&mut self) -> Result<bool, SpawnError> {
         let failed_before = self.failed.is_some();
         let mut at = 0;
-        while let Some((rank, child)) = self.running.get_mut(at) {
+        let running = self.running.unasked_mut();
+        while let Some((rank, child)) = running.get_mut(at) {
             let rank = *rank;
             match child.try_wait().map_err(|source| SpawnError::Watch { rank, source })? {
                 None => at += 1,
                 Some(status) => {
-                    self.running.swap_remove(at);
+                    running.swap_remove(at);
                     if !status.success() {
                         self.failed.get_or_insert((rank, status));
                     }
@@ -195,12 +199,12 @@ impl LocalRanks {
     }
 
     fn kill(&mut self) {
-        for (_, child) in &mut self.running {
+        for (_, child) in self.running.unasked_mut() {
             // Fails only if the process has ended by itself.
             let _ = child.kill();
         }
         let deadline = Deadline::after(KILLED_WITHIN);
-        while !self.running.is_empty() && !deadline.expired() {
+        while !self.running.unasked().is_empty() && !deadline.expired() {
             if self.reap().is_err() {
                 break;
             }
@@ -211,7 +215,7 @@ impl LocalRanks {
 
 impl Drop for LocalRanks {
     fn drop(&mut self) {
-        if !self.running.is_empty() {
+        if self.running.get().is_ok_and(|running| !running.is_empty()) {
             self.kill();
         }
     }

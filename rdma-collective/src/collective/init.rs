@@ -154,7 +154,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Self, InitError> {
         for line in environment.report() {
-            tracing::info!("{line}");
+            crate::log::info!("{line}");
         }
         let mut joined = match &environment.launch {
             Some(launch) => launch.join(deadline)?,

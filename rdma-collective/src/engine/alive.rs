@@ -71,7 +71,7 @@ impl EngineState {
             Watch::Runs(descriptor) => {
                 let sign = Sign::Process(process.pid);
                 if let Err(error) = self.deaths.watch(id.key(), sign, descriptor) {
-                    tracing::debug!(pid = process.pid, %error, "cannot watch the process of a peer: its death will show as silence only");
+                    crate::log::debug!(pid = process.pid, %error, "cannot watch the process of a peer: its death will show as silence only");
                 }
             }
             Watch::Ended => {
@@ -96,7 +96,7 @@ impl EngineState {
         }
         self.deaths.forget(id.key());
         if let Err(error) = self.deaths.watch(id.key(), Sign::Connection, connection) {
-            tracing::debug!(%error, "cannot watch the connection of a peer: its death will show as silence only");
+            crate::log::debug!(%error, "cannot watch the connection of a peer: its death will show as silence only");
         }
     }
 

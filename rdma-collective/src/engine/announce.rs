@@ -9,12 +9,12 @@ pub(super) fn announce(context: &Context, port: &PortAttributes, gid: &gid::Chos
     let net = net(context);
     let (name, number, mtu) = (context.name(), port.port, port.active_mtu);
     let fabric = if port.link_layer == LinkLayer::INFINIBAND { "IB" } else { "RoCE" };
-    tracing::info!("{net} : Using [0]{name}:{number}/{fabric}, MTU {mtu}");
+    crate::log::info!("{net} : Using [0]{name}:{number}/{fabric}, MTU {mtu}");
     let gid::Chosen { entry, rejected } = gid;
     let why = why(entry.gid, asked && rejected.is_empty());
-    tracing::info!("{net} : GID {} {} ({}) is used: {why}", entry.index, entry.gid, entry.kind);
+    crate::log::info!("{net} : GID {} {} ({}) is used: {why}", entry.index, entry.gid, entry.kind);
     for (entry, why) in rejected {
-        tracing::info!("{net} : GID {} {} ({}) is not: {why}", entry.index, entry.gid, entry.kind);
+        crate::log::info!("{net} : GID {} {} ({}) is not: {why}", entry.index, entry.gid, entry.kind);
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rdma_core::QpNum;
 use rdma_core::error::{
-    ConnectError, CreateError, FenceError, NoUsableGid, PollError, PostError, QueryError, RangeError,
+    ConnectError, CreateError, FenceError, Forked, NoUsableGid, PollError, PostError, QueryError, RangeError,
     RegisterError,
 };
 
@@ -107,6 +107,9 @@ pub enum SetupError {
     /// The lane was ended by this side before it was connected.
     #[error("the lane was ended before it was connected; set the link up anew")]
     LaneGone,
+    /// This process was forked from the one that made the engine.
+    #[error(transparent)]
+    Forked(#[from] Forked),
 }
 
 /// The reason why an engine, and with it everything on it, cannot go on.
@@ -129,4 +132,7 @@ pub enum EngineError {
         /// The reason of the device.
         source: Arc<FenceError>,
     },
+    /// This process was forked from the one that made the engine.
+    #[error(transparent)]
+    Forked(#[from] Forked),
 }

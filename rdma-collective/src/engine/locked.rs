@@ -7,6 +7,7 @@ use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 
 use super::{EngineState, Shared};
+use crate::log::Hold;
 
 /// The guard of the engine's lock.
 pub(crate) struct Locked<'a> {
@@ -14,6 +15,8 @@ pub(crate) struct Locked<'a> {
     // may take the lock at once.
     core: MutexGuard<'a, EngineState>,
     waking: Waking<'a>,
+    /// Must stay the last field: log lines are written when the lock is free.
+    _lines: Hold,
 }
 
 /// The tasks to wake once the lock is free.
@@ -24,7 +27,8 @@ struct Waking<'a> {
 
 impl Shared {
     pub(super) fn lock(&self) -> Locked<'_> {
-        Locked { core: self.lock_core(), waking: Waking { shared: self, wakers: Vec::new() } }
+        let lines = Hold::new();
+        self.guard(self.lock_core(), lines)
     }
 
     /// Takes the lock if it is free; `None` while another thread holds it.
@@ -34,7 +38,11 @@ impl Shared {
             Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
             Err(TryLockError::WouldBlock) => return None,
         };
-        Some(Locked { core, waking: Waking { shared: self, wakers: Vec::new() } })
+        Some(self.guard(core, Hold::new()))
+    }
+
+    fn guard<'a>(&'a self, core: MutexGuard<'a, EngineState>, lines: Hold) -> Locked<'a> {
+        Locked { core, waking: Waking { shared: self, wakers: Vec::new() }, _lines: lines }
     }
 
     /// Takes the lock without a guard that wakes others. A poisoned lock is used all the same: a panic elsewhere leaves
@@ -46,7 +54,7 @@ impl Shared {
 
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
-        let Self { core, waking } = self;
+        let Self { core, waking, .. } = self;
         if core.news.take() {
             waking.shared.callers.tell(core);
             waking.shared.wake_leader(core);

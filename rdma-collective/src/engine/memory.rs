@@ -41,7 +41,7 @@ impl Engine {
 
     /// The protection domain. It is a handle of its own, so memory is registered in it without the engine's lock.
     pub(crate) fn pd(&self) -> ProtectionDomain {
-        self.lock().pd().clone()
+        self.shared().pd.clone()
     }
 }
 

@@ -29,7 +29,9 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
-use rdma_core::{Context, gid};
+use rdma_core::error::Forked;
+use rdma_core::memory::OwnProcess;
+use rdma_core::{Context, ProtectionDomain, gid};
 
 pub(crate) use self::announce::net;
 use self::callers::Callers;
@@ -48,8 +50,9 @@ pub use error::{EngineError, SetupError};
 /// Any number of communicators and KV links can be made on one engine. They make progress on the engine's own
 /// [thread](Driver::Thread), during every blocking call, and whenever a caller [drives](Self::drive) the engine.
 ///
-/// The engine ends with its last handle; each communicator and each link keeps one. A forked child may drop the handles
-/// that it inherited, and must do nothing else with them: the child has neither the thread nor the locks' owners.
+/// The engine ends with its last handle; each communicator and each link keeps one. In a forked child every call on the
+/// handles that it inherited is refused, and so is every call on a communicator or a link: the child has neither the
+/// thread nor the locks' owners. Dropping them does nothing there.
 ///
 /// ```
 /// use rdma_collective::engine::{Engine, EngineOptions};
@@ -61,7 +64,7 @@ pub use error::{EngineError, SetupError};
 /// ```
 #[derive(Clone, Debug)]
 pub struct Engine {
-    handle: Arc<Handle>,
+    handle: OwnProcess<Arc<Handle>>,
 }
 
 /// The part that all handles share. The engine's thread ends when the last handle is dropped.
@@ -70,8 +73,6 @@ struct Handle {
     shared: Arc<Shared>,
     _thread: Option<Thread>,
     id: EngineId,
-    /// The process that made the engine, by which a forked child is recognized.
-    pid: u32,
 }
 
 /// The identity of an engine. No other engine has it as long as a copy exists.
@@ -99,6 +100,8 @@ struct Shared {
     /// The descriptor by which callers sleep.
     callers: Callers,
     context: Context,
+    /// The domain of the worker's queue pairs. Registering needs no lock.
+    pd: ProtectionDomain,
     gid: gid::Chosen,
     options: EngineOptions,
 }
@@ -125,6 +128,7 @@ impl Engine {
             .map_err(|source| SetupError::Descriptor { what: "the completion channel", source })?;
         let callers = Callers::new(options.driver, wake_fd.as_fd())?;
         let shared = Arc::new(Shared {
+            pd: core.pd().clone(),
             core: Mutex::new(core),
             woken: Condvar::new(),
             nudge: Nudge::new()?,
@@ -139,8 +143,8 @@ impl Engine {
             Driver::Thread => Some(Thread::start(&shared)?),
             Driver::Caller => None,
         };
-        let handle = Handle { shared, _thread: thread, id: EngineId(Arc::new(())), pid: std::process::id() };
-        Ok(Self { handle: Arc::new(handle) })
+        let handle = Handle { shared, _thread: thread, id: EngineId(Arc::new(())) };
+        Ok(Self { handle: OwnProcess::new(Arc::new(handle)) })
     }
 
     /// Takes up to `budget` completions, lets every communicator and link act on them and on the time, and posts the
@@ -158,6 +162,7 @@ impl Engine {
     ///
     /// [`EngineError::Device`] once the device has failed; every operation on the engine then ends with that error.
     pub fn drive(&self, now: Instant, budget: usize) -> Result<usize, EngineError> {
+        self.check_process()?;
         let mut core = self.lock();
         core.attendance.visits += 1;
         let happened = core.drive(|| now, budget);
@@ -167,6 +172,9 @@ impl Engine {
 
     /// Drives once, unless another thread holds the engine's lock: then that thread drives.
     pub(crate) fn try_drive(&self) {
+        if self.is_forked() {
+            return;
+        }
         let Some(mut core) = self.shared().try_lock() else { return };
         core.attendance.visits += 1;
         core.drive(Instant::now, wait::BUDGET);
@@ -181,7 +189,7 @@ impl Engine {
     /// time whatever its callers do.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        self.lock().next_deadline()
+        if self.is_forked() { None } else { self.lock().next_deadline() }
     }
 
     /// Asks for [`wake_fd`](Self::wake_fd) to become readable once, at the next event. Earlier wake-ups are cleared; an
@@ -195,6 +203,7 @@ impl Engine {
     ///
     /// [`EngineError::Device`] once the device has failed, as for [`drive`](Self::drive).
     pub fn arm(&self) -> Result<(), EngineError> {
+        self.check_process()?;
         let mut core = self.lock();
         self.shared().callers.arm(&mut core);
         if self.options().driver == Driver::Caller {
@@ -281,22 +290,35 @@ impl Engine {
     }
 
     pub(crate) fn id(&self) -> EngineId {
-        self.handle.id.clone()
+        self.handle.unasked().id.clone()
     }
 
     /// Whether `id` names this engine.
     pub(crate) fn is(&self, id: &EngineId) -> bool {
-        self.handle.id == *id
+        self.handle.unasked().id == *id
     }
 
-    /// Whether this process is a fork of the one that made the engine. A fork has none of its threads, and its locks
-    /// may be held by a thread that does not exist here.
+    /// Fails in a forked child of the process that made the engine. Public calls ask this before they take a lock: a
+    /// child has none of the threads, and one of them may have held the lock at the fork.
+    #[inline]
+    pub(crate) fn own_process(&self) -> Result<(), Forked> {
+        self.handle.get().map(drop)
+    }
+
+    /// [`own_process`](Self::own_process), with the error of what runs on the engine.
+    #[inline]
+    pub(crate) fn check_process(&self) -> Result<(), EngineError> {
+        Ok(self.own_process()?)
+    }
+
+    /// Whether this process is a forked child of the one that made the engine.
     pub(crate) fn is_forked(&self) -> bool {
-        self.handle.pid != std::process::id()
+        self.own_process().is_err()
     }
 
+    /// Returns the shared part. What is not plain data in it may be used only after [`own_process`](Self::own_process).
     fn shared(&self) -> &Shared {
-        &self.handle.shared
+        &self.handle.unasked().shared
     }
 }
 

@@ -148,7 +148,7 @@ impl EngineState {
         match self.worker.detach(attached) {
             Ok(_) => true,
             Err(error) => {
-                tracing::warn!(%error, "cannot detach a region: it stays attached until the engine is dropped");
+                crate::log::warn!(%error, "cannot detach a region: it stays attached until the engine is dropped");
                 false
             }
         }

@@ -21,9 +21,9 @@ fn engine(driver: Driver) -> Engine {
 impl Engine {
     /// This engine, as a child finds it that was forked from this process.
     pub(crate) fn forked(&self) -> Self {
-        let Handle { shared, id, pid, .. } = &*self.handle;
-        let (shared, id) = (Arc::clone(shared), id.clone());
-        Self { handle: Arc::new(Handle { shared, _thread: None, id, pid: pid + 1 }) }
+        let Handle { shared, id, .. } = &**self.handle.unasked();
+        let handle = Handle { shared: Arc::clone(shared), _thread: None, id: id.clone() };
+        Self { handle: OwnProcess::of_another_process(Arc::new(handle)) }
     }
 }
 
@@ -268,13 +268,10 @@ fn tasks_are_woken_though_nothing_else_happened() {
 
 #[test]
 fn what_a_forked_child_drops_of_an_engine_stops_no_thread_and_waits_for_none() {
-    let mut engine = engine(Driver::Thread);
-    let shared = Arc::clone(&engine.handle.shared);
-    let handle = Arc::get_mut(&mut engine.handle).unwrap();
+    let handle = engine(Driver::Thread).handle.into_inner().unwrap();
+    let shared = Arc::clone(&handle.shared);
     // As the child finds it.
-    handle.pid += 1;
-    handle._thread.as_mut().unwrap().pid += 1;
-    drop(engine);
+    drop(Engine { handle: OwnProcess::of_another_process(handle) });
     let service = Arc::new(Mutex::new(Once(true)));
     shared.lock().register(&service);
     shared.nudge.send();

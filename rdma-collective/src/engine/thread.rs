@@ -54,8 +54,6 @@ pub(super) struct Nudge {
 pub(super) struct Thread {
     shared: Arc<Shared>,
     handle: Option<JoinHandle<()>>,
-    /// The process that started the thread. A forked child has no such thread, and must not join it.
-    pub(super) pid: u32,
 }
 
 impl Nudge {
@@ -87,17 +85,13 @@ impl Thread {
         let own = Arc::clone(shared);
         let handle = Builder::new().name("rdma-engine".to_owned()).spawn(move || run(&own));
         let handle = handle.map_err(|source| SetupError::Thread { source })?;
-        Ok(Self { shared: Arc::clone(shared), handle: Some(handle), pid: std::process::id() })
+        Ok(Self { shared: Arc::clone(shared), handle: Some(handle) })
     }
 }
 
 impl Drop for Thread {
     fn drop(&mut self) {
         let Some(handle) = self.handle.take() else { return };
-        if self.pid != std::process::id() {
-            std::mem::forget(handle);
-            return;
-        }
         let nudge = &self.shared.nudge;
         nudge.stop.store(true, Ordering::Release);
         nudge.send();

@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use rdma_core::Deadline;
 
+use super::local_ranks::RDMA_JOB_TOKEN;
 use super::meeting::Endpoint;
 use super::resolve::{any, of_this_host, resolve, to_listen};
 use super::{Environment, Launch, Meeting};
-use crate::bootstrap::{BootstrapError, Elsewhere};
-use crate::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer, end_with, meeting_ports};
+use crate::bootstrap::{BootstrapError, Elsewhere, JobToken, Join, StoreClient, StoreOptions, StoreServer};
+use crate::bootstrap::{end_with, from_this_host, meeting_ports};
 use crate::env::error::EnvErrorKind;
 use crate::env::{EnvError, JoinError};
 
@@ -62,7 +63,7 @@ pub struct Joined {
 pub fn join(deadline: Deadline) -> Result<(Environment, Joined), JoinError> {
     let environment = Environment::of_process()?;
     for line in environment.report() {
-        tracing::info!("{line}");
+        crate::log::info!("{line}");
     }
     let joined = environment.launch.as_ref().ok_or(EnvError(EnvErrorKind::NoLauncher))?.join(deadline)?;
     Ok((environment, joined))
@@ -105,11 +106,9 @@ impl Launch {
         Ok(outcome?)
     }
 
-    /// The token of ranks that meet at a port: the job's, or one derived from the port. A derived token is no secret;
-    /// it only keeps jobs apart.
+    /// The token of ranks that meet at a port: the job's, or one derived from the port, which is no secret.
     fn token_for(&self, port: u16) -> JobToken {
-        let run = self.job.as_deref().unwrap_or_default();
-        self.token.unwrap_or_else(|| JobToken::derived(&["port", run, &port.to_string()]))
+        self.token.unwrap_or_else(|| JobToken::derived(&["port", &port.to_string()]))
     }
 
     fn join_served(&self, endpoint: &Endpoint, deadline: Deadline) -> Result<Joined, BootstrapError> {
@@ -128,26 +127,27 @@ impl Launch {
         deadline: Deadline,
     ) -> Result<Joined, BootstrapError> {
         let ports = meeting_ports(endpoint.port, taken);
-        let token = self.token_for(endpoint.port);
+        let (token, run) = (self.token_for(endpoint.port), self.job.as_deref().unwrap_or_default());
         if self.rank == 0 {
             let ip = resolve(endpoint, deadline)?;
             let several = self.local_world.map(|local| local < self.world);
             let options = StoreOptions::new(token, self.world);
-            let bound = StoreServer::bind_first(to_listen(&endpoint.host, ip, several), &ports, &options);
+            let listen = to_listen(&endpoint.host, ip, several);
+            let bound = StoreServer::bind_run(listen, &ports, &options, run, deadline);
             return match bound {
                 // The given address is none of this host's: the others may reach this host by a service's address, or
                 // by a translated one. So listen on all interfaces, and warn.
                 Err(BootstrapError::Listen { source, .. })
                     if source.kind() == ErrorKind::AddrNotAvailable =>
                 {
-                    let server = StoreServer::bind_first(any(ip), &ports, &options)?;
+                    let server = StoreServer::bind_run(any(ip), &ports, &options, run, deadline)?;
                     let elsewhere = Elsewhere { by: endpoint.setting(), ip, listens: server.address() };
-                    tracing::warn!("{elsewhere}");
-                    let mut joined = self.join_own(server, token, deadline)?;
+                    crate::log::warn!("{elsewhere}");
+                    let mut joined = self.join_own(server, token, run, deadline)?;
                     joined.store.set_elsewhere(elsewhere);
                     Ok(joined)
                 }
-                server => self.join_own(server?, token, deadline),
+                server => self.join_own(server?, token, run, deadline),
             };
         }
         let job = (token, self.rank, self.world);
@@ -158,7 +158,7 @@ impl Launch {
             } else {
                 deadline.min(Deadline::after(LOOK_UP_AGAIN))
             };
-            match StoreClient::find(ip, &ports, job, until) {
+            match StoreClient::find_run(ip, &ports, job, run, until) {
                 Err(BootstrapError::NotFound { .. }) if !deadline.expired() => {}
                 Err(BootstrapError::NotFound { host, ports, waited, source, .. }) => {
                     let by = Some(endpoint.setting());
@@ -178,17 +178,19 @@ impl Launch {
         &self,
         server: StoreServer,
         token: JobToken,
+        run: &str,
         deadline: Deadline,
     ) -> Result<Joined, BootstrapError> {
         let at = server.address();
-        let loopback = match at.ip() {
-            ip if !ip.is_unspecified() => ip,
-            IpAddr::V4(_) => IpAddr::from([127, 0, 0, 1]),
-            IpAddr::V6(_) => IpAddr::from(1_u128.to_be_bytes()),
-        };
-        let address = SocketAddr::new(loopback, at.port());
-        let join = Join { address, token, rank: self.rank, world: self.world };
-        let store = StoreClient::connect(join, deadline)?;
+        // Ranks that meet by name are on the loopback interface, with a token that the kernel hands to this user alone.
+        if self.token.is_none() && self.world > 1 && !at.ip().is_loopback() {
+            crate::log::warn!(
+                "rank 0 listens on {at} and the job has no token, so whoever reaches that port can join; before the \
+                 ranks are started, set one for all of them: export {RDMA_JOB_TOKEN}=$(openssl rand -hex 16)"
+            );
+        }
+        let join = Join { address: from_this_host(at), token, rank: self.rank, world: self.world };
+        let store = StoreClient::connect_run(&join, run, deadline)?;
         let address = if at.ip().is_unspecified() { of_this_host(at.ip()) } else { at.ip() };
         Ok(Joined { store, server: Some(server), address })
     }
@@ -197,7 +199,7 @@ impl Launch {
         if self.rank == 0 {
             let token = self.token.map_or_else(JobToken::random, Ok)?;
             let server = StoreServer::bind_by_name(name, StoreOptions::new(token, self.world))?;
-            return self.join_own(server, token, deadline);
+            return self.join_own(server, token, "", deadline);
         }
         let store = StoreClient::connect_by_name(name, self.rank, self.world, deadline)?;
         let address = store.local_address()?.ip();

@@ -33,7 +33,8 @@ pub struct Launch {
     pub local_world: Option<u32>,
     /// The place where the ranks meet.
     pub meeting: Meeting,
-    /// The launcher's name for the job.
+    /// The launcher's name for the job, or that of an outer launcher that numbers this process likewise. A rank with
+    /// another name than rank 0's does not join.
     pub job: Option<String>,
     /// The job's secret, if `RDMA_JOB_TOKEN` gives one.
     pub token: Option<JobToken>,
@@ -72,7 +73,7 @@ pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> 
             break claim;
         }
     };
-    let mut fallback = None;
+    let (mut fallback, mut job) = (None, winner.job.clone());
     for other in rest.filter(|other| speaks_of_the_same(winner.launcher, *other)) {
         let other = match claim(other, reader) {
             // The pod was meant for several ranks of torchrun; another launcher has started them instead.
@@ -81,6 +82,7 @@ pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> 
         };
         if let Some(other) = other {
             winner.agrees_with(&other)?;
+            job = job.or_else(|| other.job.clone());
             fallback.get_or_insert(other);
         }
     }
@@ -97,7 +99,7 @@ pub(super) fn find(reader: &Reader<'_>) -> Result<Option<Launch>, EnvErrorKind> 
         Launcher::LocalRanks => local_ranks::parent(reader)?,
         _ => None,
     };
-    let Claim { launcher, rank, world, local_rank, local_world, job, .. } = winner;
+    let Claim { launcher, rank, world, local_rank, local_world, .. } = winner;
     Ok(Some(Launch {
         launcher,
         rank: rank.value,

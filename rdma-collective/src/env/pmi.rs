@@ -50,6 +50,7 @@ fn with_step(mut claim: Claim, reader: &Reader<'_>) -> Claim {
     let Ok(Some(step)) = slurm::claim(reader) else { return claim };
     if (step.rank.value, step.world.value) == (claim.rank.value, claim.world.value) {
         claim.namespace = step.namespace.or(claim.namespace);
+        claim.job = claim.job.or(step.job);
         if claim.hosts == Hosts::Unknown {
             claim.hosts = step.hosts;
         }

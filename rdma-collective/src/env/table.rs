@@ -88,7 +88,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         TORCHELASTIC_RUN_ID,
         "torchrun",
-        "torchrun started this process; tells jobs apart",
+        "torchrun started this process; the run, which tells jobs apart",
         A_NAME,
         "not torchrun's",
     ),

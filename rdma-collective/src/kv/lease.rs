@@ -192,7 +192,7 @@ impl Hold {
     /// Marks the hold as permanent, because the device may still read or write the blocks.
     pub(super) fn quarantine(&mut self) {
         self.kind = HoldKind::Quarantined;
-        tracing::error!(
+        crate::log::error!(
             blocks = self.blocks.len(),
             "blocks are quarantined, because the device did not end their lane; make a new pool, and see the device's log"
         );

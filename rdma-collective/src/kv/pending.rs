@@ -31,9 +31,23 @@ pub(super) trait Handle: Sized {
     /// Takes the outcome, which is there once; otherwise registers the waker, if there is one.
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome>;
 
+    /// The outcome of a transfer that cannot go on here because of `cause`.
+    fn refused(&self, cause: KvError) -> Self::Outcome;
+
+    /// [`look`](Self::look), or the refusal in a forked child, which must not take the lock.
+    fn look_here(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
+        match self.engine().check_process() {
+            Ok(()) => self.look(waker),
+            Err(forked) => Poll::Ready(self.refused(forked.into())),
+        }
+    }
+
     /// Waits for the outcome until `deadline`; `None` when the deadline passes first.
     fn outcome_by(&mut self, deadline: Deadline) -> Option<Self::Outcome> {
         let engine = self.engine().clone();
+        if let Err(forked) = engine.check_process() {
+            return Some(self.refused(forked.into()));
+        }
         engine.wait_for(deadline, |_, _| self.look(None))
     }
 }
@@ -51,7 +65,7 @@ where
 fn poll<H: Handle>(handle: &mut H) -> Poll<H::Outcome> {
     // The error is dropped here, because a failed device ends the transfer with the same error.
     let _ = handle.engine().drive(Instant::now(), BUDGET);
-    handle.look(None)
+    handle.look_here(None)
 }
 
 fn wait_until<H: Handle>(mut handle: H, deadline: Deadline) -> Result<H::Outcome, H> {
@@ -91,7 +105,7 @@ macro_rules! handles {
             type Output = $outcome;
 
             fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<$outcome> {
-                self.0.look(Some(context.waker()))
+                self.0.look_here(Some(context.waker()))
             }
         }
 

@@ -142,14 +142,14 @@ impl Prefill {
     /// ```
     #[must_use]
     pub fn stats(&self) -> LinkStats {
-        self.shared.journal.stats()
+        self.shared.stats()
     }
 
     /// Takes the oldest event. At most 256 events are kept; older ones are dropped and
     /// [counted](LinkStats::events_dropped).
     #[must_use]
     pub fn next_event(&self) -> Option<LinkEvent> {
-        self.shared.journal.next_event()
+        self.shared.next_event()
     }
 
     /// The name of the peer, as errors and logs print it.
@@ -214,7 +214,7 @@ impl Push {
     /// Bytes that are known to have arrived, and all bytes of the push, as of the engine's last drive.
     #[must_use]
     pub fn progress(&self) -> (u64, u64) {
-        self.shared.lock().progress(self.id).unwrap_or((0, 0))
+        self.shared.glance(|state| state.progress(self.id)).unwrap_or((0, 0))
     }
 }
 
@@ -230,6 +230,10 @@ impl Handle for Push {
         let looked = self.shared.look(self.id, waker, take, |state| &mut state.push_wakers);
         self.taken |= looked.is_ready();
         looked
+    }
+
+    fn refused(&self, cause: KvError) -> Self::Outcome {
+        Err(cause)
     }
 }
 

@@ -106,6 +106,10 @@ impl Handle for Offer {
         self.taken |= looked.is_ready();
         looked
     }
+
+    fn refused(&self, cause: KvError) -> Self::Outcome {
+        Err(cause)
+    }
 }
 
 impl Handle for Pull {
@@ -117,6 +121,10 @@ impl Handle for Pull {
 
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Self::Outcome> {
         self.0.look(waker)
+    }
+
+    fn refused(&self, cause: KvError) -> Self::Outcome {
+        self.0.refused(cause)
     }
 }
 

@@ -119,12 +119,15 @@ impl<K> Revoking<K> {
         H: Handle<Outcome: IntoRevoked<K>> + Send + Sync + 'static,
     {
         let (engine, peer) = (shared.engine.clone(), shared.peer);
-        engine.lock_with(|core| {
-            let mut state = shared.lock();
-            give_up(&mut state, core);
-            state.advance(core, Instant::now());
-        });
-        let look = Box::new(move |waker: Option<&Waker>| handle.look(waker).map(IntoRevoked::into_revoked));
+        if !engine.is_forked() {
+            engine.lock_with(|core| {
+                let mut state = shared.lock();
+                give_up(&mut state, core);
+                state.advance(core, Instant::now());
+            });
+        }
+        let look =
+            Box::new(move |waker: Option<&Waker>| handle.look_here(waker).map(IntoRevoked::into_revoked));
         Self { look, engine, peer, deadline }
     }
 
@@ -159,7 +162,10 @@ impl<K> Revoking<K> {
     ///
     /// The handle itself comes back at `deadline`, and giving up goes on: wait again.
     pub fn wait_until(mut self, deadline: Deadline) -> Result<Result<K, KvError>, Self> {
-        let ended = self.engine.wait_for(deadline, |_, _| (self.look)(None));
+        let ended = match self.engine.check_process() {
+            Ok(()) => self.engine.wait_for(deadline, |_, _| (self.look)(None)),
+            Err(forked) => Some(Err(forked.into())),
+        };
         ended.ok_or(self)
     }
 }

@@ -4,20 +4,22 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use rdma_core::memory::OwnProcess;
 use rdma_core::{Deadline, PeerAccess};
 
-use super::journal::Journal;
+use super::journal::{Journal, LinkEvent, LinkStats};
 use super::link::{Link, LinkOptions};
 use super::pool::{AttachedPool, Pool};
 use super::wakers::Wakers;
 use crate::engine::{Engine, EngineState, LaneId, Service};
 use crate::kv::KvError;
 use crate::link::PeerName;
+use crate::log::Held;
 
 /// State shared by an end of a link and the handles of its transfers. `S` is the state machine of the end.
 pub(super) struct Shared<S> {
     pub(super) engine: Engine,
-    state: Arc<Mutex<S>>,
+    state: OwnProcess<Arc<Mutex<S>>>,
     pub(super) journal: Journal,
     pub(super) pool: Pool,
     lane: LaneId,
@@ -42,13 +44,14 @@ impl<S: Service + 'static> Shared<S> {
         let state = Arc::new(Mutex::new(make(link, pool.clone(), attached, journal.clone(), options)));
         core.register(&state);
         drop(core);
+        let state = OwnProcess::new(state);
         let (engine, pool, linger) = (engine.clone(), pool.clone(), options.linger);
         Arc::new(Self { engine, state, journal, pool, lane, peer, access, linger })
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, S> {
+    pub(super) fn lock(&self) -> Held<MutexGuard<'_, S>> {
         // A poisoned lock is safe to use: `advance` does not panic, and every other change is one statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Held::lock(|| self.state.unasked().lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Changes the state, and lets the state machine go on unless the change was refused.
@@ -56,6 +59,7 @@ impl<S: Service + 'static> Shared<S> {
         &self,
         change: impl FnOnce(&mut S, &mut EngineState, Instant) -> Result<T, KvError>,
     ) -> Result<T, KvError> {
+        self.engine.check_process()?;
         let now = Instant::now();
         self.engine.lock_with(|core| {
             let mut state = self.lock();
@@ -63,6 +67,21 @@ impl<S: Service + 'static> Shared<S> {
             state.advance(core, now);
             Ok(changed)
         })
+    }
+
+    /// Returns what `glance` finds in the state; the default in a forked child, where the lock may be held for ever.
+    pub(super) fn glance<T: Default>(&self, glance: impl FnOnce(&mut S) -> T) -> T {
+        if self.engine.is_forked() { T::default() } else { glance(&mut self.lock()) }
+    }
+
+    /// Returns the counts of the link; none in a forked child.
+    pub(super) fn stats(&self) -> LinkStats {
+        if self.engine.is_forked() { LinkStats::default() } else { self.journal.stats() }
+    }
+
+    /// Returns the next event of the link; none in a forked child.
+    pub(super) fn next_event(&self) -> Option<LinkEvent> {
+        if self.engine.is_forked() { None } else { self.journal.next_event() }
     }
 
     /// Takes an outcome by `take`; registers the waker, if there is one, under `id` when there is no outcome yet.

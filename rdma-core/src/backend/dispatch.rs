@@ -103,7 +103,7 @@ impl AnyContext {
     pub(crate) fn alloc_pd(&self) -> Result<AnyPd, CreateError> {
         Ok(match self {
             Self::Ibverbs(it) => AnyPd::Ibverbs(ibverbs::ProtectionDomain::new(it)?),
-            Self::Soft(it) => AnyPd::Soft(soft::ProtectionDomain::new(Arc::clone(it))),
+            Self::Soft(it) => AnyPd::Soft(soft::ProtectionDomain::new(Arc::clone(it))?),
         })
     }
 

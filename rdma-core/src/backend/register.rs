@@ -53,7 +53,7 @@ pub(crate) fn export(
     memory: &Arc<Registered>,
     access: Access,
 ) -> Result<Exported, RegisterError> {
-    let (mapping, mut spare) = (memory.mapping(), memory.spare().take());
+    let (mapping, mut spare) = (memory.mapping(), memory.spare()?.take());
     let registration = match spare.take_if(|spare| spare.renew(access, mapping.backing())) {
         Some(spare) => spare,
         None => {
@@ -70,9 +70,9 @@ fn log_sharing(mapping: &Mapping) {
     let bytes = mapping.len();
     match mapping.sharing() {
         Sharing::Allocated => {}
-        Sharing::InPlace => tracing::info!(bytes, "the caller's memory is shared in place"),
+        Sharing::InPlace => crate::log::info!(bytes, "the caller's memory is shared in place"),
         Sharing::Unshared(reason) => {
-            tracing::info!(bytes, %reason, "the caller's memory is not shared; peers reach it over TCP");
+            crate::log::info!(bytes, %reason, "the caller's memory is not shared; peers reach it over TCP");
         }
     }
 }

@@ -35,6 +35,21 @@ pub enum ConnectError {
         /// The entries that the table has.
         table: Vec<GidEntry>,
     },
+    /// The index of the GID does not fit the address of a path.
+    #[error(
+        "GID index {index} is beyond {}, the largest that a path can name: take an entry before it",
+        u8::MAX
+    )]
+    GidBeyondPath {
+        /// The requested index.
+        index: u32,
+    },
+    /// The access has bits that [`Access`](crate::Access) does not declare.
+    #[error("the access bits {bits:#x} have no name here: build the access from the constants of Access")]
+    UndeclaredAccess {
+        /// The bits without a name.
+        bits: u32,
+    },
     /// The device refused the transition.
     #[error("queue pair {qp_num} was refused {to}: {source}; {mend}")]
     Refused {
@@ -56,6 +71,9 @@ pub enum ConnectError {
         /// Number of the queue pair.
         qp_num: QpNum,
     },
+    /// This process was forked from the one that made the object.
+    #[error(transparent)]
+    Forked(#[from] super::Forked),
 }
 
 fn show_gids(table: &[GidEntry]) -> String {

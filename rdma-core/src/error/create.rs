@@ -48,4 +48,7 @@ pub enum CreateError {
     /// The installed libibverbs lacks a symbol that the call needs.
     #[error(transparent)]
     Library(#[from] super::LibraryUnavailable),
+    /// This process was forked from the one that made the object.
+    #[error(transparent)]
+    Forked(#[from] super::Forked),
 }

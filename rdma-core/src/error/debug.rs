@@ -38,6 +38,7 @@ debug_as_display!(
     DetachError,
     Failure,
     FenceError,
+    Forked,
     LibraryUnavailable
 );
 debug_as_display!(
@@ -79,13 +80,14 @@ mod tests {
             PinningNeed::length(4096),
             "mlx5_0",
         );
-        let samples: [Box<dyn Error>; 23] = [
+        let samples: [Box<dyn Error>; 24] = [
             Box::new(CloseError { verb: "ibv_dereg_mr", source: system() }),
             Box::new(ConnectError::ForeignWorker { qp_num }),
             Box::new(CreateError::ForeignProtectionDomain),
             Box::new(DetachError::NotAttached),
             Box::new(Failure { status: CompletionStatus::RETRY_EXC_ERR, vendor_error: 129 }),
             Box::new(FenceError::ForeignWorker { qp_num }),
+            Box::new(Forked::new()),
             Box::new(LibraryUnavailable::StaticBuild),
             Box::new(NoUsableGid { port: PortNum(1), rejected: Vec::new() }),
             Box::new(NotKnown { path: PathBuf::from("/proc/meminfo"), why: "no number".to_owned() }),

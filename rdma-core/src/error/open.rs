@@ -90,6 +90,9 @@ pub enum OpenError {
     /// libibverbs cannot be used.
     #[error(transparent)]
     Library(#[from] LibraryUnavailable),
+    /// This process was forked from the one that made the object.
+    #[error(transparent)]
+    Forked(#[from] super::Forked),
 }
 
 /// A device did not answer a query.
@@ -121,4 +124,7 @@ pub enum QueryError {
     /// The installed libibverbs lacks a symbol that the call needs.
     #[error(transparent)]
     Library(#[from] LibraryUnavailable),
+    /// This process was forked from the one that made the object.
+    #[error(transparent)]
+    Forked(#[from] super::Forked),
 }

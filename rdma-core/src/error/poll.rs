@@ -42,6 +42,9 @@ pub enum PollError {
         /// The kernel's error.
         source: io::Error,
     },
+    /// This process was forked from the one that made the object.
+    #[error(transparent)]
+    Forked(#[from] super::Forked),
 }
 
 /// A queue pair could not be fenced. It still exists, and the memory of its requests stays in flight.
@@ -81,4 +84,7 @@ pub enum FenceError {
         /// Number of the queue pair.
         qp_num: QpNum,
     },
+    /// This process was forked from the one that made the object.
+    #[error(transparent)]
+    Forked(#[from] super::Forked),
 }

@@ -75,6 +75,9 @@ pub enum PostError {
         /// The driver's error.
         source: io::Error,
     },
+    /// This process was forked from the one that made the object.
+    #[error(transparent)]
+    Forked(#[from] super::Forked),
 }
 
 /// A work request that was not posted, given back with the reason.

@@ -1,6 +1,5 @@
 //! [`ReachError`]: accessing mapped memory of a peer, and waiting for flags.
 
-use std::io;
 use std::time::Duration;
 
 use super::RangeError;
@@ -90,9 +89,9 @@ pub enum ReachError {
         /// Number of the queue pair.
         qp_num: QpNum,
     },
-    /// The device refused; a forked child always meets this error.
-    #[error("the device cannot be used: {0}")]
-    Refused(#[source] io::Error),
+    /// This process was forked from the one that made the object.
+    #[error(transparent)]
+    Forked(#[from] super::Forked),
 }
 
 impl ReachError {

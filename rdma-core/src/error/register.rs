@@ -33,6 +33,13 @@ pub enum RegisterError {
     /// `REMOTE_WRITE` or `REMOTE_ATOMIC` was requested without `LOCAL_WRITE`.
     #[error("REMOTE_WRITE and REMOTE_ATOMIC need LOCAL_WRITE: add it")]
     NeedsLocalWrite,
+    /// The access has bits that [`Access`](crate::Access) does not declare. A driver might know them, and the
+    /// memory would not be what this library takes it for.
+    #[error("the access bits {bits:#x} have no name here: build the access from the constants of Access")]
+    UndeclaredAccess {
+        /// The bits without a name.
+        bits: u32,
+    },
     /// The region was registered in another protection domain.
     #[error("the region was registered in another protection domain: export it there")]
     ForeignDomain,
@@ -60,4 +67,7 @@ pub enum RegisterError {
     /// The installed libibverbs lacks a symbol that the call needs.
     #[error(transparent)]
     Library(#[from] super::LibraryUnavailable),
+    /// This process was forked from the one that made the object.
+    #[error(transparent)]
+    Forked(#[from] super::Forked),
 }

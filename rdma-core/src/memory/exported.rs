@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{Registered, Registration, quarantine};
+use super::{OwnProcess, Registered, Registration, quarantine};
 use crate::error::{CloseError, Quarantine};
 use crate::{Deadline, Refused, RemoteMemory};
 
@@ -41,15 +41,18 @@ use crate::{Deadline, Refused, RemoteMemory};
 /// The memory outlives the registration: it is released only after `deregister` returned `Ok`.
 pub struct Exported {
     /// `None` once the right was revoked.
-    active: Option<(Arc<Registered>, Box<dyn Registration>)>,
+    active: OwnProcess<Option<Active>>,
     remote: RemoteMemory,
 }
+
+/// The memory, and the registration that gives the right.
+type Active = (Arc<Registered>, Box<dyn Registration>);
 
 impl Exported {
     pub(crate) fn new(memory: Arc<Registered>, registration: Box<dyn Registration>) -> Self {
         let (addr, len) = (memory.as_ptr().as_ptr() as u64, memory.len() as u64);
         let remote = RemoteMemory { addr, len, rkey: registration.keys().rkey };
-        Self { active: Some((memory, registration)), remote }
+        Self { active: OwnProcess::new(Some((memory, registration))), remote }
     }
 
     /// Returns the description by which a peer names this memory in its requests.
@@ -74,17 +77,13 @@ impl Exported {
     }
 
     fn end(&mut self, deadline: Deadline) -> Result<(), CloseError> {
-        let Some((memory, registration)) = &mut self.active else { return Ok(()) };
-        if memory.is_forked() {
-            let source =
-                std::io::Error::other("this process was forked from the one that exported the memory");
-            return Err(CloseError { verb: "ibv_dereg_mr", source });
-        }
+        let active = self.active.get_mut()?;
+        let Some((_, registration)) = active else { return Ok(()) };
         registration.deregister(deadline)?;
-        if let Some((memory, registration)) = self.active.take() {
+        if let Some((memory, registration)) = active.take() {
             // The next export renews this registration, because a new key in a known slot costs less than a
             // registration.
-            *memory.spare() = Some(registration);
+            *memory.spare()? = Some(registration);
         }
         Ok(())
     }
@@ -93,18 +92,19 @@ impl Exported {
 impl Drop for Exported {
     fn drop(&mut self) {
         let Err(error) = self.end(Deadline::in_drop()) else { return };
-        let Some((memory, registration)) = self.active.take() else { return };
+        // In a forked child the copy is leaked with its field.
+        let Ok(active) = self.active.get_mut() else { return };
+        let Some((memory, registration)) = active.take() else { return };
         if Quarantine::is_cause(&error) {
-            tracing::warn!(%error, bytes = memory.len(), "memory is quarantined until the stopped peer goes on or ends");
+            let bytes = memory.len();
             quarantine::keep(quarantine::KeptMemory::Shared(memory), registration);
+            crate::log::warn!(%error, bytes, "memory is quarantined until the stopped peer goes on or ends");
             return;
         }
-        if !memory.is_forked() {
-            tracing::error!(%error, bytes = memory.len(), "a peer's right could not be revoked; the memory is leaked, not freed");
-        }
-        // Freed memory would be given to somebody else while the device, or the parent's device, still writes
-        // it.
+        let bytes = memory.len();
+        // Freed memory would be given to somebody else while the device still writes it.
         std::mem::forget((memory, registration));
+        crate::log::error!(%error, bytes, "a peer's right could not be revoked; the memory is leaked, not freed");
     }
 }
 

@@ -19,6 +19,7 @@ pub(crate) mod fork;
 mod in_place;
 mod kinds;
 mod local_buf;
+mod map_over;
 mod owned;
 pub mod pinning;
 mod quarantine;
@@ -34,10 +35,13 @@ pub(crate) use copy::{copy_shared, copy_shared_hinted, prefetch, prefetch_for_wr
 pub use exported::Exported;
 pub use flag::Flag;
 pub(crate) use flag::{Backoff, Pause};
+#[doc(hidden)]
+pub use fork::OwnProcess;
 pub use in_place::InPlace;
 pub(crate) use in_place::check_needs;
 pub(crate) use kinds::{Backing, Irreplaceable, Mapping, Pages, Patch};
 pub use local_buf::LocalBuf;
+pub(crate) use map_over::map_over;
 pub use owned::Memory;
 pub use quarantine::{Quarantined, quarantined};
 pub use region::Region;

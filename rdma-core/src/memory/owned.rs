@@ -183,7 +183,11 @@ impl Memory {
     /// # Safety
     ///
     /// - Nobody else accesses any of the bytes, not even through a raw pointer, during a call that registers
-    ///   this value, unshares it or takes it apart, nor while it, or the last registration of it, is dropped.
+    ///   this value, unshares it or takes it apart. The same holds from the drop of this value, or of its last
+    ///   registration, until the library has dropped the owner ([`adopt`](Self::adopt)) or `keep`
+    ///   ([`from_raw_parts`](Self::from_raw_parts)). Both drops are one moment, unless the memory is
+    ///   [quarantined](crate::quarantined) or leaked: a thread of the library puts the pages back later, or
+    ///   nobody ever does, and either way the owner's `Drop` tells the moment.
     /// - As long as it lives, nobody else changes what its bytes are mapped to: no `munmap`, `mremap`,
     ///   `mprotect` or `mlock`.
     /// - Nothing else holds its pages: no other device or library has them registered or pinned

@@ -11,13 +11,13 @@
 use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 use super::flag::{self, Flag};
-use super::{Backoff, CacheHint, InPlace, Keys, Mapping, Registered, check_needs, copy, fork};
+use super::{Backoff, CacheHint, InPlace, Keys, Mapping, OwnProcess, Registered, check_needs, copy};
 use crate::error::{RangeError, ReachError};
+use crate::log::Hold;
 use crate::{Deadline, RemoteMemory};
 
 /// Bytes that [`InPlace::run`] gets at a time, at most; the same bound as on a `PeerSlice`.
@@ -25,10 +25,14 @@ const RUN_BYTES_MAX: usize = 256 * 1024;
 
 /// The windows of this process by address. Peers inside the process find them here, because they need no
 /// second mapping.
-static LOCAL_WINDOWS: OnceLock<Mutex<HashMap<usize, Weak<WindowMemory>>>> = OnceLock::new();
+static LOCAL_WINDOWS: OnceLock<OwnProcess<Mutex<WindowTable>>> = OnceLock::new();
 
-fn local_windows() -> MutexGuard<'static, HashMap<usize, Weak<WindowMemory>>> {
-    LOCAL_WINDOWS.get_or_init(Mutex::default).lock().unwrap_or_else(PoisonError::into_inner)
+type WindowTable = HashMap<usize, Weak<WindowMemory>>;
+
+/// Locks the table; `None` in a child of the process that made it, whose software device is the parent's.
+fn local_windows() -> Option<MutexGuard<'static, WindowTable>> {
+    let table = LOCAL_WINDOWS.get_or_init(|| OwnProcess::new(Mutex::default())).get().ok()?;
+    Some(table.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// The address and length of a mapped window, or of a part of one. Whoever has this value also keeps the
@@ -128,6 +132,7 @@ enum WindowState {
 impl WindowMemory {
     /// Revokes the key, so that nobody maps the window any more. Peers that have it mapped keep it.
     fn revoke(&self) {
+        let _lines = Hold::new();
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         *state = match state.take() {
             Some(WindowState::Registered(mut registered)) => {
@@ -135,7 +140,7 @@ impl WindowMemory {
                 // then.
                 match registered.deregister(Deadline::in_drop()) {
                     Ok(()) => registered.into_mapping().map_or_else(
-                        |(registered, _)| Some(WindowState::Registered(registered)),
+                        |kept| Some(WindowState::Registered(kept.0)),
                         |mapping| Some(WindowState::Revoked(mapping)),
                     ),
                     Err(_) => Some(WindowState::Registered(registered)),
@@ -181,7 +186,7 @@ impl WindowMemory {
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct Window {
-    kept: Arc<WindowMemory>,
+    kept: OwnProcess<Arc<WindowMemory>>,
     keys: Keys,
 }
 
@@ -189,14 +194,16 @@ impl Window {
     pub(crate) fn new(memory: Registered) -> Self {
         let (keys, range) = (memory.keys(), MappedRange { base: memory.as_ptr(), len: memory.len() });
         let kept = Arc::new(WindowMemory { range, state: Mutex::new(Some(WindowState::Registered(memory))) });
-        local_windows().insert(range.base.as_ptr().addr(), Arc::downgrade(&kept));
-        Self { kept, keys }
+        if let Some(mut windows) = local_windows() {
+            windows.insert(range.base.as_ptr().addr(), Arc::downgrade(&kept));
+        }
+        Self { kept: OwnProcess::new(kept), keys }
     }
 
     /// Returns the description by which a peer can [map](crate::Worker::peer_window) the window.
     #[must_use]
     pub fn remote(&self) -> RemoteMemory {
-        let addr = self.kept.range.base.as_ptr() as u64;
+        let addr = self.kept.unasked().range.base.as_ptr() as u64;
         RemoteMemory { addr, len: self.len() as u64, rkey: self.keys.rkey }
     }
 
@@ -204,27 +211,28 @@ impl Window {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a registration is never empty")]
     pub fn len(&self) -> usize {
-        self.kept.range.len
+        self.kept.unasked().range.len
     }
 
     /// Copies `bytes` to `offset`.
     ///
     /// # Errors
     ///
-    /// [`ReachError::Range`] when `bytes` do not fit; nothing is copied then.
+    /// [`ReachError::Range`] when `bytes` do not fit; nothing is copied then. [`ReachError::Forked`] in a forked
+    /// child.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        self.kept.range.copy_in(offset, bytes)
+        self.range()?.copy_in(offset, bytes)
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
     ///
     /// # Errors
     ///
-    /// The errors of [`copy_in`](Self::copy_in).
+    /// [`ReachError::Range`] when `bytes` do not fit. A forked child reads what its parent reads.
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.kept.range.copy_out(offset, bytes, CacheHint::Cached)
+        self.kept.unasked().range.copy_out(offset, bytes, CacheHint::Cached)
     }
 
     /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what a peer writes
@@ -235,28 +243,28 @@ impl Window {
     /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
-        self.kept.range.run(offset, len, work)
+        self.range()?.run(offset, len, work)
     }
 
     /// Stores a flag. Whoever sees the flag also sees everything that this thread wrote before.
     ///
     /// # Errors
     ///
-    /// [`ReachError::Range`], and [`ReachError::Unaligned`] unless the offset is a multiple of the flag's
-    /// length.
+    /// The errors of [`copy_in`](Self::copy_in), and [`ReachError::Unaligned`] unless the offset is a multiple of
+    /// the flag's length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.kept.range.store(offset, flag)
+        self.range()?.store(offset, flag)
     }
 
     /// Loads a flag that a peer may store. Everything that the peer wrote before the flag is then visible.
     ///
     /// # Errors
     ///
-    /// The errors of [`store`](Self::store).
+    /// [`ReachError::Range`], and [`ReachError::Unaligned`]. A forked child reads what its parent reads.
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.kept.range.load(offset)
+        self.kept.unasked().range.load(offset)
     }
 
     /// Waits until `enough` accepts a flag that a peer stores here, and returns it.
@@ -273,17 +281,24 @@ impl Window {
         enough: impl FnMut(F) -> bool,
         deadline: Deadline,
     ) -> Result<F, ReachError> {
-        Backoff::new(deadline).until(|| self.load(offset), enough)
+        let range = self.range()?;
+        Backoff::new(deadline).until(|| range.load(offset), enough)
+    }
+
+    /// The range, to be written. A forked child may only read, because its parent and the peers would see its writes.
+    #[inline]
+    fn range(&self) -> Result<MappedRange, ReachError> {
+        Ok(self.kept.get()?.range)
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        // The registration and the lock of the table are the parent's, so a forked child touches neither.
-        if !fork::is_child() {
-            local_windows().remove(&self.kept.range.base.as_ptr().addr());
-            self.kept.revoke();
+        let Ok(kept) = self.kept.get() else { return };
+        if let Some(mut windows) = local_windows() {
+            windows.remove(&kept.range.base.as_ptr().addr());
         }
+        kept.revoke();
     }
 }
 
@@ -302,9 +317,8 @@ impl fmt::Debug for Window {
 /// the last bytes. The pages stay mapped as long as a handle lives. [`Window`] has an example.
 #[derive(Clone)]
 pub struct PeerWindow {
-    range: MappedRange,
-    /// Keeps the range mapped.
-    _keep: Arc<dyn Any + Send + Sync>,
+    /// The range, and what keeps it mapped.
+    mapped: OwnProcess<(MappedRange, Arc<dyn Any + Send + Sync>)>,
 }
 
 impl PeerWindow {
@@ -313,13 +327,13 @@ impl PeerWindow {
     /// As long as `keep` is alive, `len` bytes at `base` are readable and writable, and nobody makes a
     /// reference to them. They belong to a window, or did so and are never reused.
     pub(crate) unsafe fn new(base: NonNull<u8>, len: usize, keep: Arc<dyn Any + Send + Sync>) -> Self {
-        Self { range: MappedRange { base, len }, _keep: keep }
+        Self { mapped: OwnProcess::new((MappedRange { base, len }, keep)) }
     }
 
     /// Returns a range of the window of this process that begins at address `window`, if there is one.
     pub(crate) fn local(window: usize, offset: usize, len: usize) -> Option<Self> {
         // A window whose last handle is just being dropped is not found any more.
-        let kept = local_windows().get(&window)?.upgrade()?;
+        let kept = local_windows()?.get(&window)?.upgrade()?;
         RangeError::check(offset as u64, len as u64, kept.range.len as u64).ok()?;
         // SAFETY: the range was checked, so the address is at most one past the end of the window.
         let base = unsafe { kept.range.base.add(offset) };
@@ -331,20 +345,20 @@ impl PeerWindow {
     /// Returns the length in bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.range.len
+        self.mapped.unasked().0.len
     }
 
     /// Returns whether the length is 0.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.range.len == 0
+        self.len() == 0
     }
 
     /// Copies `bytes` to `offset`.
     ///
     /// # Errors
     ///
-    /// [`ReachError::Range`] when `bytes` do not fit; nothing is copied then. [`ReachError::Refused`] in a
+    /// [`ReachError::Range`] when `bytes` do not fit; nothing is copied then. [`ReachError::Forked`] in a
     /// forked child, which does not have its parent's mapping.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
@@ -411,7 +425,7 @@ impl PeerWindow {
 
     #[inline]
     fn range(&self) -> Result<MappedRange, ReachError> {
-        if fork::is_child() { Err(forked()) } else { Ok(self.range) }
+        Ok(self.mapped.get()?.0)
     }
 }
 
@@ -419,9 +433,4 @@ impl fmt::Debug for PeerWindow {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PeerWindow").field("len", &self.len()).finish_non_exhaustive()
     }
-}
-
-#[cold]
-fn forked() -> ReachError {
-    ReachError::Refused(io::Error::other("this process was forked from the one that mapped the window"))
 }

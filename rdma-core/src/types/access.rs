@@ -35,6 +35,11 @@ impl Access {
     /// Rights that the owner's queue pair must grant before its peer may map a window of the owner's.
     pub(crate) const WINDOW_BY: Self = Self::REMOTE_WRITE.union(Self::REMOTE_READ);
 
+    /// Returns the bits that have no name: a driver may know them, and this library does not.
+    pub(crate) fn undeclared(self) -> Option<u32> {
+        Some(self.difference(Self::all()).bits()).filter(|bits| *bits != 0)
+    }
+
     /// Returns whether any of the rights lets a peer touch the memory.
     ///
     /// ```

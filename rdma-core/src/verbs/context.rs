@@ -6,6 +6,7 @@ use std::os::fd::BorrowedFd;
 use crate::backend::dispatch::AnyContext;
 use crate::backend::worker::WorkerCore;
 use crate::error::{CreateError, QueryError};
+use crate::memory::OwnProcess;
 use crate::{
     AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum, ProtectionDomain, Worker, WorkerOptions,
 };
@@ -13,7 +14,8 @@ use crate::{
 /// An open device.
 ///
 /// Cloning a context clones the handle. The device closes when the last object that was made from it is
-/// dropped.
+/// dropped. A forked child can use no context of its parent; every call returns
+/// [`Forked`](crate::error::Forked).
 ///
 /// ```
 /// use rdma_core::{Device, PortNum, PortState, SoftOptions};
@@ -24,19 +26,19 @@ use crate::{
 #[doc(alias = "ibv_context")]
 #[derive(Clone)]
 pub struct Context {
-    inner: AnyContext,
+    inner: OwnProcess<AnyContext>,
     soft: bool,
 }
 
 impl Context {
     pub(crate) fn new(inner: AnyContext, soft: bool) -> Self {
-        Self { inner, soft }
+        Self { inner: OwnProcess::new(inner), soft }
     }
 
     /// Returns the name of the device.
     #[must_use]
     pub fn name(&self) -> &str {
-        self.inner.name()
+        self.inner.unasked().name()
     }
 
     /// Returns whether this is the software device of this crate.
@@ -54,7 +56,7 @@ impl Context {
     /// See `ibv_query_device(3)`.
     #[doc(alias = "ibv_query_device")]
     pub fn attributes(&self) -> Result<DeviceAttributes, QueryError> {
-        self.inner.query_device()
+        self.inner.get()?.query_device()
     }
 
     /// Returns the state and the limits of a port. [`Context`] has an example.
@@ -67,7 +69,7 @@ impl Context {
     /// See `ibv_query_port(3)`.
     #[doc(alias = "ibv_query_port")]
     pub fn port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
-        self.inner.query_port(port)
+        self.inner.get()?.query_port(port)
     }
 
     /// Returns the filled entries of a port's GID table; [`gid::choose`](crate::gid::choose) picks one of
@@ -80,7 +82,7 @@ impl Context {
     /// See `ibv_query_gid_table(3)`.
     #[doc(alias = "ibv_query_gid_table")]
     pub fn gids(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
-        self.inner.gid_table(port)
+        self.inner.get()?.gid_table(port)
     }
 
     /// Allocates a protection domain. Memory and queue pairs of different domains cannot reach each other.
@@ -92,7 +94,7 @@ impl Context {
     /// See `ibv_alloc_pd(3)`.
     #[doc(alias = "ibv_alloc_pd")]
     pub fn alloc_pd(&self) -> Result<ProtectionDomain, CreateError> {
-        Ok(ProtectionDomain::new(self.inner.alloc_pd()?))
+        Ok(ProtectionDomain::new(self.inner.get()?.alloc_pd()?))
     }
 
     /// Creates a worker: a completion queue with its event channel, for queue pairs that one thread serves.
@@ -108,7 +110,7 @@ impl Context {
     #[doc(alias = "ibv_create_cq")]
     #[doc(alias = "ibv_create_comp_channel")]
     pub fn worker(&self, options: WorkerOptions) -> Result<Worker, CreateError> {
-        let raw = self.inner.create_worker(&options)?;
+        let raw = self.inner.get()?.create_worker(&options)?;
         Ok(Worker::new(WorkerCore::new(raw, options), self.clone()))
     }
 
@@ -124,13 +126,13 @@ impl Context {
     /// See `ibv_get_async_event(3)`.
     #[doc(alias = "ibv_get_async_event")]
     pub fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError> {
-        self.inner.next_event()
+        self.inner.get()?.next_event()
     }
 
     /// Returns a descriptor that is readable while [`next_event`](Self::next_event) has an event to return.
     #[must_use]
     pub fn event_fd(&self) -> BorrowedFd<'_> {
-        self.inner.event_fd()
+        self.inner.unasked().event_fd()
     }
 }
 

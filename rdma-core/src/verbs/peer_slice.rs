@@ -7,7 +7,7 @@ use std::time::Instant;
 use crate::backend::dispatch::AnyWorker;
 use crate::backend::worker::{InPlaceWork, PeerOp, QpHandle, WorkerCore};
 use crate::error::{RangeError, ReachError};
-use crate::memory::{Backoff, CacheHint, InPlace, Pause};
+use crate::memory::{Backoff, CacheHint, InPlace, OwnProcess, Pause};
 use crate::{Deadline, Flag, Region, RemoteMemory};
 
 /// Bytes that a reduction copies at a time: 16 KiB, half of a typical 32 KiB L1 data cache, so that the copy
@@ -62,7 +62,7 @@ struct Scratch<const BYTES: usize>([u8; BYTES]);
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
 pub struct PeerSlice<'w> {
-    core: &'w mut WorkerCore<AnyWorker>,
+    core: &'w mut OwnProcess<WorkerCore<AnyWorker>>,
     qp: QpHandle,
     memory: RemoteMemory,
     deadline: Deadline,
@@ -71,7 +71,7 @@ pub struct PeerSlice<'w> {
 
 impl<'w> PeerSlice<'w> {
     pub(crate) fn new(
-        core: &'w mut WorkerCore<AnyWorker>,
+        core: &'w mut OwnProcess<WorkerCore<AnyWorker>>,
         qp: QpHandle,
         memory: RemoteMemory,
         deadline: Deadline,
@@ -363,11 +363,12 @@ impl<'w> PeerSlice<'w> {
 
     /// Returns whether the memory is mapped by now and the peer grants some right to it.
     fn look(&mut self) -> Result<bool, ReachError> {
-        self.core.is_reachable(self.qp, self.memory)
+        self.core.get_mut()?.is_reachable(self.qp, self.memory)
     }
 
     fn reach(&mut self, offset: usize, len: usize, reach: PeerOp<'_>) -> Result<u64, ReachError> {
-        self.core.access_peer(self.qp, self.memory, (offset, len), (reach, self.hint), self.deadline)
+        let core = self.core.get_mut()?;
+        core.access_peer(self.qp, self.memory, (offset, len), (reach, self.hint), self.deadline)
     }
 }
 

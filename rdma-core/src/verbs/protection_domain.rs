@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::dispatch::AnyPd;
 use crate::backend::register::{export, register};
-use crate::error::RegisterError;
-use crate::memory::{Mapping, PdId, Registered};
+use crate::error::{Forked, RegisterError};
+use crate::memory::{Mapping, OwnProcess, PdId, Registered};
 use crate::{Access, Exported, LocalBuf, Memory, Refused, Region, Window};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -19,17 +19,17 @@ static NEXT: AtomicU64 = AtomicU64::new(1);
 #[doc(alias = "ibv_pd")]
 #[derive(Clone)]
 pub struct ProtectionDomain {
-    inner: Arc<AnyPd>,
+    inner: Arc<OwnProcess<AnyPd>>,
     id: PdId,
 }
 
 impl ProtectionDomain {
     pub(crate) fn new(inner: AnyPd) -> Self {
-        Self { inner: Arc::new(inner), id: PdId(NEXT.fetch_add(1, Ordering::Relaxed)) }
+        Self { inner: Arc::new(OwnProcess::new(inner)), id: PdId(NEXT.fetch_add(1, Ordering::Relaxed)) }
     }
 
-    pub(crate) fn inner(&self) -> &AnyPd {
-        &self.inner
+    pub(crate) fn inner(&self) -> Result<&AnyPd, Forked> {
+        self.inner.get()
     }
 
     pub(crate) fn id(&self) -> PdId {
@@ -57,7 +57,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// The errors of [`alloc_local`](Self::alloc_local), and [`RegisterError::NeedsLocalWrite`].
+    /// The errors of [`alloc_local`](Self::alloc_local), [`RegisterError::NeedsLocalWrite`], and
+    /// [`RegisterError::UndeclaredAccess`].
     ///
     /// See `ibv_reg_mr(3)`.
     #[doc(alias = "ibv_reg_mr")]
@@ -75,8 +76,9 @@ impl ProtectionDomain {
     ///
     /// The errors of [`alloc_local`](Self::alloc_local).
     pub fn alloc_window(&self, len: usize) -> Result<Window, RegisterError> {
+        let pd = self.inner()?;
         let (memory, access) = (Mapping::allocate_window(len)?, Access::LOCAL_WRITE.union(Access::WINDOW));
-        register(&self.inner, memory, access, self.id).map(Window::new).map_err(|(_, error)| error)
+        register(pd, memory, access, self.id).map(Window::new).map_err(|(_, error)| error)
     }
 
     /// Registers `memory` for this process alone.
@@ -100,9 +102,8 @@ impl ProtectionDomain {
     /// See `ibv_reg_mr(3)`.
     #[doc(alias = "ibv_reg_mr")]
     pub fn register(&self, memory: Memory, access: Access) -> Result<Region, Refused<Memory, RegisterError>> {
-        let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
-        if writes && !access.contains(Access::LOCAL_WRITE) {
-            return Err(Refused { object: memory, error: RegisterError::NeedsLocalWrite });
+        if let Err(error) = check(access) {
+            return Err(Refused { object: memory, error });
         }
         Ok(Region::new(self.register_any(memory, access)?))
     }
@@ -124,12 +125,8 @@ impl ProtectionDomain {
         if !self.owns(region) {
             return Err(RegisterError::ForeignDomain);
         }
-        if !access.contains(Access::LOCAL_WRITE)
-            && access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC)
-        {
-            return Err(RegisterError::NeedsLocalWrite);
-        }
-        export(&self.inner, region.memory(), access.difference(Access::WINDOW))
+        check(access)?;
+        export(self.inner()?, region.memory(), access)
     }
 
     /// Returns whether `region` was registered in this domain, so that queue pairs of this domain may use it.
@@ -143,10 +140,25 @@ impl ProtectionDomain {
         memory: Memory,
         access: Access,
     ) -> Result<Registered, Refused<Memory, RegisterError>> {
-        let access = access.difference(Access::WINDOW);
-        register(&self.inner, memory.into_mapping(), access, self.id)
+        let pd = match self.inner() {
+            Ok(pd) => pd,
+            Err(forked) => return Err(Refused { object: memory, error: forked.into() }),
+        };
+        register(pd, memory.into_mapping(), access, self.id)
             .map_err(|(mapping, error)| Refused { object: Memory::from_mapping(mapping), error })
     }
+}
+
+/// Checks the rights that a caller asks for.
+fn check(access: Access) -> Result<(), RegisterError> {
+    if let Some(bits) = access.undeclared() {
+        return Err(RegisterError::UndeclaredAccess { bits });
+    }
+    let writes = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+    if writes && !access.contains(Access::LOCAL_WRITE) {
+        return Err(RegisterError::NeedsLocalWrite);
+    }
+    Ok(())
 }
 
 impl fmt::Debug for ProtectionDomain {

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use rdma_core::error::ReachError;
+use rdma_core::error::{ReachError, RegisterError};
 use rdma_core::memory::CacheHint;
 use rdma_core::{Access, CompletionStatus, Deadline, Memory, RemoteMemory, SoftOptions, Window, Wire, Work};
 
@@ -116,11 +116,13 @@ fn only_a_window_is_mapped_as_one_and_no_request_reaches_it() {
         let open = Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ;
         // No access flags turn memory of a caller into a window, because the caller gets that memory back.
         let claimed = Access::from_bits_retain(u32::MAX).difference(Access::MW_BIND);
-        for access in [open, claimed] {
-            let region = peer.pd.register(Memory::allocate(64).unwrap(), access).unwrap();
-            let refused = end.worker.peer_window(&end.qp, region.remote(), soon());
-            assert!(matches!(refused, Err(ReachError::AccessDenied)), "{refused:?}");
-        }
+        let refused = peer.pd.register(Memory::allocate(64).unwrap(), claimed).unwrap_err().error;
+        assert!(matches!(refused, RegisterError::UndeclaredAccess { .. }), "{refused}");
+        let region = peer.pd.register(Memory::allocate(64).unwrap(), open).unwrap();
+        let exported = peer.pd.export(&region, claimed).unwrap_err();
+        assert!(matches!(exported, RegisterError::UndeclaredAccess { .. }), "{exported}");
+        let refused = end.worker.peer_window(&end.qp, region.remote(), soon());
+        assert!(matches!(refused, Err(ReachError::AccessDenied)), "{refused:?}");
         let (window, own) = (peer.pd.alloc_window(64).unwrap(), end.pd.alloc_region(64, open).unwrap());
         let mut map = |memory| end.worker.peer_window(&end.qp, memory, soon());
         for beyond in
@@ -252,6 +254,6 @@ fn a_forked_child_is_refused() {
     let (mut end, peer) = End::pair();
     let window = peer.pd.alloc_window(64).unwrap();
     let theirs = end.worker.peer_window(&end.qp, window.remote(), soon()).unwrap();
-    assert!(raw::in_a_child(|| matches!(theirs.store(0, 1_u64), Err(ReachError::Refused(_)))));
+    assert!(raw::in_a_child(|| matches!(theirs.store(0, 1_u64), Err(ReachError::Forked(_)))));
     assert_eq!(window.load::<u64>(0).unwrap(), 0);
 }

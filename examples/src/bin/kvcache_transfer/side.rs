@@ -6,9 +6,10 @@ use crate::pool::{self, Owners};
 use crate::presets::Request;
 use crate::report::Device;
 use crate::requests::Requests;
-use anyhow::{Context, ensure};
+use anyhow::{Context, bail, ensure};
 use examples::columns::header::Refused;
-use examples::processes::{self, HandedDown};
+use examples::output::complain;
+use examples::processes::{self, HandedDown, JOB_TOKEN};
 use rdma_collective::bootstrap::{JobToken, Join, StoreClient};
 use rdma_collective::engine::Engine;
 use rdma_collective::env::{NcclOptions, SelectedDevice, Variables};
@@ -69,7 +70,7 @@ impl Place {
     }
 
     fn by_store(args: &Args, role: Role, address: SocketAddr) -> anyhow::Result<Self> {
-        let HandedDown { token, .. } = handed_down()?;
+        let token = handed_down()?.token.with_context(|| format!("{STORE} is set and {JOB_TOKEN} is not"))?;
         let deadline = Deadline::after(args.timeout());
         let join = Join { address, token, rank: role as u32, world: 2 };
         let mut store = StoreClient::connect(join, deadline)?;
@@ -116,6 +117,24 @@ fn listen(address: SocketAddr) -> anyhow::Result<Place> {
     ))
 }
 
+/// The token of a side that was given none: the side that waits draws it, and prints the line that sets it elsewhere.
+fn token_without_one(place: &Place, role: Role) -> anyhow::Result<JobToken> {
+    if let Place::Go(peer) = place {
+        bail!(
+            "{JOB_TOKEN} is not set: set it by the line that the side at {peer} has printed, or on both sides to 32 \
+             hexadecimal digits of your own (openssl rand -hex 16)"
+        );
+    }
+    let token = JobToken::random()?;
+    complain(format_args!(
+        "{}: {JOB_TOKEN} is not set, so this side drew a token; before the other side is started, set it there: export \
+         {JOB_TOKEN}={}",
+        role.name(),
+        token.to_hex()
+    ));
+    Ok(token)
+}
+
 fn handed_down() -> anyhow::Result<HandedDown> {
     Ok(HandedDown::find(|name| std::env::var(name).ok())?)
 }
@@ -128,6 +147,7 @@ impl Side {
     /// Whatever of that fails.
     pub fn open(args: &Args, request: &Request, place: &Place, role: Role) -> anyhow::Result<Self> {
         let HandedDown { token, launcher } = handed_down()?;
+        let token = token.map_or_else(|| token_without_one(place, role), Ok)?;
         if let Some(launcher) = launcher {
             processes::end_with(launcher)?;
         }

@@ -7,11 +7,14 @@ use std::sync::Arc;
 use crate::bootstrap::FrameError;
 
 /// The version of frames and messages. The first 16 bytes of a frame are the same in every version.
-pub(crate) const VERSION: u16 = 1;
+pub(crate) const VERSION: u16 = 2;
 /// The bytes before the payload.
 pub(crate) const HEADER_BYTES: usize = 16;
 /// The first bytes of every frame, which tell a store's connection from any other.
 const MAGIC: [u8; 4] = *b"rcst";
+
+/// The protection of the payload: none. Other values are kept for encrypted payloads.
+const CLEAR: u8 = 0;
 
 /// A frame of either direction.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +34,7 @@ impl Frame {
         let [i0, i1, i2, i3] = self.id.to_le_bytes();
         let [l0, l1, l2, l3] = (self.payload.len() as u32).to_le_bytes();
         let [m0, m1, m2, m3] = MAGIC;
-        [m0, m1, m2, m3, v0, v1, self.kind, 0, i0, i1, i2, i3, l0, l1, l2, l3]
+        [m0, m1, m2, m3, v0, v1, self.kind, CLEAR, i0, i1, i2, i3, l0, l1, l2, l3]
     }
 
     /// The bytes of the whole frame on the wire.
@@ -94,7 +97,7 @@ impl FrameReader {
 
     /// Checks a header, and returns kind, identifier and payload length.
     fn check(&self, header: &[u8; HEADER_BYTES]) -> Result<(u8, u32, usize), FrameError> {
-        let [m0, m1, m2, m3, v0, v1, kind, reserved, i0, i1, i2, i3, l0, l1, l2, l3] = *header;
+        let [m0, m1, m2, m3, v0, v1, kind, protection, i0, i1, i2, i3, l0, l1, l2, l3] = *header;
         if [m0, m1, m2, m3] != MAGIC {
             return Err(FrameError::NotAStore);
         }
@@ -102,8 +105,8 @@ impl FrameReader {
         if version != VERSION {
             return Err(FrameError::OtherVersion { theirs: version });
         }
-        if reserved != 0 {
-            return Err(FrameError::Malformed { what: "reserved byte" });
+        if protection != CLEAR {
+            return Err(FrameError::Malformed { what: "protection" });
         }
         let bytes = u32::from_le_bytes([l0, l1, l2, l3]);
         if bytes as usize > self.payload_bytes_max {

@@ -12,12 +12,22 @@ fn values() -> impl Strategy<Value = Vec<u8>> {
     prop::collection::vec(any::<u8>(), 0..100)
 }
 
+fn hellos() -> impl Strategy<Value = Hello> {
+    let numbers = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), any::<u32>());
+    (any::<[u8; 16]>(), numbers).prop_map(|(token, (rank, world, attempt, run, pid))| Hello {
+        token: JobToken::from_bytes(token),
+        rank,
+        world,
+        attempt,
+        run,
+        pid,
+    })
+}
+
 fn requests() -> impl Strategy<Value = Request> {
-    let hello = (any::<[u8; 16]>(), any::<u32>(), any::<u32>(), any::<u64>());
     prop_oneof![
-        hello.prop_map(|(token, rank, world, attempt)| {
-            Request::Hello(Hello { token: JobToken::from_bytes(token), rank, world, attempt })
-        }),
+        hellos().prop_map(Request::Hello),
+        hellos().prop_map(Request::Claim),
         (keys(), values()).prop_map(|(key, value)| Request::Set { key, value }),
         (any::<u32>(), keys()).prop_map(|(wait_ms, key)| Request::Get { wait_ms, key }),
         (any::<u32>(), keys(), values()).prop_map(|(wait_ms, name, value)| Request::Gather {
@@ -31,19 +41,23 @@ fn requests() -> impl Strategy<Value = Request> {
 fn refusals() -> impl Strategy<Value = Refusal> {
     prop_oneof![
         any::<(u16, u16)>().prop_map(|(store, client)| Refusal::OtherVersion { store, client }),
-        any::<(u32, u32)>().prop_map(|(store, client)| Refusal::OtherToken { store, client }),
+        Just(Refusal::OtherToken),
         any::<(u32, u32)>().prop_map(|(store, client)| Refusal::OtherWorld { store, client }),
         any::<(u32, u32)>().prop_map(|(rank, world)| Refusal::NoSuchRank { rank, world }),
         (any::<u32>(), keys()).prop_map(|(rank, first)| Refusal::JoinedTwice { rank, first }),
         any::<(u64, u64)>().prop_map(|(bytes, bytes_max)| Refusal::TooLarge { bytes, bytes_max }),
         any::<u64>().prop_map(|bytes_max| Refusal::Full { bytes_max }),
+        any::<u32>().prop_map(|owner| Refusal::KeyOwned { owner }),
         any::<u32>().prop_map(|rank| Refusal::Left { rank }),
+        keys().prop_map(|store| Refusal::OtherRun { store }),
+        any::<(u64, u64)>().prop_map(|(store, client)| Refusal::OtherNumber { store, client }),
+        (any::<(u32, u32)>(), keys()).prop_map(|((rank, pid), host)| Refusal::TwoJobs { rank, pid, host }),
     ]
 }
 
 fn replies() -> impl Strategy<Value = Reply> {
     prop_oneof![
-        Just(Reply::Welcome),
+        any::<u64>().prop_map(|number| Reply::Welcome { number }),
         Just(Reply::Done),
         values().prop_map(Reply::Value),
         prop::collection::vec(values(), 0..9).prop_map(Reply::Gathered),
@@ -57,9 +71,11 @@ proptest! {
     #[test]
     fn requests_decode_to_what_was_encoded(request in requests(), id: u32) {
         let frame = request.encode(id);
-        prop_assert!(frame.payload.len() <= REQUEST_BYTES_MAX);
         prop_assert_eq!(frame.id, id);
         prop_assert_eq!(Request::decode(&frame), Ok(request));
+        let numbered = with_number(7, &frame);
+        prop_assert!(numbered.payload.len() <= REQUEST_BYTES_MAX);
+        prop_assert_eq!(take_number(&numbered), Ok((7, frame)));
     }
 
     #[test]
@@ -71,7 +87,7 @@ proptest! {
 
     #[test]
     fn any_payload_decodes_to_what_encodes_to_it_or_is_refused(
-        kind in prop_oneof![0_u8..6, 128_u8..136, any::<u8>()],
+        kind in prop_oneof![0_u8..7, 128_u8..136, any::<u8>()],
         payload in prop::collection::vec(prop_oneof![Just(0_u8), any::<u8>()], 0..80),
     ) {
         let frame = Frame { kind, id: 7, payload: payload.into() };
@@ -99,10 +115,12 @@ proptest! {
 
 #[test]
 fn the_first_frame_is_at_most_64_bytes() {
-    let hello = Hello { token: JobToken::from_bytes([7; 16]), rank: 1, world: 2, attempt: 3 };
-    let frame = Request::Hello(hello).encode(0);
-    assert_eq!(frame.payload.len(), HELLO_BYTES);
-    assert!(frame.encode().len() <= 64);
+    let hello = Hello { token: JobToken::from_bytes([7; 16]), rank: 1, world: 2, attempt: 3, run: 4, pid: 5 };
+    for first in [Request::Hello(hello.clone()), Request::Claim(hello)] {
+        let frame = first.encode(0);
+        assert_eq!(frame.payload.len(), HELLO_BYTES);
+        assert!(frame.encode().len() <= 64);
+    }
 }
 
 #[test]

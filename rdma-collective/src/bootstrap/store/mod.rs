@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use super::JobToken;
 use super::frame::Frame;
-use super::message::{GATHERED_BYTES_MAX, Hello, Ranks, Refusal, Reply, Request};
+use super::message::{GATHERED_BYTES_MAX, Hello, KEY_BYTES_MAX, Ranks, Refusal, Reply, Request, run_hash};
 
-/// The limit on all keys and values together, in bytes.
-const STORE_BYTES_MAX: usize = 64 << 20;
+/// The most that the store keeps for one rank, in bytes: 1 MiB. A rank puts two blobs into the store for each
+/// communicator, which take 500 bytes with their keys, and 5 KB at most; so this is room for some 2,000 communicators.
+const RANK_BYTES_MAX: usize = 1 << 20;
 
 /// The number by which the server names a connection.
 pub(super) type ConnectionId = u64;
@@ -31,23 +32,46 @@ pub(super) enum Effect {
     },
 }
 
+/// The process that serves the store, and its job.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Served {
+    /// The job's number: random, so that no other job has it.
+    pub(super) number: u64,
+    /// The launcher's name for the job; empty if there is none.
+    pub(super) run: String,
+    pub(super) host: String,
+    pub(super) pid: u32,
+    /// Whether ranks find the store at a port that another job may have been given, too.
+    pub(super) at_ports: bool,
+}
+
 /// The store of one job.
 #[derive(Debug)]
 pub(super) struct Store {
     token: JobToken,
     world: u32,
+    served: Served,
+    /// The rank as which a second process came before all ranks had met. Nobody can know then which ranks belong to
+    /// which job, so the store refuses everything from now on.
+    two_jobs: Option<u32>,
     /// The ranks that have joined. A rank stays here after it has left, so that it cannot join twice.
     joined: BTreeMap<u32, Joined>,
     /// The first rank that has left. Errors name this one, because the others may have ended because of it.
     first_left: Option<u32>,
     /// The rank of each open connection that joined.
     connections: HashMap<ConnectionId, u32>,
-    values: HashMap<String, Vec<u8>>,
-    value_bytes: usize,
+    values: HashMap<String, Kept>,
     /// The gatherings that a rank waits for, by name.
     pub(super) gatherings: HashMap<String, Gathering>,
     waits: BTreeMap<ConnectionId, Wait>,
     effects: VecDeque<Effect>,
+}
+
+/// A value, and the rank that has set it.
+#[derive(Debug)]
+struct Kept {
+    rank: u32,
+    value: Vec<u8>,
 }
 
 /// A gathering that is not complete.
@@ -68,6 +92,8 @@ struct Joined {
     connection: Option<ConnectionId>,
     /// Whether the rank has made a request, and so knows that it has joined.
     confirmed: bool,
+    /// Bytes of the keys and values that the store keeps for this rank.
+    kept: usize,
 }
 
 /// A request that waits for its answer.
@@ -84,16 +110,23 @@ enum Awaited {
     Gathering(String),
 }
 
+impl Served {
+    fn two_jobs(&self, rank: u32) -> Refusal {
+        Refusal::TwoJobs { rank, pid: self.pid, host: self.host.clone() }
+    }
+}
+
 impl Store {
-    pub(super) fn new(token: JobToken, world: u32) -> Self {
+    pub(super) fn new(token: JobToken, world: u32, served: Served) -> Self {
         Self {
             token,
             world,
+            served,
+            two_jobs: None,
             joined: BTreeMap::new(),
             first_left: None,
             connections: HashMap::new(),
             values: HashMap::new(),
-            value_bytes: 0,
             gatherings: HashMap::new(),
             waits: BTreeMap::new(),
             effects: VecDeque::new(),
@@ -110,10 +143,11 @@ impl Store {
         from: SocketAddr,
         hello: &Hello,
     ) -> Result<(), Refusal> {
-        let Hello { token, rank, world, attempt } = *hello;
-        if token != self.token {
-            return Err(Refusal::OtherToken { store: self.token.fingerprint(), client: token.fingerprint() });
+        self.is_ours(hello)?;
+        if let Some(rank) = self.two_jobs {
+            return Err(self.served.two_jobs(rank));
         }
+        let Hello { rank, world, attempt, .. } = *hello;
         if world != self.world {
             return Err(Refusal::OtherWorld { store: self.world, client: world });
         }
@@ -121,6 +155,9 @@ impl Store {
             return Err(Refusal::NoSuchRank { rank, world });
         }
         if let Some(first) = self.joined.get(&rank) {
+            if first.attempt != attempt && first.connection.is_some() && self.served.at_ports {
+                return Err(self.second(rank));
+            }
             if first.attempt != attempt || first.confirmed {
                 return Err(Refusal::JoinedTwice { rank, first: first.from.to_string() });
             }
@@ -129,9 +166,55 @@ impl Store {
                 self.effects.push_back(Effect::Close { connection });
             }
         }
-        self.joined.insert(rank, Joined { attempt, from, connection: Some(connection), confirmed: false });
+        self.joined
+            .insert(rank, Joined { attempt, from, connection: Some(connection), confirmed: false, kept: 0 });
         self.connections.insert(connection, rank);
         Ok(())
+    }
+
+    /// Returns the answer to a rank 0 that serves a store of its own, and wants to know whether this one has the same
+    /// job.
+    pub(super) fn claim(&mut self, hello: &Hello) -> Refusal {
+        match self.is_ours(hello) {
+            Err(refusal) => refusal,
+            // The sizes tell the ranks of the two jobs apart, so this job may go on.
+            Ok(()) if hello.world != self.world => self.served.two_jobs(0),
+            Ok(()) => self.second(0),
+        }
+    }
+
+    /// Whether a process has the token and the run of this job.
+    fn is_ours(&self, hello: &Hello) -> Result<(), Refusal> {
+        if hello.token != self.token {
+            return Err(Refusal::OtherToken);
+        }
+        if hello.run != run_hash(&self.served.run) {
+            let mut store = self.served.run.clone();
+            while store.len() > KEY_BYTES_MAX {
+                store.pop();
+            }
+            return Err(Refusal::OtherRun { store });
+        }
+        Ok(())
+    }
+
+    /// Refuses a second process that came as `rank`: another job uses the same port. Ends this job, too, if its ranks
+    /// have not all met, because some of them may be the other job's.
+    fn second(&mut self, rank: u32) -> Refusal {
+        let refusal = self.served.two_jobs(rank);
+        if self.served.at_ports && self.joined.len() < self.world as usize {
+            self.two_jobs.get_or_insert(rank);
+            self.gatherings.clear();
+            for (connection, wait) in std::mem::take(&mut self.waits) {
+                self.reply(connection, wait.id, Reply::Refused(refusal.clone()));
+            }
+        }
+        refusal
+    }
+
+    /// The job's number.
+    pub(super) fn number(&self) -> u64 {
+        self.served.number
     }
 
     /// Takes a request of a connection that has joined and is not waiting.
@@ -147,12 +230,17 @@ impl Store {
         if let Some(joined) = self.joined.get_mut(&rank) {
             joined.confirmed = true;
         }
+        if let Some(rank) = self.two_jobs {
+            return self.reply(connection, id, Reply::Refused(self.served.two_jobs(rank)));
+        }
         match request {
             // The rank has joined already, so another hello changes nothing.
-            Request::Hello(_) => self.reply(connection, id, Reply::Welcome),
-            Request::Set { key, value } => self.set(connection, id, key, value),
+            Request::Hello(_) | Request::Claim(_) => {
+                self.reply(connection, id, Reply::Welcome { number: self.served.number });
+            }
+            Request::Set { key, value } => self.set((connection, rank), id, key, value),
             Request::Get { wait_ms, key } => match self.values.get(&key) {
-                Some(value) => self.reply(connection, id, Reply::Value(value.clone())),
+                Some(kept) => self.reply(connection, id, Reply::Value(kept.value.clone())),
                 None => self.wait(now, connection, id, wait_ms, Awaited::Key(key)),
             },
             Request::Gather { wait_ms, name, value } => {
@@ -271,16 +359,28 @@ impl Store {
         )
     }
 
-    fn set(&mut self, connection: ConnectionId, id: u32, key: String, value: Vec<u8>) {
+    fn set(&mut self, (connection, rank): (ConnectionId, u32), id: u32, key: String, value: Vec<u8>) {
         // A rough price for an entry of the map, so that empty values are not free.
         const ENTRY_BYTES: usize = 64;
-        let old = self.values.get(&key).map_or(0, |old| ENTRY_BYTES + key.len() + old.len());
-        let bytes = self.value_bytes - old + ENTRY_BYTES + key.len() + value.len();
-        if bytes > STORE_BYTES_MAX {
-            let full = Refusal::Full { bytes_max: STORE_BYTES_MAX as u64 };
-            return self.reply(connection, id, Reply::Refused(full));
+        let refuse = |refusal| Reply::Refused(refusal);
+        if let Some(owner) = owner(&key).filter(|owner| *owner != rank) {
+            return self.reply(connection, id, refuse(Refusal::KeyOwned { owner }));
         }
-        self.value_bytes = bytes;
+        let price = |value: &[u8]| ENTRY_BYTES + key.len() + value.len();
+        let old = self.values.get(&key).map(|old| (old.rank, price(&old.value)));
+        let own = old.filter(|(by, _)| *by == rank).map_or(0, |(_, bytes)| bytes);
+        let before = self.joined.get(&rank).map_or(0, |joined| joined.kept - own);
+        if before + price(&value) > RANK_BYTES_MAX {
+            return self.reply(connection, id, refuse(Refusal::Full { bytes_max: RANK_BYTES_MAX as u64 }));
+        }
+        if let Some((by, bytes)) = old
+            && let Some(joined) = self.joined.get_mut(&by)
+        {
+            joined.kept -= bytes;
+        }
+        if let Some(joined) = self.joined.get_mut(&rank) {
+            joined.kept = before + price(&value);
+        }
         self.reply(connection, id, Reply::Done);
         let awaited = Awaited::Key(key.clone());
         let woken: Vec<ConnectionId> = self
@@ -294,7 +394,7 @@ impl Store {
                 self.reply(connection, wait.id, Reply::Value(value.clone()));
             }
         }
-        self.values.insert(key, value);
+        self.values.insert(key, Kept { rank, value });
     }
 
     fn may_gather(&self, value_bytes: usize) -> Result<(), Refusal> {
@@ -365,6 +465,11 @@ impl Store {
     fn reply(&mut self, connection: ConnectionId, id: u32, reply: Reply) {
         self.effects.push_back(Effect::Send { connection, frame: reply.encode(id) });
     }
+}
+
+/// The only rank that may set the key: RANK of `comm/…/RANK/…`, under which a rank of a communicator puts a blob.
+fn owner(key: &str) -> Option<u32> {
+    key.strip_prefix("comm/")?.rsplit('/').nth(1)?.parse().ok()
 }
 
 #[cfg(test)]

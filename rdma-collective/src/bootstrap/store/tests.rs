@@ -7,7 +7,7 @@ use super::*;
 const TOKEN: JobToken = JobToken::from_bytes([1; 16]);
 
 fn hello(rank: u32, attempt: u64) -> Hello {
-    Hello { token: TOKEN, rank, world: 2, attempt }
+    Hello { token: TOKEN, rank, world: 2, attempt, run: run_hash(""), pid: 1 }
 }
 
 fn from(port: u16) -> SocketAddr {
@@ -16,7 +16,7 @@ fn from(port: u16) -> SocketAddr {
 
 /// A store of two ranks, connected as 10 and 11.
 fn store() -> (Store, Instant) {
-    let mut store = Store::new(TOKEN, 2);
+    let mut store = Store::new(TOKEN, 2, Served::default());
     store.join(10, from(1), &hello(0, 5)).unwrap();
     store.join(11, from(2), &hello(1, 5)).unwrap();
     (store, Instant::now())
@@ -49,13 +49,10 @@ fn after(now: Instant, millis: u64) -> Instant {
 
 #[test]
 fn who_may_join() {
-    let mut store = Store::new(TOKEN, 2);
+    let mut store = Store::new(TOKEN, 2, Served::default());
     let other = JobToken::from_bytes([2; 16]);
     let refused = |store: &mut Store, hello| store.join(7, from(9), &hello).unwrap_err();
-    assert_eq!(
-        refused(&mut store, Hello { token: other, ..hello(0, 5) }),
-        Refusal::OtherToken { store: TOKEN.fingerprint(), client: other.fingerprint() }
-    );
+    assert_eq!(refused(&mut store, Hello { token: other, ..hello(0, 5) }), Refusal::OtherToken);
     assert_eq!(
         refused(&mut store, Hello { world: 3, ..hello(0, 5) }),
         Refusal::OtherWorld { store: 2, client: 3 }
@@ -108,7 +105,7 @@ fn a_value_is_there_at_once_or_when_it_is_set() {
 
 #[test]
 fn a_wait_ends_in_time_and_says_who_is_missing() {
-    let mut store = Store::new(TOKEN, 2);
+    let mut store = Store::new(TOKEN, 2, Served::default());
     let now = Instant::now();
     store.join(10, from(1), &hello(0, 5)).unwrap();
     store.handle_request(now, 10, 1, get("a", 100));
@@ -148,7 +145,7 @@ fn who_has_given_up_does_not_complete_a_gathering() {
 
 #[test]
 fn who_has_given_up_before_others_is_not_said_to_be_missing() {
-    let mut store = Store::new(TOKEN, 3);
+    let mut store = Store::new(TOKEN, 3, Served::default());
     let now = Instant::now();
     for (connection, rank) in [(10, 0), (11, 1)] {
         store.join(connection, from(10 + connection as u16), &Hello { world: 3, ..hello(rank, 5) }).unwrap();
@@ -183,7 +180,7 @@ fn ranks_that_wait_in_different_gatherings_are_told_each_other() {
 
 #[test]
 fn a_rank_that_leaves_ends_every_gathering_and_no_key() {
-    let mut store = Store::new(TOKEN, 3);
+    let mut store = Store::new(TOKEN, 3, Served::default());
     let now = Instant::now();
     for (connection, rank) in [(10, 0), (11, 1), (12, 2)] {
         store.join(connection, from(1), &Hello { world: 3, ..hello(rank, 5) }).unwrap();
@@ -212,7 +209,7 @@ fn a_rank_that_leaves_ends_every_gathering_and_no_key() {
 
 /// A store of three ranks, the last of which has not joined. The first has waited in vain, and the second still waits.
 fn store_of_two_that_wait() -> Store {
-    let mut store = Store::new(TOKEN, 3);
+    let mut store = Store::new(TOKEN, 3, Served::default());
     let now = Instant::now();
     for (connection, rank) in [(10, 0), (11, 1)] {
         store.join(connection, from(10 + connection as u16), &Hello { world: 3, ..hello(rank, 5) }).unwrap();
@@ -252,7 +249,7 @@ fn a_store_that_ends_says_who_did_not_come_or_who_has_left() {
 }
 
 #[test]
-fn values_are_bounded_together() {
+fn the_values_of_a_rank_are_bounded_together() {
     let (mut store, now) = store();
     let value = vec![0; 64 * 1024];
     let mut held = 0;
@@ -264,16 +261,43 @@ fn values_are_bounded_together() {
         }
         assert!(held < 2000, "no bound");
     };
-    assert_eq!(full, Reply::Refused(Refusal::Full { bytes_max: STORE_BYTES_MAX as u64 }));
-    // A value that is replaced makes room.
+    assert_eq!(full, Reply::Refused(Refusal::Full { bytes_max: RANK_BYTES_MAX as u64 }));
+    // The other rank has its own room.
+    store.handle_request(now, 11, 0, set("of the other", &value));
+    // A value that is replaced makes room, whoever replaces it.
     store.handle_request(now, 10, 1, set("key 0", b""));
-    store.handle_request(now, 10, 2, set("one more", b"small"));
-    assert_eq!(replies(&mut store), [(10, 1, Reply::Done), (10, 2, Reply::Done)]);
+    store.handle_request(now, 10, 2, set("one more", &value[..value.len() - 200]));
+    store.handle_request(now, 11, 1, set("key 1", b""));
+    store.handle_request(now, 10, 3, set("as long as that", &value[..value.len() - 200]));
+    let done = [(11, 0), (10, 1), (10, 2), (11, 1), (10, 3)].map(|(by, id)| (by, id, Reply::Done));
+    assert_eq!(replies(&mut store), done);
+}
+
+#[test]
+fn a_key_of_a_rank_is_set_by_that_rank_alone() {
+    let (mut store, now) = store();
+    let own = ["comm/world/0/1/next", "comm/world/split2/color3/4/1/previous", "comm/0/1/1/next"];
+    for key in own {
+        store.handle_request(now, 10, 0, set(key, b"false"));
+        assert_eq!(replies(&mut store), [(10, 0, Reply::Refused(Refusal::KeyOwned { owner: 1 }))], "{key}");
+        store.handle_request(now, 11, 0, set(key, b"true"));
+        store.handle_request(now, 10, 1, get(key, 0));
+        assert_eq!(
+            replies(&mut store),
+            [(11, 0, Reply::Done), (10, 1, Reply::Value(b"true".into()))],
+            "{key}"
+        );
+    }
+    for key in ["leader", "address/1/next", "comm/world/epoch/next", "comm/1", "comm/"] {
+        store.handle_request(now, 10, 0, set(key, b""));
+        store.handle_request(now, 11, 0, set(key, b""));
+        assert_eq!(replies(&mut store), [(10, 0, Reply::Done), (11, 0, Reply::Done)], "{key}");
+    }
 }
 
 #[test]
 fn gatherings_are_bounded_together() {
-    let mut store = Store::new(TOKEN, 100);
+    let mut store = Store::new(TOKEN, 100, Served::default());
     store.join(10, from(1), &Hello { world: 100, ..hello(0, 5) }).unwrap();
     store.handle_request(Instant::now(), 10, 1, gather("all", &[0; 50_000], 1000));
     let refused = Refusal::TooLarge { bytes: 5_000_400, bytes_max: GATHERED_BYTES_MAX as u64 };

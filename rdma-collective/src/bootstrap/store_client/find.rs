@@ -8,6 +8,7 @@ use rdma_core::Deadline;
 
 use super::{CONNECT_PAUSE_MAX, Join, StoreClient};
 use crate::bootstrap::BootstrapError;
+use crate::bootstrap::message::{Refusal, Reply, Request};
 use crate::bootstrap::{JobToken, by_name};
 
 /// The time that one port has to answer at first: another program's server may accept and stay silent for ever.
@@ -15,11 +16,15 @@ const PROBE_MIN: Duration = Duration::from_millis(250);
 /// The time that one port has to answer later on: by then, slowness of the store itself is more likely.
 const PROBE_MAX: Duration = Duration::from_secs(2);
 
+/// The time that the holders of ports have to answer a second rank 0. A store answers within milliseconds; another
+/// program may be silent for ever, and the start of the job waits for it.
+const CLAIM_WITHIN: Duration = Duration::from_secs(1);
+
 impl StoreClient {
     /// Finds the store of a job at one of the `ports` of a host, and joins it. All ports are tried again and again
     /// until the deadline.
     ///
-    /// A server with another token, or one that is no store, belongs to somebody else and is skipped.
+    /// A server with another token or of another run, or one that is no store, belongs to somebody else and is skipped.
     ///
     /// # Errors
     /// [`BootstrapError::NotFound`] at the deadline, with the most telling answer of another server. A refusal of the
@@ -27,7 +32,18 @@ impl StoreClient {
     pub fn find(
         ip: IpAddr,
         ports: &[u16],
+        job: (JobToken, u32, u32),
+        deadline: Deadline,
+    ) -> Result<Self, BootstrapError> {
+        Self::find_run(ip, ports, job, "", deadline)
+    }
+
+    /// [`find`](Self::find) as a rank of a launcher's run. Stores of other runs are passed over.
+    pub(crate) fn find_run(
+        ip: IpAddr,
+        ports: &[u16],
         (token, rank, world): (JobToken, u32, u32),
+        run: &str,
         deadline: Deadline,
     ) -> Result<Self, BootstrapError> {
         let started = Instant::now();
@@ -39,7 +55,7 @@ impl StoreClient {
         loop {
             for port in ports {
                 let join = Join { address: SocketAddr::new(ip, *port), token, rank, world };
-                match Self::attempt(&join, attempt, deadline.min(Deadline::after(probe))) {
+                match Self::attempt(&join, run, attempt, deadline.min(Deadline::after(probe))) {
                     Err(error) if is_not_ours(&error) => {
                         if weight(&error) >= weight(&told) {
                             told = error;
@@ -77,6 +93,34 @@ impl StoreClient {
     }
 }
 
+/// Asks the stores at `addresses`, all of this host, whether one of them has the job of which this process is rank 0;
+/// returns [`BootstrapError::TwoJobs`] if so.
+///
+/// Addresses where nobody listens cost nothing. All others are asked at once, and have [`CLAIM_WITHIN`]
+/// together, but at most a quarter of the time until `deadline`.
+pub(crate) fn claim(
+    addresses: &[SocketAddr],
+    (token, world): (JobToken, u32),
+    run: &str,
+    deadline: Deadline,
+) -> Option<BootstrapError> {
+    let deadline = Deadline::after(CLAIM_WITHIN.min(deadline.remaining() / 4));
+    let mut asked = Vec::new();
+    for &address in addresses {
+        let join = Join { address, token, rank: 0, world };
+        let within = deadline.min(Deadline::after(PROBE_MIN));
+        let Ok(mut client) = StoreClient::open(&join, run, within) else { continue };
+        let claim = Request::Claim(client.hello(0));
+        if let Ok(id) = client.ask(&claim, within) {
+            asked.push((client, id));
+        }
+    }
+    asked.into_iter().find_map(|(mut client, id)| match client.receive(id, deadline) {
+        Ok(Reply::Refused(refusal @ Refusal::TwoJobs { .. })) => Some(client.refused(refusal, "")),
+        _ => None,
+    })
+}
+
 /// Whether an error may come from a server of somebody else, or from none, so that the search goes on.
 fn is_not_ours(error: &BootstrapError) -> bool {
     weight(error) > 0
@@ -89,6 +133,7 @@ fn weight(error: &BootstrapError) -> u8 {
         BootstrapError::NotAStore { .. } => 2,
         BootstrapError::NoAnswer { .. } => 3,
         BootstrapError::OtherToken { .. } | BootstrapError::OtherVersion { .. } => 4,
+        BootstrapError::OtherRun { .. } => 5,
         _ => 0,
     }
 }

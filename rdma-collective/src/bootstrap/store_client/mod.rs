@@ -4,18 +4,21 @@
 
 mod find;
 
+pub(super) use find::claim;
+
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
+use rdma_core::memory::OwnProcess;
 
 use super::JobToken;
 use super::connection::notice_vanishing;
 use super::frame::{FrameReader, VERSION};
 use super::message::{
     GATHERED_BYTES_MAX, Hello, KEY_BYTES_MAX, REPLY_BYTES_MAX, Ranks, Refusal, Reply, Request,
-    VALUE_BYTES_MAX,
+    VALUE_BYTES_MAX, run_hash, with_number,
 };
 use crate::bootstrap::{BootstrapError, Elsewhere, FrameError, RankList};
 
@@ -50,7 +53,13 @@ pub struct Join {
 #[derive(Debug)]
 pub struct StoreClient {
     join: Join,
+    /// The launcher's name for the job; empty if there is none.
+    run: String,
+    /// The job's number; `None` until this process has joined.
+    number: Option<u64>,
     stream: TcpStream,
+    /// The process whose requests the store answers. A forked child would mix its own into the stream.
+    process: OwnProcess<()>,
     reader: FrameReader,
     next_id: u32,
     /// The connection is of no more use.
@@ -66,13 +75,18 @@ impl StoreClient {
     /// [`BootstrapError::Unreachable`] or [`BootstrapError::NoAnswer`] at the deadline. A refusal, such as
     /// [`BootstrapError::OtherToken`] or [`BootstrapError::JoinedTwice`], at once and with both sides' values.
     pub fn connect(join: Join, deadline: Deadline) -> Result<Self, BootstrapError> {
+        Self::connect_run(&join, "", deadline)
+    }
+
+    /// [`connect`](Self::connect) as a rank of a launcher's run.
+    pub(crate) fn connect_run(join: &Join, run: &str, deadline: Deadline) -> Result<Self, BootstrapError> {
         let started = Instant::now();
         let address = join.address;
         let attempt =
             getrandom::u64().map_err(|error| BootstrapError::Random { reason: error.to_string() })?;
         let mut pause = Duration::from_millis(5);
         loop {
-            let source = match Self::attempt(&join, attempt, deadline) {
+            let source = match Self::attempt(join, run, attempt, deadline) {
                 Err(BootstrapError::Lost { source, .. }) => source,
                 outcome => return outcome,
             };
@@ -97,9 +111,9 @@ impl StoreClient {
         self.join.world
     }
 
-    /// The job's token.
+    /// The token for all that this rank makes with others it has met: derived from the job's token and number.
     pub(crate) fn token(&self) -> JobToken {
-        self.join.token
+        self.join.token.of_job(self.number.unwrap_or_default())
     }
 
     /// Sets a hint that errors about missing ranks carry from now on.
@@ -119,7 +133,8 @@ impl StoreClient {
     ///
     /// # Errors
     /// [`BootstrapError::TooLarge`] beyond [`KEY_BYTES_MAX`] or [`VALUE_BYTES_MAX`], [`BootstrapError::Full`] if the
-    /// store has no room, [`BootstrapError::NoAnswer`] at the deadline.
+    /// store keeps 1 MiB for this rank already, [`BootstrapError::KeyOwned`] for a key of another rank,
+    /// [`BootstrapError::NoAnswer`] at the deadline.
     pub fn set(&mut self, key: &str, value: &[u8], deadline: Deadline) -> Result<(), BootstrapError> {
         check_len("a key", key.len(), KEY_BYTES_MAX)?;
         check_len("a value", value.len(), VALUE_BYTES_MAX)?;
@@ -191,7 +206,23 @@ impl StoreClient {
     }
 
     /// Makes one attempt to join. The error `Lost` may pass, so the caller tries again; all others are final.
-    fn attempt(join: &Join, attempt: u64, deadline: Deadline) -> Result<Self, BootstrapError> {
+    fn attempt(join: &Join, run: &str, attempt: u64, deadline: Deadline) -> Result<Self, BootstrapError> {
+        let mut client = Self::open(join, run, deadline)?;
+        let hello = client.hello(attempt);
+        match client.call("", |_| Request::Hello(hello.clone()), deadline)? {
+            Reply::Welcome { number } => client.number = Some(number),
+            _ => return Err(client.unexpected()),
+        }
+        // A second hello tells the store that this process knows of its welcome: if the process ends now, the rank has
+        // left, and the others need not wait for another attempt. The answer is skipped.
+        match client.ask(&Request::Hello(hello), deadline) {
+            Err(Failed::Io(source)) => Err(client.lost(source)),
+            _ => Ok(client),
+        }
+    }
+
+    /// Connects to the store, and sends nothing yet.
+    fn open(join: &Join, run: &str, deadline: Deadline) -> Result<Self, BootstrapError> {
         let address = join.address;
         let lost = |source| BootstrapError::Lost { address, source };
         let wait = deadline.remaining().clamp(Duration::from_millis(1), CONNECT_ATTEMPT);
@@ -202,28 +233,22 @@ impl StoreClient {
         }
         stream.set_nodelay(true).map_err(lost)?;
         notice_vanishing(&stream);
-        let mut client = Self {
+        Ok(Self {
             join: join.clone(),
+            run: run.to_owned(),
+            number: None,
             stream,
+            process: OwnProcess::new(()),
             reader: FrameReader::new(REPLY_BYTES_MAX),
             next_id: 0,
             lost: false,
             elsewhere: None,
-        };
-        let Join { token, rank, world, .. } = *join;
-        let hello = Hello { token, rank, world, attempt };
-        match client.call("", |_| Request::Hello(hello.clone()), deadline)? {
-            Reply::Welcome => {}
-            _ => return Err(client.unexpected()),
-        }
-        // A second hello tells the store that this process knows of its welcome: if the process ends now, the rank has
-        // left, and the others need not wait for another attempt. The answer is skipped.
-        let again = Request::Hello(hello).encode(client.next_id).encode();
-        client.next_id = client.next_id.wrapping_add(1);
-        match client.send(&again, deadline) {
-            Err(Failed::Io(source)) => Err(lost(source)),
-            _ => Ok(client),
-        }
+        })
+    }
+
+    fn hello(&self, attempt: u64) -> Hello {
+        let Join { token, rank, world, .. } = self.join;
+        Hello { token, rank, world, attempt, run: run_hash(&self.run), pid: std::process::id() }
     }
 
     /// Sends a request and returns the answer. `request` is made with the time that the store may wait, in
@@ -234,16 +259,16 @@ impl StoreClient {
         request: impl FnOnce(u32) -> Request,
         deadline: Deadline,
     ) -> Result<Reply, BootstrapError> {
+        self.process.get()?;
         if self.lost {
             return Err(self.lost(ErrorKind::NotConnected.into()));
         }
         let started = Instant::now();
+        let request = request(store_wait(deadline.remaining()));
         let id = self.next_id;
-        self.next_id = id.wrapping_add(1);
-        let bytes = request(store_wait(deadline.remaining())).encode(id).encode();
-        let outcome = match self.send(&bytes, deadline) {
+        let outcome = match self.ask(&request, deadline) {
             // A store that has ended may have said why before.
-            Ok(()) | Err(Failed::Io(_)) => self.receive(id, deadline),
+            Ok(_) | Err(Failed::Io(_)) => self.receive(id, deadline),
             Err(failed) => Err(failed),
         };
         match outcome {
@@ -265,6 +290,16 @@ impl StoreClient {
                 Err(BootstrapError::NotAStore { address: self.join.address, source })
             }
         }
+    }
+
+    /// Sends a request, and returns its identifier.
+    fn ask(&mut self, request: &Request, deadline: Deadline) -> Result<u32, Failed> {
+        let id = self.next_id;
+        self.next_id = id.wrapping_add(1);
+        let frame = request.encode(id);
+        let frame = self.number.map_or_else(|| frame.clone(), |number| with_number(number, &frame));
+        self.send(&frame.encode(), deadline)?;
+        Ok(id)
     }
 
     fn send(&mut self, mut bytes: &[u8], deadline: Deadline) -> Result<(), Failed> {
@@ -321,7 +356,12 @@ impl StoreClient {
     fn refused(&mut self, refusal: Refusal, name: &str) -> BootstrapError {
         match refusal {
             Refusal::OtherVersion { store, client } => BootstrapError::OtherVersion { store, client },
-            Refusal::OtherToken { store, client } => BootstrapError::OtherToken { store, client },
+            Refusal::OtherToken => BootstrapError::OtherToken { client: self.join.token.fingerprint() },
+            Refusal::OtherRun { store } => BootstrapError::OtherRun { store, client: self.run.clone() },
+            Refusal::OtherNumber { store, client } => BootstrapError::OtherNumber { store, client },
+            Refusal::TwoJobs { rank, pid, host } => {
+                BootstrapError::TwoJobs { address: self.join.address, rank, pid, host }
+            }
             Refusal::OtherWorld { store, client } => BootstrapError::OtherWorld { store, client },
             Refusal::NoSuchRank { rank, world } => BootstrapError::NoSuchRank { rank, world },
             Refusal::JoinedTwice { rank, first } => match self.stream.local_addr() {
@@ -332,6 +372,7 @@ impl StoreClient {
                 BootstrapError::TooLarge { what: "a gathering of all ranks", bytes, bytes_max }
             }
             Refusal::Full { bytes_max } => BootstrapError::Full { bytes_max },
+            Refusal::KeyOwned { owner } => BootstrapError::KeyOwned { key: name.to_owned(), owner },
             Refusal::Left { rank } => BootstrapError::RankLeft { rank, name: name.to_owned() },
         }
     }

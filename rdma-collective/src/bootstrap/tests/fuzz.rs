@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use super::JobToken;
 use super::frame::{Frame, FrameReader, HEADER_BYTES};
-use super::message::{Hello, REPLY_BYTES_MAX, Refusal, Reply, Request};
-use super::store::{Effect, Store};
+use super::message::{Hello, REPLY_BYTES_MAX, Refusal, Reply, Request, run_hash, take_number, with_number};
+use super::store::{Effect, Served, Store};
 
 /// Reads `data` as frames in pieces whose sizes it also chooses; what decodes must encode to the same bytes.
 pub(crate) fn frame(data: &[u8]) {
@@ -24,7 +24,7 @@ pub(crate) fn frame(data: &[u8]) {
         }
     }
     // Few inputs have a header: the bytes as payloads of every kind.
-    for kind in (0..6).chain(128..136) {
+    for kind in (0..7).chain(128..136) {
         message(&Frame { kind, id: 1, payload: data.into() });
     }
 }
@@ -33,6 +33,9 @@ fn message(frame: &Frame) {
     assert_eq!(frame.encode().len(), HEADER_BYTES + frame.payload.len());
     if let Ok(request) = Request::decode(frame) {
         assert_eq!(request.encode(frame.id), *frame);
+    }
+    if let Ok((number, request)) = take_number(frame) {
+        assert_eq!(with_number(number, &request), *frame);
     }
     if let Ok(reply) = Reply::decode(frame) {
         assert_eq!(reply.encode(frame.id), *frame);
@@ -54,6 +57,10 @@ pub(crate) fn frames() -> Vec<u8> {
 const WORLD: u32 = 3;
 const TOKEN: JobToken = JobToken::from_bytes([9; 16]);
 
+fn hello(rank: u32, attempt: u64) -> Hello {
+    Hello { token: TOKEN, rank, world: WORLD, attempt, run: run_hash(""), pid: 1 }
+}
+
 /// The identifier of a request, the request, and when its wait ends.
 type UnderWay = (u32, Request, Instant);
 
@@ -71,12 +78,24 @@ struct Model {
     given_up: BTreeSet<(u32, String)>,
     /// The rank that leaves now.
     leaves: Option<u32>,
+    /// Whether another job may use the store's port.
+    at_ports: bool,
+    /// Whether a second process came before all ranks had met.
+    two_jobs: bool,
 }
 
-/// Takes `data` as joins, requests, departures and passing time.
+/// Takes `data` as joins, claims, requests, departures and passing time, at a port of its own and at one that two jobs
+/// may use.
 pub(crate) fn store(data: &[u8]) {
+    events(data, false);
+    events(data, true);
+}
+
+fn events(data: &[u8], at_ports: bool) {
     let mut model = Model {
-        store: Store::new(TOKEN, WORLD),
+        store: Store::new(TOKEN, WORLD, Served { at_ports, ..Served::default() }),
+        at_ports,
+        two_jobs: false,
         now: Instant::now(),
         next: 0,
         open: BTreeMap::new(),
@@ -87,7 +106,10 @@ pub(crate) fn store(data: &[u8]) {
     };
     for &[event, first, second] in data.as_chunks().0 {
         match event % 8 {
-            0 | 1 => model.join(u32::from(first) % (WORLD + 1), u64::from(second) % 3),
+            0 | 1 => match u32::from(first) % (WORLD + 2) {
+                rank if rank <= WORLD => model.join(rank, u64::from(second) % 3),
+                _ => model.claim(),
+            },
             2..=5 => model.request(event, first, second),
             6 => model.pass(Duration::from_millis(u64::from(first))),
             _ => model.leave(usize::from(first)),
@@ -107,13 +129,21 @@ impl Model {
         let from = SocketAddr::from((Ipv4Addr::LOCALHOST, attempt as u16));
         let connection = self.next;
         self.next += 1;
-        let hello = Hello { token: TOKEN, rank, world: WORLD, attempt };
-        let outcome = self.store.join(connection, from, &hello);
+        let outcome = self.store.join(connection, from, &hello(rank, attempt));
+        if self.two_jobs {
+            assert!(matches!(outcome, Err(Refusal::TwoJobs { .. })));
+            return;
+        }
         if rank >= WORLD {
             assert_eq!(outcome, Err(Refusal::NoSuchRank { rank, world: WORLD }));
             return;
         }
         let before = self.joined.get(&rank).copied();
+        if self.at_ports && self.is_open(rank) && before.is_some_and(|(first, _)| first != attempt) {
+            assert!(matches!(outcome, Err(Refusal::TwoJobs { rank: second, .. }) if second == rank));
+            self.second();
+            return;
+        }
         if before.is_none_or(|before| before == (attempt, false)) {
             assert_eq!(outcome, Ok(()));
             let old = self.open.iter().find(|(_, (other, _))| *other == rank).map(|(id, _)| *id);
@@ -127,6 +157,18 @@ impl Model {
             assert!(matches!(outcome, Err(Refusal::JoinedTwice { rank: refused, .. }) if refused == rank));
         }
         assert_eq!(self.store.poll_effect(), None);
+    }
+
+    fn claim(&mut self) {
+        assert!(matches!(self.store.claim(&hello(0, 0)), Refusal::TwoJobs { rank: 0, .. }));
+        self.second();
+    }
+
+    /// A second process came: unless all ranks have met, everybody hears that two jobs are there.
+    fn second(&mut self) {
+        self.two_jobs |= self.at_ports && self.joined.len() < WORLD as usize;
+        self.take_effects();
+        assert!(!self.two_jobs || self.open.values().all(|(_, request)| request.is_none()));
     }
 
     fn request(&mut self, event: u8, first: u8, second: u8) {
@@ -146,7 +188,9 @@ impl Model {
             *under_way = Some((id, request.clone(), until));
             self.joined.entry(*rank).and_modify(|joined| joined.1 = true);
         }
-        if let Request::Set { key, value } = &request {
+        if let Request::Set { key, value } = &request
+            && !self.two_jobs
+        {
             self.values.insert(key.clone(), value.clone());
         }
         self.store.handle_request(self.now, connection, id, request);
@@ -189,6 +233,8 @@ impl Model {
             assert_eq!(frame.id, id);
             let late = until <= self.now;
             match (request, Reply::decode(&frame).expect("a message")) {
+                (_, Reply::Refused(Refusal::TwoJobs { .. })) => assert!(self.two_jobs),
+                (_, reply) if self.two_jobs => panic!("{reply:?} for two jobs"),
                 (Request::Set { .. }, Reply::Done) => {}
                 (Request::Get { key, .. }, Reply::Value(value)) => {
                     assert_eq!(Some(&value), self.values.get(&key))

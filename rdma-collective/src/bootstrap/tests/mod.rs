@@ -4,6 +4,7 @@ mod meeting;
 mod refusals;
 mod scale;
 mod strangers;
+mod two_jobs;
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -64,5 +65,14 @@ fn assert_dropped(mut stream: &TcpStream) {
 }
 
 fn hello(rank: u32) -> Frame {
-    Request::Hello(Hello { token: TOKEN, rank, world: 2, attempt: 1 }).encode(0)
+    let run = message::run_hash("");
+    Request::Hello(Hello { token: TOKEN, rank, world: 2, attempt: 1, run, pid: 1 }).encode(0)
+}
+
+/// Joins as `rank` by bytes alone, and returns the job's number.
+fn join_by_hand(mut stream: &TcpStream, rank: u32) -> u64 {
+    stream.write_all(&hello(rank).encode()).unwrap();
+    let mut welcome = [0; frame::HEADER_BYTES + 8];
+    stream.read_exact(&mut welcome).unwrap();
+    u64::from_le_bytes(*welcome.last_chunk().unwrap())
 }

@@ -33,13 +33,12 @@ fn garbage_and_oversized_frames_after_joining_are_dropped_and_the_rank_has_left(
     let server = server(2);
     let mut other = client(&server, 1, 2);
     let mut stream = stranger(server.address());
-    stream.write_all(&hello(0).encode()).unwrap();
-    let mut welcome = [0; frame::HEADER_BYTES];
-    stream.read_exact(&mut welcome).unwrap();
+    let number = join_by_hand(&stream, 0);
     let set = Request::Set { key: "k".into(), value: b"v".into() };
-    stream.write_all(&set.encode(1).encode()).unwrap();
+    let set = |id| message::with_number(number, &set.encode(id)).encode();
+    stream.write_all(&set(1)).unwrap();
     assert_eq!(other.get("k", long()).unwrap(), b"v");
-    let mut oversized = set.encode(2).encode();
+    let mut oversized = set(2);
     oversized[12..16].copy_from_slice(&(message::REQUEST_BYTES_MAX as u32 + 1).to_le_bytes());
     stream.write_all(&oversized).unwrap();
     assert_dropped(&stream);
@@ -66,14 +65,14 @@ fn a_request_that_is_begun_and_not_ended_is_dropped_when_its_time_is_over() {
     let options = StoreOptions { transfer_timeout: SHORT, ..StoreOptions::new(TOKEN, 2) };
     let server = StoreServer::bind(any_port(), options).unwrap();
     let mut stream = stranger(server.address());
-    stream.write_all(&hello(0).encode()).unwrap();
-    stream.read_exact(&mut [0; frame::HEADER_BYTES]).unwrap();
+    let number = join_by_hand(&stream, 0);
     // Having joined, a rank may be silent for as long as it likes.
     std::thread::sleep(SHORT * 2);
     let set = Request::Set { key: "k".into(), value: vec![1; 1000] };
-    stream.write_all(&set.encode(1).encode()).unwrap();
+    let set = message::with_number(number, &set.encode(1)).encode();
+    stream.write_all(&set).unwrap();
     stream.read_exact(&mut [0; frame::HEADER_BYTES]).unwrap();
-    stream.write_all(&set.encode(1).encode()[..500]).unwrap();
+    stream.write_all(&set[..500]).unwrap();
     assert_dropped(&stream);
 }
 
@@ -101,10 +100,10 @@ fn slow_bytes_are_dropped_when_their_time_is_over_before_and_after_the_token() {
 
     let options = StoreOptions { transfer_timeout: SHORT, ..StoreOptions::new(TOKEN, 2) };
     let server = StoreServer::bind(any_port(), options).unwrap();
-    let mut slow = stranger(server.address());
-    slow.write_all(&hello).unwrap();
-    slow.read_exact(&mut [0; frame::HEADER_BYTES]).unwrap();
-    let set = Request::Set { key: "k".into(), value: vec![1; 20] }.encode(1).encode();
+    let slow = stranger(server.address());
+    let number = join_by_hand(&slow, 0);
+    let set = Request::Set { key: "k".into(), value: vec![1; 20] }.encode(1);
+    let set = message::with_number(number, &set).encode();
     assert!(say_slowly(&slow, &set) < set.len(), "a byte now and then keeps it alive");
     assert_dropped(&slow);
     client(&server, 1, 2);

@@ -41,6 +41,12 @@ impl JobToken {
         Self(bytes.fold(start, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(PRIME)).to_be_bytes())
     }
 
+    /// Derives the token of the job with this `number`, so that whatever ranks make after they met keeps two jobs with
+    /// one token apart.
+    pub(crate) fn of_job(&self, number: u64) -> Self {
+        Self::derived(&["job", &self.to_hex(), &format!("{number:016x}")])
+    }
+
     /// Makes a token of 16 bytes that were agreed on elsewhere.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; 16]) -> Self {

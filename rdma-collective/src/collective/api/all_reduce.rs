@@ -161,7 +161,7 @@ impl Communicator {
             let Range { start, end } = range;
             return Err(CollectiveError::Range { start, end, len: region.len() });
         }
-        if !self.engine().lock().pd().owns(region) {
+        if !self.engine().pd().owns(region) {
             return Err(CollectiveError::ForeignMemory);
         }
         let job = Box::new(Job::of_region(self.engine().id(), region.clone(), range));

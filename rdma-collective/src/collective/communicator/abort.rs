@@ -57,6 +57,9 @@ impl Communicator {
     #[must_use]
     pub fn failure(&self, deadline: Deadline) -> Option<CollectiveError> {
         let shared = &self.shared;
+        if let Err(forked) = shared.engine.check_process() {
+            return Some(forked.into());
+        }
         shared.engine.wait_for(deadline, |core, _| match shared.lock().failure(core) {
             Some(failure) => Poll::Ready(failure),
             None => Poll::Pending,
@@ -70,7 +73,7 @@ impl Aborter {
     /// The operations fail with [`Requested`](crate::collective::AbortReason::Requested), which names this rank. A
     /// communicator that has ended stays as it is.
     pub fn abort(&self) {
-        let Some(shared) = self.shared.upgrade() else { return };
+        let Some(shared) = self.shared.upgrade().filter(|shared| !shared.engine.is_forked()) else { return };
         shared.engine.lock_with(|core| {
             let mut state = shared.lock();
             state.abort(core);

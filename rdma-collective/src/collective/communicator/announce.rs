@@ -40,14 +40,14 @@ impl Announcer {
         let device = engine.context().name();
         let who = format!("comm {name} rank {rank} nranks {world} dev {device} job {job:08x} epoch {epoch}");
         if let Some(address) = store.local_address() {
-            tracing::info!("Bootstrap : Using {address}");
+            crate::log::info!("Bootstrap : Using {address}");
         }
         let parent = store.parent().cloned();
         match &parent {
-            None => tracing::info!("{who} - Init START"),
+            None => crate::log::info!("{who} - Init START"),
             Some(Parent { name, ranks, color, key }) => {
                 let there = ranks.get(rank as usize).copied().unwrap_or(rank);
-                tracing::info!("{who} parent {name} rank {there} color {color} key {key} - Init START");
+                crate::log::info!("{who} parent {name} rank {there} color {color} key {key} - Init START");
             }
         }
         Self { who, net: net(engine.context()), rank, parent, begun: Instant::now(), ended: false }
@@ -61,28 +61,32 @@ impl Announcer {
                 if let Some((RingLinks { next, previous, .. }, host)) = links {
                     self.channel([self.rank, next.rank], "send", next.access, next.name);
                     self.channel([previous.rank, self.rank], "receive", previous.access, previous.name);
-                    tracing::info!("Connected all rings");
+                    crate::log::info!("Connected all rings");
                     if let Some(host) = host {
                         let ranks = host.others().count() + 1;
-                        tracing::info!("Mailboxes between all {ranks} ranks, which are on one host");
+                        crate::log::info!("Mailboxes between all {ranks} ranks, which are on one host");
                     }
                 }
-                tracing::info!("Init timings: rank {} total {:.3}", self.rank, begun.elapsed().as_secs_f64());
-                tracing::info!("{who} - Init COMPLETE");
+                crate::log::info!(
+                    "Init timings: rank {} total {:.3}",
+                    self.rank,
+                    begun.elapsed().as_secs_f64()
+                );
+                crate::log::info!("{who} - Init COMPLETE");
             }
-            Err(error) => tracing::warn!("{who} - Init FAILED: {error}"),
+            Err(error) => crate::log::warn!("{who} - Init FAILED: {error}"),
         }
     }
 
     /// Logs one direction of the ring as NCCL logs a channel.
     fn channel(&self, [from, to]: [u32; 2], way: &str, access: PeerAccess, lane: LaneName) {
         let net = self.net;
-        tracing::info!("Channel 00/0 : {from}[0] -> {to}[0] [{way}] via {net}/0/{access}, {lane}");
+        crate::log::info!("Channel 00/0 : {from}[0] -> {to}[0] [{way}] via {net}/0/{access}, {lane}");
     }
 
     /// Logs which algorithm and protocol a collective of up to `bytes` takes, down to half as many.
     pub(super) fn way(&self, collective: &str, bytes: usize, way: &str) {
-        tracing::info!("{} - {collective} of up to {bytes} bytes: {way}", self.who);
+        crate::log::info!("{} - {collective} of up to {bytes} bytes: {way}", self.who);
     }
 
     /// Logs why the communicator has failed; only the first call logs.
@@ -95,15 +99,15 @@ impl Announcer {
         match error {
             // An abort that this rank's own caller asked for is no failure.
             CollectiveError::Aborted { culprit, reason: AbortReason::Requested, .. } if culprit == rank => {
-                tracing::info!("{who} - Abort START");
+                crate::log::info!("{who} - Abort START");
             }
-            _ => tracing::warn!("{who} has failed: {error}{}", in_parent(parent.as_ref(), error)),
+            _ => crate::log::warn!("{who} has failed: {error}{}", in_parent(parent.as_ref(), error)),
         }
     }
 
     /// Logs that the lanes have ended.
     pub(super) fn closed(&self) {
-        tracing::info!("{self}");
+        crate::log::info!("{self}");
     }
 }
 

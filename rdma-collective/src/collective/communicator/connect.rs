@@ -72,6 +72,7 @@ impl Communicator {
         options: CommunicatorOptions,
         deadline: Deadline,
     ) -> Result<Self, CommunicatorError> {
+        engine.own_process().map_err(SetupError::from)?;
         let announcer = Announcer::start(engine, store, &options);
         let mut setup = Setup { engine, store, options: &options, deadline, hosts: Arc::default() };
         let made = setup.ranks();
@@ -124,7 +125,7 @@ impl Setup<'_> {
         let named = ranks.iter().map(|introduction| introduction.host_is_named);
         self.hosts = Arc::new(Hosts::new(names.iter().copied().zip(named)));
         if let Some(hosts) = self.hosts.describe_named(&names) {
-            tracing::info!("{hosts}");
+            crate::log::info!("{hosts}");
         }
         let links = if ranks.len() > 1 { Some(self.links()?) } else { None };
         Ok((ranks, links))
@@ -163,7 +164,7 @@ impl Setup<'_> {
         let mut core = self.engine.lock();
         for lane in lanes {
             if let Err(error) = core.fence_lane(*lane, deadline) {
-                tracing::warn!(
+                crate::log::warn!(
                     %error,
                     "an unused lane could not be closed; its memory stays until the engine is dropped"
                 );
@@ -229,7 +230,7 @@ impl Setup<'_> {
                 // This rank fails anyway, so it does not wait for the whole deadline.
                 let deadline = self.deadline.min(Deadline::after(REASON_WITHIN));
                 if let Err(untold) = self.store.all_gather(&key, reason, deadline) {
-                    tracing::debug!(
+                    crate::log::debug!(
                         %untold,
                         "not every rank learned why this rank failed to join; \
                          those wait until their deadlines"

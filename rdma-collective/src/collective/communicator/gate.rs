@@ -22,6 +22,7 @@ use super::host::HostGroup;
 use super::ring::{self, Scratch};
 use crate::collective::execute::{Job, Patience};
 use crate::engine::{Driver, Engine, HANDOVER_DELAY};
+use crate::log::Held;
 
 /// Interval at which fast-path calls drive an engine that has no thread. 1 ms: rare beside an operation of a few
 /// microseconds.
@@ -215,9 +216,9 @@ impl DeferredSlot {
         self.occupied.store(false, Ordering::Release);
     }
 
-    pub(super) fn lock(&self) -> MutexGuard<'_, Deferred> {
+    pub(super) fn lock(&self) -> Held<MutexGuard<'_, Deferred>> {
         // A panic leaves no half-done state here: the operation goes in and out in one statement.
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+        Held::lock(|| self.place.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

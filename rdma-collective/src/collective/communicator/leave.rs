@@ -27,6 +27,7 @@ impl Communicator {
     ///   such as a broadcast root, had called something else.
     /// - [`CollectiveError::Unsent`]: the deadline has passed. The communicator is closed all the same.
     pub fn close(mut self, deadline: Deadline) -> Result<(), CollectiveError> {
+        self.shared.engine.check_process()?;
         match (self.leave(deadline), self.shared.lock().ended()) {
             // This error comes first, whatever failed before: the device may still write to the memory of that lane.
             (Err(fence @ CollectiveError::Engine(_)), _) => Err(fence),
@@ -113,7 +114,7 @@ impl Drop for Communicator {
             && let Err(error) = self.leave(Deadline::after(self.options.linger))
         {
             let rank = self.rank();
-            tracing::warn!(
+            crate::log::warn!(
                 rank, %error,
                 "a communicator was dropped and could not close in good order; \
                  call `close` to handle the error"

@@ -130,7 +130,11 @@ impl<T> Pending<T> {
     /// Returns the outcome, once: the finished job, or what `look` finds of one that is under way.
     fn look(&mut self, look: impl FnOnce(&Shared, u64) -> Option<Ended>) -> Poll<Result<T, CollectiveError>> {
         if let HandleState::UnderWay(shared, id) = &self.state {
-            let Some(ended) = look(shared, *id) else { return Poll::Pending };
+            let ended = match shared.engine.check_process() {
+                Ok(()) => look(shared, *id),
+                Err(forked) => Some(Err(forked.into())),
+            };
+            let Some(ended) = ended else { return Poll::Pending };
             self.state = HandleState::Gone;
             return Poll::Ready(ended.map(self.give_back));
         }
@@ -144,7 +148,6 @@ impl<T> Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        // A forked child has only the thread that forked: a lock that another thread held stays locked for ever.
         if let HandleState::UnderWay(shared, id) = &self.state
             && !shared.engine.is_forked()
         {
@@ -173,7 +176,9 @@ impl<T> IntoFuture for Pending<T> {
     type IntoFuture = PendingFuture<T>;
 
     fn into_future(self) -> PendingFuture<T> {
-        if let HandleState::UnderWay(shared, _) = &self.state {
+        if let HandleState::UnderWay(shared, _) = &self.state
+            && !shared.engine.is_forked()
+        {
             // Only the engine wakes tasks, so the engine must own the operation before the first poll registers a
             // waker.
             shared.hand_to_engine();

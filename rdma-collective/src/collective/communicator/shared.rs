@@ -11,6 +11,7 @@ use super::host::HostGroup;
 use super::state::State;
 use crate::collective::execute::Job;
 use crate::engine::{Engine, Service};
+use crate::log::Held;
 
 /// State that a communicator and its pending operations share. Lock order: the engine, then `state`, then the gate's
 /// slot.
@@ -22,9 +23,9 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> Held<MutexGuard<'_, State>> {
         // A panic elsewhere leaves the state in order: advancing does not panic, the rest changes in one statement.
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        Held::lock(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Makes the engine the owner of an operation that was left to its caller, and of a deferred one. Afterwards a new
@@ -59,8 +60,7 @@ impl Shared {
     /// the engine owns the operation from then on.
     pub(super) fn try_finish_deferred(&self, id: u64, until: Option<Deadline>) -> Option<Box<Job>> {
         let (host, FastPathGate { deferred, .. }) = (self.host.as_deref()?, &*self.gate);
-        // A forked child shares the parent's window: it would take the messages that the peers sent to the parent.
-        if !deferred.is_occupied() || host.check().is_err() {
+        if !deferred.is_occupied() {
             return None;
         }
         // A closed gate means that something failed meanwhile: the engine knows the reason and reports it.

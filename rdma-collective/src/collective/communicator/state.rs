@@ -304,7 +304,10 @@ impl State {
             self.failed.iter_mut().chain(told).filter_map(|job| (!job.release(core)).then_some(())).count();
         self.failed.clear();
         if held > 0 {
-            tracing::warn!(operations = held, "memory of operations stays registered until the engine goes");
+            crate::log::warn!(
+                operations = held,
+                "memory of operations stays registered until the engine goes"
+            );
         }
     }
 

@@ -38,6 +38,7 @@ impl Communicator {
         mut buffers: Borrowed<'_>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
+        self.engine().check_process()?;
         let ranks = self.rank_of();
         let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
         if let Borrowed::OutOfPlace { origins, .. } = &mut buffers {
@@ -153,8 +154,8 @@ impl Communicator {
         give_back: fn(Box<Job>) -> T,
     ) -> Result<Pending<T>, Refused<T, CollectiveError>> {
         let ranks = self.rank_of();
-        let call = Call::new(request, data_type, job.lengths(), ranks);
-        let call = match call.and_then(|call| self.check_memory(&job).map(|()| call)) {
+        let call = self.check_job(&job);
+        let call = match call.and_then(|()| Call::new(request, data_type, job.lengths(), ranks)) {
             Ok(call) => call,
             Err(error) => return Err(Refused { object: give_back(job), error }),
         };
@@ -221,8 +222,10 @@ impl Communicator {
         StartOutcome::Left(exec, started)
     }
 
-    /// Checks that the buffers of a job were allocated on this engine: another engine's device has not registered them.
-    fn check_memory(&self, job: &Job) -> Result<(), CollectiveError> {
+    /// Checks that this process has the engine, and that the buffers of a job were allocated on it: another engine's
+    /// device has not registered them.
+    fn check_job(&self, job: &Job) -> Result<(), CollectiveError> {
+        self.engine().check_process()?;
         let is_own = |job: &Job| job.is_of(self.engine());
         if is_own(job) && job.input.as_deref().is_none_or(is_own) {
             Ok(())
@@ -282,6 +285,7 @@ impl Communicator {
         output: &mut [u8],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
+        self.engine().check_process()?;
         let started = Instant::now();
         let plan =
             self.plan_uneven(requested, data_type, [input.len(), output.len()], Ownership::Borrowed)?;
@@ -299,7 +303,7 @@ impl Communicator {
     ) -> Result<Pending<(Tensor<T>, Tensor<T>)>, Refused<(Tensor<T>, Tensor<T>), CollectiveError>> {
         let job = output.into_job(Some(input));
         let lengths = [job.input.as_deref().map_or(0, Job::len), job.len()];
-        let plan = self.check_memory(&job);
+        let plan = self.check_job(&job);
         let plan = plan.and_then(|()| self.plan_uneven(requested, T::DATA_TYPE, lengths, Ownership::Owned));
         self.start_planned(job, plan, deadline, Tensor::both_from_job)
     }
@@ -335,6 +339,7 @@ impl Communicator {
         memory: &mut M,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
+        self.engine().check_process()?;
         self.check_points(points)?;
         let started = Instant::now();
         self.run(
@@ -376,9 +381,9 @@ impl Communicator {
             _ => SendRecvSet::new(&calls, ranks, &staging),
         };
         let plan = points.and_then(|points| {
+            self.check_job(&job)?;
             self.check_points(&points)?;
             let call = points.all[0].call;
-            self.check_memory(&job)?;
             Ok(Plan::new(call, self.rank_of(), ExecutionPlan::SendRecv(points)))
         });
         self.start_planned(job, plan, deadline, give_back)

@@ -62,7 +62,7 @@ impl Rail {
             None => comm.close(deadline),
             Some(_) => {
                 if let Err(error) = comm.close(deadline.min(Deadline::after(FAILED_WITHIN))) {
-                    tracing::debug!("a rail that had failed ends: {error}");
+                    crate::log::debug!("a rail that had failed ends: {error}");
                 }
                 Ok(())
             }
@@ -78,7 +78,7 @@ impl Rail {
         if self.has_failed() {
             return false;
         }
-        tracing::warn!(rail = number, rank = self.comm.rank(), "a rail has failed: {error}");
+        crate::log::warn!(rail = number, rank = self.comm.rank(), "a rail has failed: {error}");
         self.failure = Some(error.clone());
         // The other ranks must not wait until their deadline for a rail that only this rank has lost.
         self.comm.aborter().abort();

@@ -40,6 +40,9 @@ impl Rails {
         buffers: &mut Buffers<'_>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
+        if let Some(rail) = self.rails.first() {
+            rail.comm().engine().check_process()?;
+        }
         let ranks = RankOf { rank: self.rank(), size: self.size() };
         let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
         let shape = Shape::new(request, ranks, call.bytes());

@@ -49,7 +49,7 @@ impl SelectedDevice {
     pub(super) fn tell(&self) {
         let net = net(&self.context);
         for RefusedDevice { device, reason } in &self.refused {
-            tracing::info!("{net} : Not used: {device}: {}", reason.replace('\n', " "));
+            crate::log::info!("{net} : Not used: {device}: {}", reason.replace('\n', " "));
         }
     }
 

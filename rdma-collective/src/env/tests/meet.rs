@@ -134,7 +134,8 @@ fn a_second_rank_0_of_a_job_is_an_error_and_the_first_is_not_disturbed() {
     let job = JobToken::random().unwrap().to_hex();
     let first = launched(&slurm(&job), 0, 2).join(long()).unwrap();
     let error = launched(&slurm(&job), 0, 2).join(long()).unwrap_err();
-    assert!(matches!(&error, JoinError::Bootstrap(BootstrapError::NameTaken { .. })), "{error}");
+    let JoinError::Bootstrap(BootstrapError::NameTaken { holder, .. }) = &error else { panic!("{error}") };
+    assert_eq!(*holder, Some(std::process::id()));
     let second = launched(&slurm(&job), 1, 2).join(long()).unwrap();
     drop(second);
     first.close(long()).unwrap();
@@ -156,10 +157,11 @@ fn another_world_size_is_refused_at_once() {
 fn the_store_of_another_job_is_named_at_the_deadline() {
     let text = port().to_string();
     let _first = launched(&torch(&text), 0, 2).join(long()).unwrap();
-    let other = [&torch(&text)[..], &[("RDMA_JOB_TOKEN", "00112233445566778899aabbccddeeff")]].concat();
+    let other = [&torch(&text)[..], &[TOKEN]].concat();
     let error = launched(&other, 1, 2).join(soon()).unwrap_err().to_string();
     assert!(
-        error.starts_with("no store of this job at 127.0.0.1") && error.contains("is of the job with token"),
+        error.starts_with("no store of this job at 127.0.0.1")
+            && error.contains("the store has another token than this process"),
         "{error}"
     );
 }
@@ -209,11 +211,48 @@ fn whoever_finds_no_rank_0_is_told_which_variable_says_that_it_is_there() {
     assert!(error.contains("see whether rank 0 runs there, since MASTER_ADDR=127.0.0.1 says so"), "{error}");
 }
 
+#[test]
+fn rank_0_warns_once_beyond_loopback_where_the_job_has_no_token() {
+    let line = "export RDMA_JOB_TOKEN=$(openssl rand -hex 16)";
+    let count = |variables: &[(&str, &str)], warned: usize| {
+        let warnings = Arc::new(Warnings::default());
+        let join = || launched(variables, 0, 2).join(long());
+        let _joined = tracing::subscriber::with_default(Arc::clone(&warnings), join).unwrap();
+        let warnings = warnings.0.lock().unwrap();
+        let told =
+            warnings.iter().filter(|warning| warning.contains("has no token") && warning.ends_with(line));
+        assert_eq!((told.count(), warnings.len()), (warned, warned), "{variables:?}: {warnings:?}");
+    };
+    let port = port().to_string();
+    let everywhere: Vec<_> = torch(&port)
+        .into_iter()
+        .map(|(name, value)| (name, if name == "MASTER_ADDR" { "0.0.0.0" } else { value }))
+        .collect();
+    count(&everywhere, 1);
+    count(&[&everywhere[..], &[TOKEN]].concat(), 0);
+    count(&torch(&port), 0);
+}
+
+#[test]
+fn a_rank_of_another_run_does_not_meet_this_one() {
+    let text = port().to_string();
+    let of = |run| [&torch(&text)[..], &[("TORCHELASTIC_RUN_ID", run)]].concat();
+    let first = launched(&of("run 7"), 0, 2).join(long()).unwrap();
+    let error = launched(&of("run 8"), 1, 2).join(soon()).unwrap_err().to_string();
+    assert!(error.contains(r#"the run "run 7""#) && error.contains(r#"the run "run 8""#), "{error}");
+    std::thread::scope(|scope| {
+        scope.spawn(|| meet(&of("run 8"), 2));
+    });
+    first.close(long()).unwrap();
+}
+
 /// Variables with an address that is kept for documentation.
 fn elsewhere(port: &str) -> Vec<(&'static str, &str)> {
-    let torch = torch(port).into_iter();
+    let torch = torch(port).into_iter().chain([TOKEN]);
     torch.map(|(name, value)| (name, if name == "MASTER_ADDR" { "192.0.2.77" } else { value })).collect()
 }
+
+const TOKEN: (&str, &str) = ("RDMA_JOB_TOKEN", "00112233445566778899aabbccddeeff");
 
 /// Keeps what is said at WARN.
 #[derive(Default)]

@@ -279,6 +279,7 @@ fn of_launchers_within_each_other_the_innermost_wins() {
     let both = [&[("PMI_RANK", "2"), ("PMI_SIZE", "4")], SRUN].concat();
     let found = launch(&both).unwrap().unwrap();
     assert_eq!(found.meeting, Meeting::Namespace(Namespace::new("slurm", &["4711", "3"])));
+    assert_eq!(found.job.as_deref(), Some("4711.3"));
     let lines = read(&[OPEN_MPI, SRUN].concat()).unwrap().report();
     assert!(
         lines.iter().any(|line| line.contains("SLURM_PROCID=2 is another numbering: Open MPI")),
@@ -321,6 +322,16 @@ fn steps_of_one_slurm_job_have_jobs_of_their_own() {
         launch(&[&variables[..], &at_port].concat()).unwrap().unwrap().job
     };
     assert_eq!((step("0").as_deref(), step("1").as_deref()), (Some("4711.0"), Some("4711.1")));
+}
+
+#[test]
+fn ranks_that_were_numbered_by_hand_within_a_step_are_of_that_steps_job() {
+    let by_hand = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "node0"), ("MASTER_PORT", "4000")];
+    assert_eq!(launch(&by_hand).unwrap().unwrap().job, None);
+    let step =
+        [("SLURM_PROCID", "0"), ("SLURM_NTASKS", "1"), ("SLURM_JOB_ID", "4711"), ("SLURM_STEP_ID", "2")];
+    let found = launch(&[&by_hand[..], &step].concat()).unwrap().unwrap();
+    assert_eq!((found.launcher, found.job.as_deref()), (Launcher::TorchVariables, Some("4711.2")));
 }
 
 #[test]

@@ -27,6 +27,7 @@ impl Grant {
     /// [`KvError::LayerLate`] at `deadline`, while the transfer goes on; otherwise the error of the transfer.
     pub fn wait_layer(&self, layer: u32, deadline: Deadline) -> Layer {
         self.has_layer(layer)?;
+        self.check_process()?;
         let shared = &self.shared;
         let next = shared.engine.wait_for(deadline, |_, _| match shared.lock().layer(self.id, layer) {
             Some(next) => Poll::Ready(next),
@@ -53,6 +54,7 @@ impl Grant {
 
     fn look_layer(&self, layer: u32, waker: Option<&Waker>) -> Poll<Layer> {
         self.has_layer(layer)?;
+        self.check_process()?;
         let take = |state: &mut Receives| state.layer(self.id, layer);
         self.shared.look((self.id, layer), waker, take, |state| &mut state.layer_wakers)
     }
@@ -65,9 +67,14 @@ impl Grant {
         Err(self.layer_error(PlanError::from(none).into()))
     }
 
-    fn layer_error(&self, cause: KvError) -> TransferError {
+    /// Fails in a forked child.
+    fn check_process(&self) -> Result<(), TransferError> {
+        self.shared.engine.check_process().map_err(|forked| self.layer_error(forked.into()))
+    }
+
+    pub(super) fn layer_error(&self, cause: KvError) -> TransferError {
         let none = || Verdicts::new(self.layers(), &self.blocks, BlockVerdict::Missing);
-        let verdicts = self.shared.lock().so_far(self.id).unwrap_or_else(none);
+        let verdicts = self.shared.glance(|state| state.so_far(self.id)).unwrap_or_else(none);
         TransferError { cause: Arc::new(cause), verdicts }
     }
 }

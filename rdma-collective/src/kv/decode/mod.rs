@@ -159,14 +159,14 @@ impl Decode {
     /// Counters of this end since it was made. Reading them takes a lock of their own, so no transfer waits.
     #[must_use]
     pub fn stats(&self) -> LinkStats {
-        self.shared.journal.stats()
+        self.shared.stats()
     }
 
     /// Takes the oldest event. At most 256 events are kept; older ones are dropped and
     /// [counted](LinkStats::events_dropped).
     #[must_use]
     pub fn next_event(&self) -> Option<LinkEvent> {
-        self.shared.journal.next_event()
+        self.shared.next_event()
     }
 
     /// The pool whose blocks this end grants.
@@ -248,7 +248,7 @@ impl Grant {
     /// The progress of the transfer, as of the engine's last drive.
     #[must_use]
     pub fn progress(&self) -> Progress {
-        self.shared.lock().progress(self.id).unwrap_or_default()
+        self.shared.glance(|state| state.progress(self.id)).unwrap_or_default()
     }
 }
 

@@ -4,9 +4,9 @@ use std::task::{Poll, Waker};
 
 use super::{Grant, Received};
 use crate::engine::Engine;
-use crate::kv::TransferError;
 use crate::kv::pending::Handle;
 use crate::kv::receive::{Outcome, Receives};
+use crate::kv::{KvError, TransferError};
 
 impl Handle for Grant {
     type Outcome = Result<Received, TransferError>;
@@ -20,6 +20,10 @@ impl Handle for Grant {
         let looked = self.shared.look(self.id, waker, take, |state| &mut state.wakers);
         self.taken |= looked.is_ready();
         looked
+    }
+
+    fn refused(&self, cause: KvError) -> Self::Outcome {
+        Err(self.layer_error(cause))
     }
 }
 

@@ -1,4 +1,4 @@
-//! The record of a link: counters to export, the last events, and a `tracing` span for each transfer.
+//! The record of a link: counters to export, the last events, and a log line for each transfer that ended.
 //!
 //! The journal has a lock of its own, so that reading it keeps no transfer waiting. Transfers touch it rarely: at
 //! their begin, at their end, and once in each drive that moved bytes.
@@ -6,8 +6,6 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-
-use tracing::Span;
 
 use crate::kv::KvError;
 use crate::link::{LaneFailure, PeerName};
@@ -150,7 +148,7 @@ pub(super) struct Entry {
     kind: TransferKind,
     request: u64,
     begun: Instant,
-    span: Span,
+    blocks: usize,
     ended: bool,
 }
 
@@ -187,9 +185,8 @@ impl Journal {
         let mut inner = self.lock();
         inner.stats.begun += 1;
         inner.tell(LinkEvent::Begun { kind, request, at: now });
-        let span = tracing::debug_span!("kv_transfer", ?kind, request, blocks, peer = %inner.peer);
         drop(inner);
-        Entry { journal: self.clone(), kind, request, begun: now, span, ended: false }
+        Entry { journal: self.clone(), kind, request, begun: now, blocks, ended: false }
     }
 
     /// Counts writes or reads that have arrived.
@@ -242,8 +239,9 @@ impl Entry {
             stats.blocks += bytes / part_bytes;
         }
         inner.tell(LinkEvent::Ended { kind, request, outcome, bytes, elapsed });
+        let (blocks, peer) = (self.blocks, inner.peer);
         drop(inner);
-        self.span.in_scope(|| tracing::debug!(?outcome, bytes, ?elapsed, "transfer ended"));
+        crate::log::debug!(?kind, request, blocks, %peer, ?outcome, bytes, ?elapsed, "transfer ended");
     }
 }
 

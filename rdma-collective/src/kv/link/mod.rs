@@ -105,7 +105,7 @@ impl Link {
 
     /// Logs that a link is ended because the peer did not answer, although neither end had lost it.
     pub(super) fn warn_unanswered(&self) {
-        tracing::warn!(
+        crate::log::warn!(
             peer = %self.peer,
             lane = %self.name,
             "the peer did not stop a transfer that was given up in time: the link is ended, and its other transfers with it"
@@ -117,15 +117,15 @@ impl Link {
     pub(super) fn end(&mut self, core: &mut EngineState, cause: LaneFailure) -> bool {
         if self.ended.is_none() {
             if matches!(cause, LaneFailure::Closed | LaneFailure::Fenced) {
-                tracing::info!(peer = %self.peer, lane = %self.name, %cause, "a KV link is down");
+                crate::log::info!(peer = %self.peer, lane = %self.name, %cause, "a KV link is down");
             } else {
-                tracing::warn!(peer = %self.peer, lane = %self.name, %cause, "a KV link is down");
+                crate::log::warn!(peer = %self.peer, lane = %self.name, %cause, "a KV link is down");
             }
             self.ended = Some(cause);
         }
         let fenced = core.fence_lane(self.lane, Deadline::after(FENCE_WITHIN));
         if let Err(error) = &fenced {
-            tracing::error!(peer = %self.peer, %error, "the device did not end a lane; its blocks are quarantined");
+            crate::log::error!(peer = %self.peer, %error, "the device did not end a lane; its blocks are quarantined");
         }
         fenced.is_ok()
     }

@@ -18,7 +18,7 @@ use crate::kv::layout::Layout;
 use crate::kv::pool::{Pool, PoolUse};
 use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
-use crate::link::handshake::{Meet, Met, meet};
+use crate::link::handshake::{Meet, Met, exchange};
 use crate::link::{Blob, ConnectOverrides, LaneOptions, LinkKind};
 use crate::link::{BlobError, LaneFailure, PeerName};
 use crate::liveness::{EXIT_WITHIN, Process};
@@ -134,6 +134,7 @@ impl Opening {
         token: &JobToken,
         options: &LinkOptions,
     ) -> Result<Self, LinkError> {
+        engine.own_process().map_err(SetupError::from)?;
         let given = pool.purpose();
         if needed.is_source() != given.is_source() {
             return Err(LinkError::WrongUse { needed, given });
@@ -144,7 +145,7 @@ impl Opening {
             credits: options.credits.max(4),
             control_bytes_max: options.control_bytes_max.clamp(CONTROL_BYTES_MIN, MESSAGE_BYTES_MAX),
         };
-        if !pool.is_of(&engine.lock()) {
+        if !pool.is_of(engine) {
             return Err(LinkError::OtherEngine);
         }
         let lane = engine.open_lane(lane_options)?;
@@ -173,8 +174,8 @@ impl Opening {
         token: &JobToken,
         deadline: Deadline,
     ) -> Result<Link, LinkError> {
-        let mut met = meet(how, token, deadline)?;
-        let theirs = met.exchange(&self.exported)?;
+        self.engine.own_process().map_err(SetupError::from)?;
+        let (met, theirs) = exchange(how, token, &self.exported, deadline)?;
         // Both ends say so when they are connected. Only then does either send over the lane, so that no message is
         // lost.
         self.join(&theirs, deadline, Some(met))
@@ -186,6 +187,7 @@ impl Opening {
 
     /// Connects the lane to the end that `blob` describes. `meeting` is the TCP connection, if the ends met.
     fn join(&mut self, blob: &[u8], deadline: Deadline, meeting: Option<Met>) -> Result<Link, LinkError> {
+        self.engine.own_process().map_err(SetupError::from)?;
         let lane = self.lane.ok_or(SetupError::LaneGone)?;
         let (blob, rest) = Blob::decode(blob, LinkKind::KV, self.job)?;
         if !rest.is_empty() {
@@ -193,8 +195,6 @@ impl Opening {
         }
         let (theirs, remote) = self.check(&blob)?;
         self.lane = None;
-        let span = tracing::debug_span!("kv_connect", pool = ?self.pool.purpose(), lane = ?lane);
-        let _connecting = span.enter();
         let by_blob = PeerName::Process { pid: blob.process.pid, gid: blob.endpoint.gid };
         let peer = meeting.as_ref().map_or(by_blob, |met| PeerName::Address(met.peer()));
         let joined = self.join_lane(lane, &blob, deadline, meeting);
@@ -202,7 +202,7 @@ impl Opening {
             self.fence(lane);
         }
         let (name, access, control) = joined?;
-        tracing::info!(%peer, lane = %name, pool = ?self.pool.purpose(), ?access, "a KV link is up");
+        crate::log::info!(%peer, lane = %name, pool = ?self.pool.purpose(), ?access, "a KV link is up");
         Ok(Link { lane, name, peer, access, theirs, remote, ended: None, _control: control })
     }
 
@@ -274,7 +274,7 @@ impl Opening {
     fn fence(&self, lane: LaneId) {
         let fenced = self.engine.lock_with(|core| core.fence_lane(lane, Deadline::after(FENCE_WITHIN)));
         if let Err(error) = fenced {
-            tracing::warn!(%error, "the device did not end a lane whose set-up failed; the lane stays until the engine is dropped");
+            crate::log::warn!(%error, "the device did not end a lane whose set-up failed; the lane stays until the engine is dropped");
         }
     }
 }

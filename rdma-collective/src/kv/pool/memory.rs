@@ -4,6 +4,8 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
+use rdma_core::error::RegisterError;
+use rdma_core::memory::OwnProcess;
 use rdma_core::{Access, Attached, AttachedRange, Deadline, Memory, Refused, Region};
 
 use super::{Inner, Pool, PoolUse};
@@ -11,6 +13,7 @@ use crate::engine::{Engine, EngineState};
 use crate::kv::PoolError;
 use crate::kv::layout::Layout;
 use crate::kv::lease::Holds;
+use crate::log::Held;
 
 /// Pause between two looks at a pool that is being closed: 1 ms, short for the caller and little work for the
 /// processor.
@@ -142,14 +145,14 @@ impl Pool {
         if !given.contains(needed) {
             return Err(PoolError::Access { purpose, needed, given });
         }
-        if !engine.lock().pd().owns(region) {
+        if !engine.pd().owns(region) {
             return Err(PoolError::OtherEngine);
         }
         Ok(Self::new(region.clone(), offset, layout, purpose))
     }
 
     fn new(region: Region, offset: usize, layout: Layout, purpose: PoolUse) -> Self {
-        let holds = RwLock::new(Holds::new(layout.shape().blocks));
+        let holds = OwnProcess::new(RwLock::new(Holds::new(layout.shape().blocks)));
         let attachments = Mutex::new(Attachments::default());
         Self { inner: Arc::new(Inner { region, offset, attachments, layout, purpose, holds }) }
     }
@@ -166,6 +169,9 @@ impl Pool {
     ///
     /// The pool comes back with [`PoolError::InUse`] when something still uses it at the deadline.
     pub fn close(self, deadline: Deadline) -> Result<Region, Refused<Self, PoolError>> {
+        if let Err(forked) = self.inner.holds.get() {
+            return Err(Refused { object: self, error: RegisterError::from(forked).into() });
+        }
         let mut inner = self.inner;
         loop {
             match Arc::try_unwrap(inner) {
@@ -203,12 +209,12 @@ impl Pool {
     }
 
     /// Whether the pool is registered in the protection domain of this engine.
-    pub(in crate::kv) fn is_of(&self, core: &EngineState) -> bool {
-        core.pd().owns(&self.inner.region)
+    pub(in crate::kv) fn is_of(&self, engine: &Engine) -> bool {
+        engine.pd().owns(&self.inner.region)
     }
 
-    fn attachments(&self) -> MutexGuard<'_, Attachments> {
-        self.inner.attachments.lock().unwrap_or_else(PoisonError::into_inner)
+    fn attachments(&self) -> Held<MutexGuard<'_, Attachments>> {
+        Held::lock(|| self.inner.attachments.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 

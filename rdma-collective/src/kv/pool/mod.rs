@@ -9,12 +9,15 @@ mod stats;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
+use rdma_core::error::{Forked, RegisterError};
+use rdma_core::memory::OwnProcess;
 use rdma_core::{Region, RemoteMemory};
 
 use self::memory::Attachments;
 use super::layout::{Extent, Layout};
 use super::lease::{HoldKind, Holds};
 use crate::kv::PoolError;
+use crate::log::Held;
 
 pub(super) use memory::AttachedPool;
 pub use stats::PoolStats;
@@ -76,7 +79,7 @@ struct Inner {
     purpose: PoolUse,
     /// Holds. The caller's writes take the read lock for their whole copy, so that no transfer takes hold of the
     /// block meanwhile.
-    holds: RwLock<Holds>,
+    holds: OwnProcess<RwLock<Holds>>,
 }
 
 impl Pool {
@@ -99,7 +102,7 @@ impl Pool {
     /// [`PoolError::Held`] while a transfer holds the block; [`PoolError::Layout`] and [`PoolError::Range`] for a
     /// block or bytes out of range. Nothing is written then.
     pub fn write(&self, layer: u32, block: u32, offset: u64, bytes: &[u8]) -> Result<(), PoolError> {
-        let holds = self.looked_up();
+        let holds = self.looked_up().map_err(RegisterError::from)?;
         self.check(layer, block, offset, bytes.len())?;
         if let Some(by) = holds.of(block) {
             return Err(PoolError::Held { block, by });
@@ -133,7 +136,7 @@ impl Pool {
     /// The hold of transfers on a block; `None` when it is free.
     #[must_use]
     pub fn held(&self, block: u32) -> Option<HoldKind> {
-        self.looked_up().of(block)
+        self.looked_up().ok()?.of(block)
     }
 
     /// The remote address and key that a peer gets: for the pool alone, and nothing else of the region.
@@ -143,9 +146,9 @@ impl Pool {
     }
 
     /// The holds for changing, which waits until no caller writes a block.
-    pub(super) fn holds(&self) -> RwLockWriteGuard<'_, Holds> {
+    pub(super) fn holds(&self) -> Held<RwLockWriteGuard<'_, Holds>> {
         // A poisoned lock is safe to use: each count changes in one statement.
-        self.inner.holds.write().unwrap_or_else(PoisonError::into_inner)
+        Held::lock(|| self.inner.holds.unasked().write().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn id(&self) -> PoolId {
@@ -153,8 +156,8 @@ impl Pool {
     }
 
     /// The holds for reading: many threads may look at once.
-    fn looked_up(&self) -> RwLockReadGuard<'_, Holds> {
-        self.inner.holds.read().unwrap_or_else(PoisonError::into_inner)
+    fn looked_up(&self) -> Result<RwLockReadGuard<'_, Holds>, Forked> {
+        Ok(self.inner.holds.get()?.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     fn check(&self, layer: u32, block: u32, offset: u64, len: usize) -> Result<(), PoolError> {

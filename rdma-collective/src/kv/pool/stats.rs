@@ -35,8 +35,8 @@ impl Pool {
     /// Counts the blocks by their hold; visits every block, a few nanoseconds each.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
-        let holds = self.looked_up();
         let mut stats = PoolStats::default();
+        let Ok(holds) = self.looked_up() else { return stats };
         for block in 0..self.layout().shape().blocks {
             *match holds.of(block) {
                 None => &mut stats.free,

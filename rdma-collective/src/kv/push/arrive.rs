@@ -82,17 +82,23 @@ impl Pushes {
             self.taken_back.forget(grant.request);
             // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
             // bad peer could make this side allocate without bound.
-            *place = Some(IncomingGrant { grant, list: Vec::new(), total: piece.total, expires });
+            let (list, total, arrived) = (Vec::new(), piece.total, 0);
+            *place = Some(IncomingGrant { grant, list, total, arrived, expires });
         }
         match place {
             Some(granted)
                 if granted.grant == grant
                     && granted.total == piece.total
-                    && granted.list.len() == piece.first as usize =>
+                    && granted.arrived == piece.first =>
             {
-                granted.list.extend(piece.numbers());
-                let whole = granted.list.len() == granted.total as usize;
-                let odd = whole && grant.partial && granted.wanted(layers).is_none();
+                let numbers = piece.numbers();
+                // A piece never goes beyond the whole list.
+                granted.arrived += numbers.len() as u32;
+                let kept = grant.blocks <= self.pool.layout().shape().blocks;
+                if kept {
+                    granted.list.extend(numbers);
+                }
+                let odd = kept && granted.is_whole() && grant.partial && granted.wanted(layers).is_none();
                 if odd { Err("a partial grant with a wrong bit set") } else { Ok(()) }
             }
             _ => Err("a grant in a slot that is in use, or out of order"),
@@ -124,7 +130,12 @@ impl Pushes {
 }
 
 impl IncomingGrant {
-    /// The destination blocks, once the list is complete.
+    /// Whether all pieces have arrived.
+    pub(super) fn is_whole(&self) -> bool {
+        self.arrived == self.total
+    }
+
+    /// The destination blocks, once the list is complete; none if they are more than this side's pool has.
     pub(super) fn blocks(&self) -> &[u32] {
         self.list.get(..self.grant.blocks as usize).unwrap_or_default()
     }

@@ -19,10 +19,7 @@ impl Pushes {
     pub(super) fn begin(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut any = false;
         for place in &mut self.grants {
-            let Some(granted) = place.as_ref().filter(|granted| granted.list.len() == granted.total as usize)
-            else {
-                continue;
-            };
+            let Some(granted) = place.as_ref().filter(|granted| granted.is_whole()) else { continue };
             // Refusals are bounded by the number of slots; further grants wait until the peer has received these.
             if self.refusals.len() >= TRANSFERS_MAX {
                 break;

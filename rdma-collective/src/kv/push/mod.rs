@@ -84,9 +84,12 @@ pub(super) struct Pushes {
 #[derive(Debug)]
 struct IncomingGrant {
     grant: Grant,
-    /// The destination blocks, followed by the bit set of wanted blocks if the grant is partial.
+    /// The destination blocks, followed by the bit set of wanted blocks if the grant is partial. The list of a grant of
+    /// more blocks than this side's pool has stays empty, because no push can meet such a grant.
     list: Vec<u32>,
+    /// Length of the whole list, and how much of it has arrived.
     total: u32,
+    arrived: u32,
     expires: Option<Instant>,
 }
 

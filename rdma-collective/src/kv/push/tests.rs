@@ -9,10 +9,13 @@ use super::{Pushes, Stage, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::Fence;
+use crate::kv::layout::{Layout, Shape};
+use crate::kv::message;
 use crate::kv::message::{Done, Reason, Release, Revoke};
 use crate::kv::outcome::{Pulled, Pushed};
-use crate::kv::tests::pair;
+use crate::kv::tests::{SHAPE, TOLD, pair};
 use crate::link::LaneFailure;
+use crate::link::imm::TRANSFERS_MAX;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
@@ -219,5 +222,47 @@ fn every_stage_of_an_offer_and_everything_that_can_happen_there() {
             assert_eq!(found, expected, "{stage}, then event {event}");
             drop(offer);
         }
+    }
+}
+
+/// Lets decode say that its pool is a thousand times as large, and grant all of it.
+#[test]
+fn a_grant_of_more_blocks_than_this_pool_has_is_refused_and_its_list_is_not_kept() {
+    let (prefill, decode) = pair();
+    let blocks = SHAPE.blocks * 1000;
+    prefill.shared().lock().link.theirs = Layout::new(Shape { blocks, ..SHAPE }).unwrap();
+    let list: Vec<u32> = (0..blocks).collect();
+    let grant = message::Grant { blocks, time_to_live_ms: 60_000, ..TOLD };
+    let mut told = 0;
+    while told < list.len() {
+        let shared = decode.shared();
+        let room = 200;
+        let sent = shared.engine.lock_with(|core| {
+            shared.lock().link.send(core, message::GRANT, |body| grant.write(body, &list, told, room))
+        });
+        told += if sent { room } else { 0 };
+        shared.engine.drive(Instant::now(), 16).unwrap();
+        prefill.shared().engine.drive(Instant::now(), 16).unwrap();
+        assert!(prefill.shared().lock().grant_capacity(0) <= SHAPE.blocks as usize, "the list is kept");
+    }
+    let push = prefill.push(TOLD.request, &[0, 1], long()).unwrap();
+    let error = push.wait().unwrap_err();
+    let counts = matches!(error, KvError::BlockCounts { source_blocks: 2, granted, .. } if granted == blocks);
+    assert!(counts, "{error}");
+}
+
+#[test]
+fn revocations_beyond_what_can_be_answered_end_the_link() {
+    for (unsent, ends) in [(2 * TRANSFERS_MAX, false), (2 * TRANSFERS_MAX + 1, true)] {
+        let (prefill, _decode) = pair();
+        let shared = prefill.shared();
+        let revoked = shared.engine.lock_with(|core| {
+            let mut pushes = shared.lock();
+            let quiesced = |grant| message::Quiesced { grant, reason: Reason::Revoked, writes: 0 };
+            pushes.quiesced.extend((1..=unsent as u64).map(quiesced));
+            pushes.grants_seen = 9;
+            pushes.revoked(core, Revoke { grant: 9, reason: Reason::Revoked }, Instant::now())
+        });
+        assert_eq!(revoked.is_err(), ends, "{revoked:?}");
     }
 }

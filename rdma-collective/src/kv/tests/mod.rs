@@ -25,7 +25,7 @@ use crate::link::codec::{NoRoom, Writer};
 use crate::link::control::Kind;
 use crate::link::imm::Imm;
 
-const SHAPE: Shape = Shape {
+pub(super) const SHAPE: Shape = Shape {
     layers: 2,
     blocks: 4,
     block_tokens: 2,
@@ -71,7 +71,7 @@ fn pair_of(shape: Shape, options: LinkOptions) -> (Prefill, Decode) {
     (prefill.join().unwrap(), decode)
 }
 
-const TOLD: message::Grant = message::Grant {
+pub(super) const TOLD: message::Grant = message::Grant {
     grant: 1,
     request: 5,
     time_to_live_ms: 9000,

@@ -48,6 +48,12 @@ pub(crate) fn total_bytes(header: &[u8]) -> Option<usize> {
     header.starts_with(&MAGIC).then_some(len as usize)
 }
 
+/// Whether `bytes` are one whole blob as its sender wrote it; another version counts too.
+pub(crate) fn is_whole(bytes: &[u8]) -> bool {
+    let Some((content, checksum)) = bytes.split_last_chunk() else { return false };
+    total_bytes(bytes) == Some(bytes.len()) && crc32c::crc32c(content).to_le_bytes() == *checksum
+}
+
 /// The description of one end of a link.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Blob {

@@ -5,7 +5,9 @@
 //! 1. **Token before trust.** The side that connects sends its token. The listener checks it before it reads anything
 //!    else or shows its own: a stranger costs one connection and 24 bytes, and can neither block the listener nor learn
 //!    the token. The side that connects checks the answer likewise, because another job may listen there.
-//! 2. **Blobs.** Each side has posted its receives before it sends its blob, so the peer may use the blob at once.
+//! 2. **Blobs.** Each side has posted its receives before it sends its blob, so the peer may use the blob at once. The
+//!    listener sends its own only to a connection that has sent one: until then it hears all others beside that one,
+//!    because many jobs have a token that anybody knows.
 //! 3. **READY.** Each side has connected its queue pair before it sends READY, so nothing that is sent afterwards is
 //!    lost.
 //!
@@ -19,10 +21,11 @@ use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
+use rdma_core::strangers::{Door, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::blob::{BLOB_BYTES_MAX, HEADER_BYTES, total_bytes};
-use crate::bootstrap::JobToken;
+use super::blob::{BLOB_BYTES_MAX, HEADER_BYTES, is_whole, total_bytes};
+use crate::bootstrap::{JobToken, is_exhausted};
 use crate::link::HandshakeError;
 
 /// The first bytes of every greeting.
@@ -33,8 +36,8 @@ const VERSION: u16 = 1;
 const GREETING_BYTES: usize = 24;
 /// The time that a stranger has for its greeting, so that a silent one does not hold a place.
 const GREETING_WITHIN: Duration = Duration::from_secs(2);
-/// Strangers that are listened to at once; a further one takes the place of the oldest.
-const STRANGERS_MAX: usize = 16;
+/// The time that a stranger has for its blob, once it has shown the token.
+const BLOB_WITHIN: Duration = Duration::from_secs(5);
 /// Connections accepted in a row, before the strangers that are there are listened to again.
 const ACCEPTED_MAX: usize = 256;
 /// The word that each side sends when it can receive.
@@ -65,22 +68,24 @@ pub(crate) struct Met {
     deadline: Deadline,
 }
 
-/// A process that has connected and has not shown a token yet.
+/// A process that has connected, and has not shown the token or sent its blob yet.
 #[derive(Debug)]
 struct Stranger {
     stream: TcpStream,
     peer: SocketAddr,
     until: Deadline,
-    greeting: [u8; GREETING_BYTES],
-    /// Bytes of the greeting that have arrived.
-    len: usize,
+    /// The greeting, and then the blob, as far as they have arrived.
+    said: Vec<u8>,
+    /// Whether the stranger has shown the token.
+    greeted: bool,
+    _place: Place,
 }
 
 /// The outcome of listening to a stranger.
 enum Heard {
-    /// The stranger is a process of the job.
-    Met(Met),
-    /// The greeting is not complete yet.
+    /// The stranger is a process of the job; its blob, if one was waited for.
+    Met(Met, Vec<u8>),
+    /// More bytes are to come.
     Waits(Stranger),
     /// The stranger went away, or was sent away.
     Gone,
@@ -98,13 +103,47 @@ impl Verdict {
 /// Meets a process of the job with `token`, as `how` says.
 pub(crate) fn meet(how: &Meet<'_>, token: &JobToken, deadline: Deadline) -> Result<Met, HandshakeError> {
     match how {
-        Meet::Accept(listener) => accept(listener, token, deadline),
+        Meet::Accept(listener) => accept(listener, token, None, deadline).map(|(met, _)| met),
         Meet::Connect(address) => connect(*address, token, deadline),
     }
 }
 
-/// Accepts connections until one shows the job's token.
-fn accept(listener: &TcpListener, token: &JobToken, deadline: Deadline) -> Result<Met, HandshakeError> {
+/// Meets a process of the job with `token`, as `how` says, and exchanges blobs. Returns the blob of the peer.
+///
+/// A listener takes the first process that shows the token **and** sends a blob.
+pub(crate) fn exchange(
+    how: &Meet<'_>,
+    token: &JobToken,
+    blob: &[u8],
+    deadline: Deadline,
+) -> Result<(Met, Vec<u8>), HandshakeError> {
+    let address = match how {
+        Meet::Accept(listener) => return accept(listener, token, Some(blob), deadline),
+        Meet::Connect(address) => *address,
+    };
+    let mut met = connect(address, token, deadline)?;
+    loop {
+        let lost = match met.exchange(blob) {
+            Err(lost @ HandshakeError::Lost { .. }) => lost,
+            theirs => return theirs.map(|theirs| (met, theirs)),
+        };
+        std::thread::sleep(CONNECT_PAUSE.min(deadline.remaining()));
+        // Try again: a crowd of strangers may have pushed this connection out before its blob was heard. A listener
+        // that is gone meanwhile has ended, and this side says so at once.
+        let soon = deadline.min(Deadline::after(CONNECT_ATTEMPT));
+        met = connect(address, token, soon).map_err(|_| lost)?;
+        met.deadline = deadline;
+    }
+}
+
+/// Accepts connections until one shows the job's token and sends a blob. Without a blob of this side, the token is
+/// enough.
+fn accept(
+    listener: &TcpListener,
+    token: &JobToken,
+    blob: Option<&[u8]>,
+    deadline: Deadline,
+) -> Result<(Met, Vec<u8>), HandshakeError> {
     let failed = |source| HandshakeError::Listen { source };
     let started = Instant::now();
     // Non-blocking, because another thread may accept the connection that this one was woken for: a blocking accept
@@ -112,7 +151,7 @@ fn accept(listener: &TcpListener, token: &JobToken, deadline: Deadline) -> Resul
     listener.set_nonblocking(true).map_err(failed)?;
     let mut strangers = VecDeque::new();
     loop {
-        strangers.retain(|stranger: &Stranger| !stranger.until.expired());
+        strangers.retain(|stranger: &Stranger| !stranger.is_overdue());
         if deadline.expired() {
             return Err(HandshakeError::NobodyCame { waited: started.elapsed() });
         }
@@ -120,23 +159,36 @@ fn accept(listener: &TcpListener, token: &JobToken, deadline: Deadline) -> Resul
         // All waiting connections are accepted before any is listened to: with one at a time, a crowd of strangers
         // would keep the peer in the listener's queue.
         for _ in 0..ACCEPTED_MAX {
-            let (stream, peer) = match listener.accept() {
-                Ok(accepted) => accepted,
+            let (accepted, exhausted) = match listener.accept() {
+                Ok(accepted) => (Some(accepted), false),
                 // The connection went away again, another thread was faster, or the wake-up was for a stranger.
                 Err(error) if is_passing(&error) => break,
+                Err(error) if is_exhausted(&error) => (None, true),
                 Err(source) => return Err(failed(source)),
             };
-            let Some(stranger) = Stranger::new(stream, peer) else { continue };
-            strangers.push_back(stranger);
-            // The oldest makes room, after one last look: its token may just have arrived.
-            let oldest = if strangers.len() > STRANGERS_MAX { strangers.pop_front() } else { None };
-            if let Some(Heard::Met(met)) = oldest.map(|oldest| oldest.hear(token, deadline)) {
-                return Ok(met);
+            // The oldest make room, each after one last look: its bytes may just have arrived.
+            let mut place = if exhausted { None } else { Place::take(Door::Handshake) };
+            while place.is_none()
+                && let Some(oldest) = strangers.pop_front()
+            {
+                if let Heard::Met(met, theirs) = oldest.hear(token, blob, deadline) {
+                    return Ok((met, theirs));
+                }
+                place = Place::take(Door::Handshake);
+            }
+            match (accepted, place) {
+                (Some((stream, peer)), Some(place)) => strangers.extend(Stranger::new(stream, peer, place)),
+                // No descriptor is left, and no stranger of this listener has one.
+                (None, None) => {
+                    std::thread::sleep(CONNECT_PAUSE.min(deadline.remaining()));
+                    break;
+                }
+                _ => {}
             }
         }
         for stranger in std::mem::take(&mut strangers) {
-            match stranger.hear(token, deadline) {
-                Heard::Met(met) => return Ok(met),
+            match stranger.hear(token, blob, deadline) {
+                Heard::Met(met, theirs) => return Ok((met, theirs)),
                 Heard::Waits(stranger) => strangers.push_back(stranger),
                 Heard::Gone => {}
             }
@@ -177,7 +229,7 @@ impl Met {
     }
 
     /// Sends this side's blob, and receives the peer's.
-    pub(crate) fn exchange(&mut self, blob: &[u8]) -> Result<Vec<u8>, HandshakeError> {
+    fn exchange(&mut self, blob: &[u8]) -> Result<Vec<u8>, HandshakeError> {
         self.write(blob)?;
         let mut bytes = vec![0; HEADER_BYTES];
         self.read(&mut bytes)?;
@@ -217,12 +269,7 @@ impl Met {
 
     /// Sends a greeting.
     fn greet(&mut self, verdict: Verdict, token: &[u8; 16]) -> Result<(), HandshakeError> {
-        let mut bytes = [0; GREETING_BYTES];
-        bytes[..4].copy_from_slice(&MAGIC);
-        bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
-        bytes[6..8].copy_from_slice(&verdict.0.to_le_bytes());
-        bytes[8..].copy_from_slice(token);
-        self.write(&bytes)
+        self.write(&greeting_of(verdict, token))
     }
 
     /// Receives the listener's answer, which must show the token too: another job may listen there.
@@ -277,60 +324,104 @@ impl Met {
 }
 
 impl Stranger {
-    fn new(stream: TcpStream, peer: SocketAddr) -> Option<Self> {
+    fn new(stream: TcpStream, peer: SocketAddr, place: Place) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
         let until = Deadline::after(GREETING_WITHIN);
-        Some(Self { stream, peer, until, greeting: [0; GREETING_BYTES], len: 0 })
+        Some(Self { stream, peer, until, said: Vec::new(), greeted: false, _place: place })
     }
 
-    /// Reads what has arrived, and answers once the greeting is complete.
-    fn hear(mut self, token: &JobToken, deadline: Deadline) -> Heard {
-        match self.listen() {
-            Ok(false) => Heard::Waits(self),
-            Ok(true) => match self.answer(token, deadline) {
-                Ok(met) => Heard::Met(met),
-                Err(error) => {
-                    tracing::debug!(%error, "a connection was sent away in the handshake");
-                    Heard::Gone
-                }
-            },
+    /// Whether the time for the greeting or the blob is over.
+    fn is_overdue(&self) -> bool {
+        let overdue = self.until.expired();
+        if overdue && self.greeted {
+            crate::log::warn!(peer = %self.peer, "a connection with the job's token sent no blob in time, and was closed");
+        }
+        overdue
+    }
+
+    /// Reads what has arrived, and answers a greeting or a blob once it is complete. Never waits.
+    fn hear(mut self, token: &JobToken, blob: Option<&[u8]>, deadline: Deadline) -> Heard {
+        match self.answer(token, blob) {
+            Ok(false) => return Heard::Waits(self),
+            Ok(true) => {}
             Err(error) => {
-                tracing::debug!(peer = %self.peer, %error, "a connection ended before its greeting was complete");
-                Heard::Gone
+                if self.greeted {
+                    crate::log::warn!(%error, "a connection with the job's token sent no blob, and was closed");
+                } else {
+                    crate::log::debug!(%error, "a connection was sent away in the handshake");
+                }
+                return Heard::Gone;
             }
+        }
+        let Self { stream, peer, said, .. } = self;
+        match stream.set_nonblocking(false) {
+            Ok(()) => Heard::Met(Met { stream, peer, deadline }, said),
+            Err(_) => Heard::Gone,
         }
     }
 
-    /// Reads what has arrived, and returns whether the greeting is complete. Never waits.
-    fn listen(&mut self) -> io::Result<bool> {
-        loop {
-            let missing = self.greeting.get_mut(self.len..).unwrap_or_default();
-            if missing.is_empty() {
-                return Ok(true);
+    /// Answers what has arrived. Returns whether this is the peer.
+    fn answer(&mut self, token: &JobToken, blob: Option<&[u8]>) -> Result<bool, HandshakeError> {
+        if !self.greeted {
+            if !self.listen(GREETING_BYTES)? {
+                return Ok(false);
             }
-            match self.stream.read(missing) {
-                Ok(0) => return Err(ErrorKind::UnexpectedEof.into()),
-                Ok(read) => self.len += read,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
-                Err(error) if is_passing(&error) => {}
-                Err(error) => return Err(error),
-            }
+            self.answer_greeting(token)?;
+        }
+        let Some(blob) = blob else { return Ok(true) };
+        if !self.listen(HEADER_BYTES)? {
+            return Ok(false);
+        }
+        // The length is only the peer's word, so no more than the longest blob is ever waited for.
+        let total = total_bytes(&self.said).filter(|total| (HEADER_BYTES..=BLOB_BYTES_MAX).contains(total));
+        let garbage = HandshakeError::Garbage { peer: self.peer };
+        match total {
+            None => Err(garbage),
+            Some(total) if !self.listen(total)? => Ok(false),
+            Some(_) if !is_whole(&self.said) => Err(garbage),
+            Some(_) => self.say(blob).map(|()| true),
         }
     }
 
     /// Checks the token and answers. Only a stranger that has shown the token is sent it back.
-    fn answer(self, token: &JobToken, deadline: Deadline) -> Result<Met, HandshakeError> {
-        let Self { stream, peer, until, greeting, .. } = self;
-        stream.set_nonblocking(false).map_err(|source| HandshakeError::Lost { peer, source })?;
-        let mut met = Met { stream, peer, deadline: deadline.min(until) };
+    fn answer_greeting(&mut self, token: &JobToken) -> Result<(), HandshakeError> {
+        let peer = self.peer;
+        let said = std::mem::take(&mut self.said);
+        let greeting = said.try_into().map_err(|_| HandshakeError::Garbage { peer })?;
         let (_, theirs) = read_greeting(peer, greeting)?;
         if theirs != *token {
-            met.greet(Verdict::OTHER_TOKEN, &[0; 16])?;
+            self.say(&greeting_of(Verdict::OTHER_TOKEN, &[0; 16]))?;
             return Err(HandshakeError::OtherToken { peer });
         }
-        met.greet(Verdict::WELCOME, token.as_bytes())?;
-        met.deadline = deadline;
-        Ok(met)
+        self.say(&greeting_of(Verdict::WELCOME, token.as_bytes()))?;
+        self.greeted = true;
+        self.until = Deadline::after(BLOB_WITHIN);
+        Ok(())
+    }
+
+    /// Reads up to `len` bytes in all, and returns whether all have arrived. Never waits.
+    fn listen(&mut self, len: usize) -> Result<bool, HandshakeError> {
+        let mut buffer = [0; BLOB_BYTES_MAX];
+        while let Some(missing) = len.checked_sub(self.said.len()).filter(|missing| *missing > 0) {
+            let into = buffer.get_mut(..missing).unwrap_or_default();
+            match self.stream.read(into) {
+                Ok(0) => return Err(self.lost(ErrorKind::UnexpectedEof.into())),
+                Ok(read) => self.said.extend(into.iter().take(read)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(false),
+                Err(error) if is_passing(&error) => {}
+                Err(source) => return Err(self.lost(source)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Sends so few bytes that they always fit into the socket's buffer. A peer that lets them not fit is lost.
+    fn say(&mut self, bytes: &[u8]) -> Result<(), HandshakeError> {
+        self.stream.write_all(bytes).map_err(|source| self.lost(source))
+    }
+
+    fn lost(&self, source: io::Error) -> HandshakeError {
+        HandshakeError::Lost { peer: self.peer, source }
     }
 }
 
@@ -345,6 +436,16 @@ fn wait(listener: &TcpListener, strangers: &VecDeque<Stranger>, deadline: Deadli
         Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The bytes of a greeting.
+fn greeting_of(verdict: Verdict, token: &[u8; 16]) -> [u8; GREETING_BYTES] {
+    let mut bytes = [0; GREETING_BYTES];
+    bytes[..4].copy_from_slice(&MAGIC);
+    bytes[4..6].copy_from_slice(&VERSION.to_le_bytes());
+    bytes[6..8].copy_from_slice(&verdict.0.to_le_bytes());
+    bytes[8..].copy_from_slice(token);
+    bytes
 }
 
 /// Reads a greeting: the verdict, and the token.

@@ -16,18 +16,24 @@ fn listener() -> (TcpListener, SocketAddr) {
 
 /// Runs one side: meets, exchanges `blob`, sends READY, and returns the blob of the other side.
 fn side(how: &Meet<'_>, token: &JobToken, blob: &[u8]) -> Result<Vec<u8>, HandshakeError> {
-    let mut met = meet(how, token, soon())?;
-    let theirs = met.exchange(blob)?;
+    let (met, theirs) = exchange(how, token, blob, soon())?;
     met.ready()?;
     Ok(theirs)
 }
 
-/// Bytes that have a blob's header, and so its length.
+/// Bytes that have a blob's header and checksum.
 fn blob(len: usize) -> Vec<u8> {
-    let mut bytes = vec![7; len];
+    let mut bytes = vec![7; len - 4];
     bytes[..4].copy_from_slice(b"RDML");
     bytes[8..12].copy_from_slice(&(len as u32).to_le_bytes());
+    let checksum = crc32c::crc32c(&bytes).to_le_bytes();
+    bytes.extend(checksum);
     bytes
+}
+
+/// A connection that has shown the token, and been welcomed.
+fn welcomed(address: SocketAddr) -> TcpStream {
+    connect(address, &TOKEN, soon()).unwrap().into_stream()
 }
 
 const TOKEN: JobToken = JobToken::from_bytes([3; 16]);
@@ -43,7 +49,7 @@ fn blobs_are_exchanged_and_strangers_before_do_not_matter() {
         stranger.write_all(garbage).unwrap();
     }
     let other = JobToken::from_bytes([4; 16]);
-    let error = side(&Meet::Connect(address), &other, &blob(12)).unwrap_err();
+    let error = side(&Meet::Connect(address), &other, &blob(16)).unwrap_err();
     assert!(matches!(error, HandshakeError::OtherToken { .. }), "{error}");
     assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(2048)).unwrap(), blob(100));
     assert_eq!(server.join().unwrap().unwrap(), blob(2048));
@@ -105,14 +111,47 @@ fn nobody_and_a_peer_that_stops_are_errors_at_the_deadline() {
 }
 
 #[test]
-fn a_length_beyond_any_blob_is_not_waited_for() {
-    let (listener, address) = listener();
+fn whoever_has_the_token_and_sends_no_blob_is_not_the_peer() {
     let mut huge = blob(BLOB_BYTES_MAX);
     huge[8..12].copy_from_slice(&u32::MAX.to_le_bytes());
-    let sent = huge.clone();
-    let server = thread::spawn(move || side(&Meet::Accept(&listener), &TOKEN, &sent));
-    assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(12)).unwrap(), huge);
-    assert!(server.join().unwrap().is_ok());
+    let mut altered = blob(100);
+    altered[50] ^= 1;
+    let shorter = blob(40)[..30].to_vec();
+    for said in [&b""[..], b"RDM", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n", &huge, &altered, &shorter] {
+        let (listener, address) = listener();
+        let server = thread::spawn(move || side(&Meet::Accept(&listener), &TOKEN, &blob(20)));
+        let mut stranger = welcomed(address);
+        // Closed in the middle of it, perhaps.
+        let _ = stranger.write_all(said);
+        assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(30)).unwrap(), blob(20), "{said:?}");
+        assert_eq!(server.join().unwrap().unwrap(), blob(30));
+        // The blob of this side names memory, so nobody but the peer is sent it.
+        assert!(!matches!(stranger.read(&mut [0]), Ok(1..)), "{said:?}");
+    }
+}
+
+#[test]
+fn whoever_sends_its_blob_slowly_holds_nobody_up_and_is_sent_away_in_time() {
+    let (listener, address) = listener();
+    let late = Deadline::after(BLOB_WITHIN * 4);
+    let server = thread::spawn(move || exchange(&Meet::Accept(&listener), &TOKEN, &blob(20), late).map(drop));
+    let mut slow = welcomed(address);
+    let began = Instant::now();
+    let said = blob(BLOB_BYTES_MAX);
+    let sent_away = said.iter().position(|byte| {
+        thread::sleep(Duration::from_millis(100));
+        slow.write_all(&[*byte]).is_err()
+    });
+    assert!(
+        sent_away.is_some() && !late.expired(),
+        "a byte now and then keeps it alive: {:?}",
+        began.elapsed()
+    );
+    assert_eq!(
+        exchange(&Meet::Connect(address), &TOKEN, &blob(30), soon()).map(|(_, theirs)| theirs).unwrap(),
+        blob(20)
+    );
+    server.join().unwrap().unwrap();
 }
 
 #[test]

@@ -135,9 +135,9 @@ impl Lane {
     pub(crate) fn fail(&mut self, failure: LaneFailure) {
         if self.failure.is_none() {
             if matches!(failure, LaneFailure::Closed) {
-                tracing::debug!(lane = %self.name, "the peer closed the lane");
+                crate::log::debug!(lane = %self.name, "the peer closed the lane");
             } else {
-                tracing::warn!("{} has failed: {failure}", self.name);
+                crate::log::warn!("{} has failed: {failure}", self.name);
             }
             self.failure = Some(failure);
             self.queued.clear();

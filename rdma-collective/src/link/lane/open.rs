@@ -167,7 +167,7 @@ fn end<S: State>(worker: &mut Worker, refused: Refused<QueuePair<S>, ConnectErro
 
 fn fence<S: State>(worker: &mut Worker, qp: QueuePair<S>) {
     if let Err(Refused { error, .. }) = worker.fence(qp, Deadline::after(END_WITHIN)) {
-        tracing::warn!(%error, "cannot end a queue pair that did not connect: it stays until the engine is dropped");
+        crate::log::warn!(%error, "cannot end a queue pair that did not connect: it stays until the engine is dropped");
     }
 }
 

@@ -98,7 +98,7 @@ impl Deaths {
         let count = match epoll::wait(&self.epoll, &mut events[..], Some(&Timespec::default())) {
             Ok(count) => count,
             Err(Errno::INTR) => 0,
-            Err(error) => return tracing::debug!(%error, "cannot look for deaths of peers this time"),
+            Err(error) => return crate::log::debug!(%error, "cannot look for deaths of peers this time"),
         };
         for event in &events[..count.min(BATCH)] {
             let key = event.data.u64();

@@ -100,7 +100,7 @@ impl Process {
             Ok(_) | Err(Errno::SRCH) => Watch::Ended,
             // The kernel or a sandbox refuses pidfds, or no descriptor is left.
             Err(error) => {
-                tracing::debug!(pid = self.pid, %error, "cannot watch the process of a peer: its death will show as silence only");
+                crate::log::debug!(pid = self.pid, %error, "cannot watch the process of a peer: its death will show as silence only");
                 Watch::Unseen
             }
         }

@@ -73,9 +73,8 @@ fn a_process_of_another_time_namespace_is_not_taken_for_ended() {
         .stdout(Stdio::piped())
         .spawn()
         .unwrap();
-    let lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
-    let told = lines.skip_while(|line| !line.starts_with("start ")).next();
-    let Some(told) = told else {
+    let mut lines = BufReader::new(child.stdout.take().unwrap()).lines().map_while(Result::ok);
+    let Some(told) = lines.find(|line| line.starts_with("start ")) else {
         // Namespaces of time need root and Linux 5.6.
         println!("not checked: {}", child.wait().unwrap());
         assert!(!rustix::process::geteuid().is_root());

@@ -76,12 +76,9 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        if self.context.is_forked() {
-            return;
-        }
         if let Ok(Err(error)) = self.destroy() {
-            tracing::warn!(%error, device = self.context.name(), "ibv_destroy_comp_channel failed; the channel is leaked");
             std::mem::forget(Arc::clone(&self.context));
+            crate::log::warn!(%error, device = self.context.name(), "ibv_destroy_comp_channel failed; the channel is leaked");
         }
     }
 }

@@ -13,7 +13,6 @@ use super::port::{self, Limits};
 use super::symbols::Symbols;
 use super::sys::ibv_context;
 use crate::error::{OpenError, QueryError};
-use crate::memory::fork;
 use crate::{AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum};
 
 /// An open device of libibverbs.
@@ -29,8 +28,6 @@ pub(crate) struct Context {
     events: Events,
     /// The limits of the device, read once because they never change.
     limits: Limits,
-    /// The process that opened the device. A forked child inherits the value, but the kernel objects stay its parent's.
-    pid: u32,
 }
 
 // SAFETY: libibverbs ties no context to a thread, and only this value closes it.
@@ -52,8 +49,7 @@ impl Context {
         refused: impl Fn(io::Error) -> OpenError,
     ) -> Result<Self, OpenError> {
         // INVARIANT: the caller hands over an open context. An error below drops the value, which closes it.
-        let pid = fork::pid();
-        let mut opened = Self { name: name.to_owned(), symbols, context, events, limits: Limits::NONE, pid };
+        let mut opened = Self { name: name.to_owned(), symbols, context, events, limits: Limits::NONE };
         event::set_nonblocking(opened.async_fd()).map_err(&refused)?;
         opened.events.watch(opened.async_fd()).map_err(&refused)?;
         opened.limits = match port::query_device(&opened) {
@@ -112,12 +108,6 @@ impl Context {
         PathBuf::from("/sys/class/infiniband").join(&self.name)
     }
 
-    /// Whether this process was forked from the one that opened the device. Its objects then belong to the parent, and
-    /// must not be released here.
-    pub(super) fn is_forked(&self) -> bool {
-        self.pid != fork::pid()
-    }
-
     /// The error of a verb about this device.
     pub(super) fn refused(&self, verb: &'static str, source: io::Error) -> QueryError {
         QueryError::Refused { verb, device: self.name.clone(), source }
@@ -126,11 +116,9 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if !self.is_forked() {
-            // SAFETY: the invariant says that the context is open. Every object of it holds an `Arc` of `self`, so
-            // none is left, and nothing uses the context after its drop.
-            unsafe { close(self.symbols, self.context, &self.name) };
-        }
+        // SAFETY: the invariant says that the context is open. Every object of it holds an `Arc` of `self`, so none is
+        // left, and nothing uses the context after its drop.
+        unsafe { close(self.symbols, self.context, &self.name) };
     }
 }
 
@@ -143,6 +131,6 @@ unsafe fn close(symbols: &Symbols, context: NonNull<ibv_context>, name: &str) {
     let Ok(close_device) = symbols.ibv_close_device else { return };
     // SAFETY: the caller promises an open context without objects that is never used again, so it may be closed.
     if let Err(error) = super::check(unsafe { close_device(context.as_ptr()) }) {
-        tracing::warn!(%error, device = name, "ibv_close_device failed; the device stays open until the process ends");
+        crate::log::warn!(%error, device = name, "ibv_close_device failed; the device stays open until the process ends");
     }
 }

@@ -150,14 +150,11 @@ impl CompletionQueue {
 
 impl Drop for CompletionQueue {
     fn drop(&mut self) {
-        if self.context().is_forked() {
-            return;
-        }
         if let Err(error) = self.destroy() {
-            tracing::warn!(%error, device = self.context().name(), "ibv_destroy_cq failed; the queue is leaked");
             // The flag must outlive the queue. The channel's drop finds the channel busy, and leaks it as well.
             std::mem::forget(Arc::clone(&self.overrun));
             std::mem::forget(Arc::clone(self.context()));
+            crate::log::warn!(%error, device = self.context().name(), "ibv_destroy_cq failed; the queue is leaked");
         }
     }
 }

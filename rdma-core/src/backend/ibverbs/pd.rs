@@ -79,14 +79,11 @@ impl interface::ProtectionDomain for ProtectionDomain {
 impl Drop for Pd {
     fn drop(&mut self) {
         let Ok(dealloc_pd) = self.context.symbols.ibv_dealloc_pd else { return };
-        if self.context.is_forked() {
-            return;
-        }
         // SAFETY: the invariant says that the domain is alive. Its regions and queue pairs hold an `Arc` of it, so
         // none is left, and nothing uses it after its drop.
         if let Err(error) = check(unsafe { dealloc_pd(self.pd.as_ptr()) }) {
-            tracing::warn!(%error, device = self.context.name(), "ibv_dealloc_pd failed; the domain is leaked");
             std::mem::forget(Arc::clone(&self.context));
+            crate::log::warn!(%error, device = self.context.name(), "ibv_dealloc_pd failed; the domain is leaked");
         }
     }
 }

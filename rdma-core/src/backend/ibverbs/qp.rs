@@ -112,7 +112,7 @@ impl QueuePair {
     /// Destroys the queue pair: after `Ok` the device touches no memory of its requests any more. May be called again
     /// after an error.
     pub(super) fn destroy(&mut self) -> io::Result<()> {
-        if self.destroyed || self.context().is_forked() {
+        if self.destroyed {
             return Ok(());
         }
         let destroy_qp = self.context().symbols.ibv_destroy_qp.clone().map_err(io::Error::other)?;
@@ -127,8 +127,8 @@ impl QueuePair {
 impl Drop for QueuePair {
     fn drop(&mut self) {
         if let Err(error) = self.destroy() {
-            tracing::error!(%error, qp_num = %self.qp_num(), "ibv_destroy_qp failed; the queue pair is leaked");
             std::mem::forget(Arc::clone(&self.pd));
+            crate::log::error!(%error, qp_num = %self.qp_num(), "ibv_destroy_qp failed; the queue pair is leaked");
         }
     }
 }

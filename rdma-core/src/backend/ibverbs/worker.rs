@@ -110,7 +110,7 @@ impl RawWorker for Worker {
         let table = context.gid_table(port.port)?;
         let own = table.iter().find(|entry| entry.index == options.gid_index);
         let mtu = options.mtu.unwrap_or(port.active_mtu.min(peer.mtu));
-        let address = address::vector(&port, own, peer, options);
+        let address = address::vector(&port, own, peer, options)?;
         let step = self.step(slot, &TO_RTR, |attributes| {
             attributes.ah_attr = address;
             attributes.path_mtu = mtu.0.into();

@@ -11,12 +11,14 @@ use super::engine::keys::KeyTable;
 use super::engine::timer::Timer;
 use super::event::{ContextRef, Events};
 use super::fabric::{DeviceState, Fabric, FabricGuard, Silence};
+use super::fault::FaultPlan;
 use super::options::{SoftOptions, Wire};
 use super::random::RandomPool;
 use super::shared_exports::SharedExports;
 use super::wire::DeviceRef;
 use super::{driver, gid, limits};
 use crate::error::{OpenError, QueryError, limit_advice};
+use crate::log::Held;
 use crate::{AsyncEvent, DeviceAttributes, Gid, GidEntry, PortAttributes, PortNum, PortState};
 
 /// A device that can be opened. Clones are the same device: opened twice, it is one device with two contexts.
@@ -58,15 +60,9 @@ impl Device {
             let name = self.options.name.clone();
             move |source| OpenError::Soft { name, what, source }
         };
-        let fabric = Fabric::get().map_err(refused("making its descriptors"))?;
-        if fabric.is_foreign() {
-            let source = io::Error::other(
-                "this process was forked from one that uses a software device: open devices after the fork",
-            );
-            return Err(refused("finding its thread")(source));
-        }
+        let fabric = Fabric::get().map_err(refused("making its descriptors"))?.get()?;
         let events = Channel::new().map_err(refused("making its event descriptor"))?;
-        let mut last = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut last = Held::lock(|| self.opened.lock().unwrap_or_else(PoisonError::into_inner));
         let opened = match last.upgrade() {
             Some(opened) => opened,
             None => {
@@ -83,6 +79,7 @@ impl Device {
     fn start(&self, fabric: &'static Fabric) -> Result<OpenDevice, OpenError> {
         let SoftOptions { name, wire, address, tcp_port, max_mr_size, faults } = &*self.options;
         let refused = |what| move |source| OpenError::Soft { name: name.clone(), what, source };
+        faults.as_ref().map_or(Ok(()), FaultPlan::check_process)?;
         let IpAddr::V4(ip) = *address else {
             let source = io::Error::new(
                 io::ErrorKind::Unsupported,
@@ -170,7 +167,7 @@ fn publish(
             if let Err(error) = publish_as(guard, device, entry.gid) {
                 let mend = limit_advice(&error)
                     .unwrap_or("let it make memfds and listen at abstract Unix addresses");
-                tracing::warn!(device = %options.name, %error, mend, "processes of this host reach the device over TCP alone");
+                crate::log::warn!(device = %options.name, %error, mend, "processes of this host reach the device over TCP alone");
             }
             Ok(())
         }
@@ -196,9 +193,6 @@ impl OpenDevice {
 
 impl Drop for OpenDevice {
     fn drop(&mut self) {
-        if self.fabric.is_foreign() {
-            return;
-        }
         let mut guard = self.lock();
         let Some(state) = guard.devices.remove(self.device) else { return };
         for entry in &state.gids {
@@ -218,9 +212,7 @@ impl Drop for OpenDevice {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if !self.opened.fabric.is_foreign() {
-            self.opened.lock().contexts.remove(self.context);
-        }
+        self.opened.lock().contexts.remove(self.context);
     }
 }
 

@@ -9,6 +9,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ const LOCK_TRIES: u32 = 64;
 const LOCK_PAUSE: Duration = Duration::from_micros(50);
 /// Looks in a row that may leave ready sockets to the thread that holds the lock, before the driver waits for it.
 const BUSY_MAX: u32 = 4;
+/// Sleep after a panic, so that one that comes back at once does not keep a core.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
 /// Descriptors served in one round.
 const READY_MAX: usize = 32;
 /// The epoll key of the driver's wake-up descriptor; sockets have greater keys.
@@ -161,13 +164,28 @@ fn left(until: Instant) -> Timespec {
 /// Starts the driver thread unless it runs.
 pub(super) fn start(guard: &mut FabricGuard<'_>, fabric: &'static Fabric) -> io::Result<()> {
     if !guard.guarded().running {
-        std::thread::Builder::new().name("rdma-soft".to_owned()).spawn(move || run(fabric))?;
+        std::thread::Builder::new().name("rdma-soft".to_owned()).spawn(move || outlive(|| run(fabric)))?;
         guard.guarded().running = true;
     }
     Ok(())
 }
 
-/// The driver thread; ends when no device is open.
+/// Runs `work` until it returns, and again after each panic.
+///
+/// A panic of the driver is a defect of the library. The thread goes on nevertheless, because `running` stays set, so
+/// that nobody would start another, and every timer and socket of the process would be left to the threads that poll.
+fn outlive(work: impl Fn()) {
+    while let Err(payload) = catch_unwind(AssertUnwindSafe(&work)) {
+        // The destructor of a payload may panic, too.
+        std::mem::forget(payload);
+        crate::log::error!(
+            "the thread of the software devices panicked, and goes on: please report this defect"
+        );
+        std::thread::sleep(RESTART_PAUSE);
+    }
+}
+
+/// The driver; returns when no device is open.
 fn run(fabric: &'static Fabric) {
     let driver = &fabric.driver;
     let mut count = Count { calls: 0, sleeps: 0, at: now(), others_serve: false };
@@ -311,4 +329,19 @@ fn serve_timers(guard: &mut FabricGuard<'_>) {
         rendezvous.handle_timeout(now, state);
     }
     guard.run_commands();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_outlives_panics_and_ends_when_no_device_is_open() {
+        let turns = AtomicU64::new(0);
+        outlive(|| {
+            let turn = turns.fetch_add(1, Ordering::Relaxed);
+            assert!(turn == 2, "planted: turn {turn}");
+        });
+        assert_eq!(turns.into_inner(), 3);
+    }
 }

@@ -35,7 +35,7 @@ impl Events {
             self.queue.push_back(event);
             self.channel.raise();
         } else if !std::mem::replace(&mut self.dropped, true) {
-            tracing::warn!(kind = %event.kind, "the event queue of a context is full and events are dropped: take them with Context::next_event");
+            crate::log::warn!(kind = %event.kind, "the event queue of a context is full and events are dropped: take them with Context::next_event");
         }
     }
 

@@ -33,7 +33,8 @@ use super::wire::rendezvous::Host;
 use super::wire::{
     Announcement, DeviceRef, Discarded, Hello, OrphanMailbox, Payload, QpRef, Rendezvous, Segment, Tcp, Token,
 };
-use crate::memory::{Patch, fork};
+use crate::log::Hold;
+use crate::memory::{OwnProcess, Patch};
 use crate::{Gid, GidEntry, PortState};
 
 /// The state of one open device.
@@ -154,15 +155,13 @@ pub(super) struct Guarded {
     pub(super) asleep: Option<Option<Instant>>,
 }
 
-/// All software devices of the process, with their driver thread.
+/// All software devices of the process, with their driver thread. A forked child has none of them.
 pub(super) struct Fabric {
     guarded: Mutex<Guarded>,
     pub(super) driver: Driver,
-    /// The process that created the fabric.
-    pid: u32,
 }
 
-static FABRIC: OnceLock<Fabric> = OnceLock::new();
+static FABRIC: OnceLock<OwnProcess<Fabric>> = OnceLock::new();
 
 impl Fabric {
     /// Returns the fabric of the process, and creates it at the first call.
@@ -170,11 +169,10 @@ impl Fabric {
     /// # Errors
     ///
     /// The process has no descriptors left for the driver.
-    pub(super) fn get() -> io::Result<&'static Self> {
+    pub(super) fn get() -> io::Result<&'static OwnProcess<Self>> {
         if let Some(fabric) = FABRIC.get() {
             return Ok(fabric);
         }
-        fork::watch()?;
         let driver = Driver::new()?;
         let rendezvous = Rendezvous::new(Arc::clone(&driver.epoll));
         let fabric = Self {
@@ -186,35 +184,29 @@ impl Fabric {
                 asleep: None,
             }),
             driver,
-            pid: fork::pid(),
         };
         // Another thread may have been first. Its fabric wins, and this one is dropped unused.
-        Ok(FABRIC.get_or_init(|| fabric))
+        Ok(FABRIC.get_or_init(|| OwnProcess::new(fabric)))
     }
 
-    /// Whether this process was forked from the one that created the fabric.
-    ///
-    /// A forked child must not take the lock: a thread that exists only in the parent may have held it at the fork, so
-    /// that the child would wait for ever.
-    pub(super) fn is_foreign(&self) -> bool {
-        fork::is_child() || self.pid != fork::pid()
-    }
-
-    /// Takes the lock. Must not be called in a forked child: see [`is_foreign`](Self::is_foreign).
+    /// Takes the lock. A forked child never does, because all that leads here is kept in an [`OwnProcess`]: a thread of
+    /// its parent may have held the lock at the fork, and the child would wait for ever.
     #[inline]
     pub(super) fn lock(&self) -> FabricGuard<'_> {
-        self.guard(self.guarded.lock())
+        let lines = Hold::new();
+        self.guard(self.guarded.lock(), lines)
     }
 
     #[inline]
-    fn guard<'a>(&'a self, guarded: MutexGuard<'a, Guarded>) -> FabricGuard<'a> {
-        FabricGuard { guarded, driver: &self.driver, beyond_state: false, discarded: DropUnlocked(None) }
+    fn guard<'a>(&'a self, guarded: MutexGuard<'a, Guarded>, lines: Hold) -> FabricGuard<'a> {
+        let (beyond_state, discarded) = (false, DropUnlocked(None));
+        FabricGuard { guarded, driver: &self.driver, beyond_state, discarded, _lines: lines }
     }
 
     /// Takes the lock if it is free. A caller that only wants progress may skip its turn otherwise: the thread that
     /// holds the lock makes progress itself.
     pub(super) fn try_lock(&self) -> Option<FabricGuard<'_>> {
-        self.guarded.try_lock().map(|guarded| self.guard(guarded))
+        self.guarded.try_lock().map(|guarded| self.guard(guarded, Hold::new()))
     }
 }
 
@@ -239,8 +231,10 @@ pub(super) struct FabricGuard<'a> {
     pub(super) driver: &'a Driver,
     /// Set once the holder had the sockets or the rendezvous in hand, which may have changed a timeout.
     beyond_state: bool,
-    /// Must stay the last field: fields drop in order, so these mappings drop after the lock is released.
+    /// Must stay behind the lock: fields drop in order, so these mappings drop after the lock is released.
     discarded: DropUnlocked,
+    /// Must stay the last field, so that lines about dropped mappings are written at once.
+    _lines: Hold,
 }
 
 /// Mappings that are dropped after the lock is released; nearly always none, hence the box.

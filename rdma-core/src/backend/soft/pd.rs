@@ -9,7 +9,7 @@ use super::engine::keys::Domain;
 use super::mr::MemoryRegion;
 use crate::Access;
 use crate::backend::interface;
-use crate::error::RegisterError;
+use crate::error::{CreateError, RegisterError};
 use crate::memory::{Backing, Registration};
 
 /// A protection domain of a software device.
@@ -21,15 +21,26 @@ pub(crate) struct ProtectionDomain {
 }
 
 impl ProtectionDomain {
-    pub(crate) fn new(context: Arc<Context>) -> Self {
+    /// Makes a domain with a number of its own. Numbers are never used twice, because memory of an earlier domain may
+    /// still be registered under the same number.
+    pub(crate) fn new(context: Arc<Context>) -> Result<Self, CreateError> {
         let mut guard = context.opened.lock();
-        let domain = guard.devices.get_mut(context.opened.device).map_or(0, |device| {
-            device.domains = device.domains.wrapping_add(1);
-            device.domains
-        });
+        let domains = guard.devices.get_mut(context.opened.device).map(|device| &mut device.domains);
+        let domain = domains.map_or(Ok(0), next)?;
         drop(guard);
-        Self { context, domain: Domain(domain) }
+        Ok(Self { context, domain: Domain(domain) })
     }
+}
+
+/// Counts a domain.
+fn next(domains: &mut u32) -> Result<u32, CreateError> {
+    let beyond = CreateError::BeyondLimit {
+        option: "the number of protection domains that the device has made",
+        asked: u64::from(u32::MAX) + 1,
+        limit: u32::MAX.into(),
+    };
+    *domains = domains.checked_add(1).ok_or(beyond)?;
+    Ok(*domains)
 }
 
 impl interface::ProtectionDomain for ProtectionDomain {
@@ -46,5 +57,18 @@ impl interface::ProtectionDomain for ProtectionDomain {
         backing: Option<&Backing>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         Ok(Box::new(MemoryRegion::register(self, addr.expose_provenance(), len, access, backing)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_never_used_twice() {
+        let mut domains = u32::MAX - 1;
+        assert_eq!(next(&mut domains).unwrap(), u32::MAX);
+        let refused = next(&mut domains).unwrap_err();
+        assert!(matches!(refused, CreateError::BeyondLimit { .. }), "{refused}");
     }
 }

@@ -2,7 +2,6 @@
 
 #![expect(unsafe_code, reason = "posts the sentinel, which has no memory")]
 
-use std::io;
 use std::time::Duration;
 
 use super::super::in_flight::{Entry, Queue, Ring, Tag};
@@ -11,7 +10,7 @@ use super::super::work::{Segment, Work};
 use super::poll::complete_oldest;
 use super::{QpHandle, WorkerCore};
 use crate::error::FenceError;
-use crate::memory::fork;
+use crate::log::Hold;
 use crate::{CompletionStatus, Deadline, QpState};
 
 /// Sleep between two polls that found nothing, while the device flushes.
@@ -30,11 +29,8 @@ impl<R: RawWorker> WorkerCore<R> {
         if self.qp(handle).is_none() {
             return Err(FenceError::ForeignWorker { qp_num: handle.qp_num });
         }
-        if self.pid != fork::pid() {
-            let source =
-                io::Error::other("this process was forked, and the queue pair belongs to its parent");
-            return Err(FenceError::NotStopped { qp_num: handle.qp_num, source });
-        }
+        // A line waits until the queue pair is out of the books.
+        let _lines = Hold::new();
         self.forget_gathered();
         let state = self.raw.query_state(handle.slot);
         // In RESET nothing was posted and nothing arrives. Devices refuse the step from RESET to ERR.
@@ -95,7 +91,7 @@ impl<R: RawWorker> WorkerCore<R> {
             let taken = match self.fill() {
                 Ok(taken) => taken,
                 Err(error) => {
-                    tracing::warn!(%error, qp = %handle.qp_num, "the completion queue cannot be polled during a fence; outstanding requests are reported as flushed");
+                    crate::log::warn!(%error, qp = %handle.qp_num, "the completion queue cannot be polled during a fence; outstanding requests are reported as flushed");
                     return;
                 }
             };

@@ -23,7 +23,8 @@ use super::in_flight::{Queue, Ring, Tag};
 use super::interface::{RawCompletion, RawRecv, RawSend, RawWorker, SENTINELS, Slot};
 use super::work::Completion;
 use crate::error::{ConnectError, CreateError, PollError};
-use crate::memory::{PdId, fork};
+use crate::log::Hold;
+use crate::memory::PdId;
 use crate::{
     Deadline, Endpoint, InitOptions, PathOptions, PeerAccess, Psn, QpNum, QpState, QueuePairOptions,
     RetryOptions, WorkerOptions,
@@ -89,8 +90,6 @@ impl QpEntry {
 pub(crate) struct WorkerCore<R: RawWorker> {
     raw: R,
     id: u32,
-    /// The process that made the worker. A forked child inherits the value, but the queue pairs stay its parent's.
-    pid: u32,
     options: WorkerOptions,
     /// Queue pairs by slot.
     qps: Vec<QpEntry>,
@@ -116,7 +115,6 @@ impl<R: RawWorker> WorkerCore<R> {
         Self {
             raw,
             id: NEXT_WORKER.fetch_add(1, Ordering::Relaxed),
-            pid: fork::pid(),
             options,
             qps: Vec::new(),
             regions: Regions::default(),
@@ -147,6 +145,7 @@ impl<R: RawWorker> WorkerCore<R> {
             return Err(CreateError::CompletionQueueTooSmall { needed, free, max_cqe: self.options.max_cqe });
         }
         let slot = self.free_slot()?;
+        let _lines = Hold::new();
         let asked = QueuePairOptions { max_send_wr: max_send, ..options.clone() };
         let num = self.raw.create_qp(slot, pd, &asked)?;
         self.reserved += needed;
@@ -271,15 +270,17 @@ impl<R: RawWorker> WorkerCore<R> {
 
 impl<R: RawWorker> Drop for WorkerCore<R> {
     fn drop(&mut self) {
+        let _lines = Hold::new();
         // All queue pairs share one deadline, because a drop must not block for long.
         let deadline = Deadline::in_drop();
         for slot in 0..self.qps.len() {
             let Some(qp) = self.qps[slot].qp.take() else { continue };
             if let Err(error) = self.raw.destroy_qp(slot as Slot, deadline) {
-                tracing::error!(%error, qp = %qp.num, "a queue pair could not be destroyed; its memory in flight is leaked");
+                let num = qp.num;
                 std::mem::forget(qp);
                 // The device may still access attached regions, too: they must stay mapped.
                 self.regions.leak();
+                crate::log::error!(%error, qp = %num, "a queue pair could not be destroyed; its memory in flight is leaked");
             }
         }
     }

@@ -8,6 +8,7 @@ use super::super::interface::{RawCompletion, RawWorker};
 use super::super::work::{Completion, Segment};
 use super::{Qp, Regions, WorkerCore};
 use crate::error::PollError;
+use crate::log::Hold;
 use crate::{CompletionStatus, Failure, Opcode, Success};
 
 impl<R: RawWorker> WorkerCore<R> {
@@ -43,6 +44,7 @@ impl<R: RawWorker> WorkerCore<R> {
 
     /// Moves the completions that the device has into `ready`, and returns how many entries that were.
     pub(super) fn fill(&mut self) -> Result<usize, PollError> {
+        let _lines = Hold::new();
         let count = self.poll_raw()?;
         self.retire_all(count)
     }

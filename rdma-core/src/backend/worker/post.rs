@@ -9,6 +9,7 @@ use super::super::interface::{RawOpcode, RawPostError, RawRecv, RawSend, RawWork
 use super::super::work::{Attached, MESSAGE_BYTES_MAX, Operation, Segment, Work};
 use super::{Qp, QpHandle, WorkerCore};
 use crate::error::{DetachError, PartialPost, PostError, PostRefused};
+use crate::log::Hold;
 use crate::memory::PdId;
 use crate::{Access, Region, WorkId};
 
@@ -204,6 +205,7 @@ impl<R: RawWorker> Batch<'_, R> {
 
     /// Posts the batch: the receives first, then the sends, with one doorbell each.
     pub(crate) fn submit(self) -> Result<(), PartialPost<Work>> {
+        let _lines = Hold::new();
         let slot = self.qp.slot;
         let core = &mut *self.core;
         let receives = core.recvs.len();

@@ -1,9 +1,10 @@
 //! Quarantine: memory that was dropped while a stopped process may still write it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
-use super::{Mapping, Registered, Registration, fork};
+use super::{Mapping, OwnProcess, Registered, Registration};
+use crate::log::Hold;
 
 /// Time between two attempts to release an entry. A stopped process gives no event when it goes on, so it is
 /// polled.
@@ -36,9 +37,9 @@ pub struct Quarantined {
 #[must_use]
 pub fn quarantined() -> Quarantined {
     release();
-    let kept = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
-    let ours = || kept.iter().filter(|kept| kept.is_ours());
-    Quarantined { memories: ours().count(), bytes: ours().map(|kept| kept.memory.len() as u64).sum() }
+    let Some(entries) = entries() else { return Quarantined::default() };
+    let kept = entries.lock().unwrap_or_else(PoisonError::into_inner);
+    Quarantined { memories: kept.len(), bytes: kept.iter().map(|kept| kept.memory.len() as u64).sum() }
 }
 
 /// The memory of an entry: owned by the entry alone, or shared with other registrations of it.
@@ -59,28 +60,32 @@ impl KeptMemory {
 struct Entry {
     memory: KeptMemory,
     registration: Box<dyn Registration>,
-    /// The process that registered the memory. A child has a copy of the entry, but neither the mailboxes nor
-    /// the right to release the memory.
-    pid: u32,
 }
 
-impl Entry {
-    fn is_ours(&self) -> bool {
-        self.pid == fork::pid()
-    }
-}
+type Entries = Mutex<Vec<Entry>>;
 
-static ENTRIES: Mutex<Vec<Entry>> = Mutex::new(Vec::new());
+/// Entries of the process that had the first one. A child of that process has no software device, so it has no entry
+/// of its own.
+static ENTRIES: OnceLock<OwnProcess<Entries>> = OnceLock::new();
+
+/// Returns the entries; `None` if there was none so far, or if they are the parent's.
+fn entries() -> Option<&'static Entries> {
+    ENTRIES.get()?.get().ok()
+}
 
 /// Keeps memory until nothing can write it any more, and starts the thread that polls for that moment.
 pub(super) fn keep(memory: KeptMemory, registration: Box<dyn Registration>) {
-    let mut kept = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
-    let first = !kept.iter().any(Entry::is_ours);
-    kept.push(Entry { memory, registration, pid: fork::pid() });
+    let Ok(entries) = ENTRIES.get_or_init(|| OwnProcess::new(Mutex::default())).get() else {
+        // The parent's list stays as it is, so that the memory is kept for ever.
+        return std::mem::forget((memory, registration));
+    };
+    let mut kept = entries.lock().unwrap_or_else(PoisonError::into_inner);
+    let first = kept.is_empty();
+    kept.push(Entry { memory, registration });
     // The new thread takes this lock at once, and a subscriber of the log may do so, too.
     drop(kept);
     if first && let Err(error) = std::thread::Builder::new().name("rdma-quarantine".to_owned()).spawn(watch) {
-        tracing::warn!(%error, "the quarantine thread did not start; memory is released only by calls of quarantined()");
+        crate::log::warn!(%error, "the quarantine thread did not start; memory is released only by calls of quarantined()");
     }
 }
 
@@ -93,9 +98,12 @@ fn watch() {
 
 /// Releases every entry that nobody can write any more; returns whether entries are left.
 fn release() -> bool {
-    let mut kept = ENTRIES.lock().unwrap_or_else(PoisonError::into_inner);
-    let ended: Vec<_> = kept.extract_if(.., |kept| kept.is_ours() && kept.registration.has_ended()).collect();
-    let left = kept.iter().any(Entry::is_ours);
+    let Some(entries) = entries() else { return false };
+    // Looking at an entry takes the lock of the devices, whose lines must wait for this lock, too.
+    let _lines = Hold::new();
+    let mut kept = entries.lock().unwrap_or_else(PoisonError::into_inner);
+    let ended: Vec<_> = kept.extract_if(.., |kept| kept.registration.has_ended()).collect();
+    let left = !kept.is_empty();
     // Entries are dropped without the lock, because dropping a caller's memory runs the caller's code, and
     // that may call [`quarantined`].
     drop(kept);

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::super::kinds::Foreign;
-use super::super::{Keys, PdId, Registered};
+use super::super::{Keys, PdId, Registered, fork};
 use super::*;
 use crate::error::{CloseError, Quarantine};
 use crate::memory::Irreplaceable;
@@ -49,17 +49,20 @@ fn what_is_dropped_too_early_is_counted_and_released_by_itself() {
     let registration = Box::new(Stopped(Arc::clone(&ended)));
     let memory = Mapping::Foreign(Foreign::adopt(Asks(vec![0; 100])));
     let memory = Registered::new(memory, registration, Access::LOCAL_WRITE, PdId(1));
-    let Err((memory, error)) = memory.into_mapping() else { panic!("it was released") };
+    let Err(kept) = memory.into_mapping() else { panic!("it was released") };
+    let (memory, error) = *kept;
     assert!(error.to_string().contains("quarantined"), "{error}");
     assert_eq!(quarantined(), before, "it is the caller's still");
     drop(memory);
     let kept = quarantined();
     assert_eq!((kept.memories, kept.bytes), (before.memories + 1, before.bytes + 100));
     assert_eq!(Arc::strong_count(&ended), 2);
-    let of_parent = |of: u32| ENTRIES.lock().unwrap().iter_mut().for_each(|kept| kept.pid = of);
-    of_parent(0);
-    assert_eq!(quarantined(), Quarantined::default(), "a child has nothing of it");
-    of_parent(fork::pid());
+    let is_empty = || quarantined() == Quarantined::default();
+    assert!(fork::tests::in_a_child(false, is_empty), "a child has nothing of it");
+    // Nor does a child wait for a lock that it was forked with.
+    let locked = entries().unwrap().lock().unwrap();
+    assert!(fork::tests::in_a_child(false, is_empty));
+    drop(locked);
     ended.store(true, Ordering::Relaxed);
     // The thread must release it, although nobody calls `quarantined`.
     let begun = Instant::now();

@@ -205,7 +205,10 @@ impl Region {
             }),
             Ok(memory) => match memory.into_mapping() {
                 Ok(mapping) => Ok(Memory::from_mapping(mapping)),
-                Err((memory, error)) => Err(Refused { object: Self::new(memory), error }),
+                Err(kept) => {
+                    let (memory, error) = *kept;
+                    Err(Refused { object: Self::new(memory), error })
+                }
             },
         }
     }

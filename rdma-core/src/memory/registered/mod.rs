@@ -1,13 +1,12 @@
 //! [`Registered`]: a mapping with its registration, released in the right order or not at all.
 
-use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLockReadGuard};
 use std::time::Duration;
 
-use super::{Backing, Mapping, Sharing, fork, quarantine};
-use crate::error::{CloseError, Quarantine};
+use super::{Backing, Mapping, OwnProcess, Sharing, quarantine};
+use crate::error::{CloseError, Forked, Quarantine};
 use crate::{Access, Deadline, LocalKey, RemoteKey};
 
 /// Identifier of a protection domain, unique in the process.
@@ -49,18 +48,23 @@ pub(crate) trait Registration: Send + Sync {
 
 /// A mapping and the registration of it.
 ///
-/// # Invariants
-///
-/// The mapping outlives the registration: it is dropped only after `deregister` returned `Ok`.
+/// A forked child inherits this value, but not the right to release it: the registration is the parent's, whose device
+/// goes on using the memory, which both processes share.
 pub(crate) struct Registered {
-    mapping: ManuallyDrop<Mapping>,
-    registration: Option<Box<dyn Registration>>,
+    kept: OwnProcess<Kept>,
     keys: Keys,
     access: Access,
     pd: PdId,
-    /// The process that registered the memory. A forked child inherits this value, but not the right to
-    /// release it.
-    pid: u32,
+}
+
+/// The part of a [`Registered`] that is released.
+///
+/// # Invariants
+///
+/// The mapping outlives the registration: it is dropped only after `deregister` returned `Ok`.
+struct Kept {
+    mapping: ManuallyDrop<Mapping>,
+    registration: Option<Box<dyn Registration>>,
     /// The registration of the last revoked [`Exported`](super::Exported), kept so that the next export can
     /// renew it.
     spare: Mutex<Option<Box<dyn Registration>>>,
@@ -74,38 +78,36 @@ impl Registered {
         pd: PdId,
     ) -> Self {
         let keys = registration.keys();
-        Self {
+        let kept = Kept {
             mapping: ManuallyDrop::new(mapping),
             registration: Some(registration),
-            keys,
-            access,
-            pd,
-            pid: fork::pid(),
             spare: Mutex::new(None),
-        }
+        };
+        Self { kept: OwnProcess::new(kept), keys, access, pd }
     }
 
+    #[inline]
     pub(crate) fn mapping(&self) -> &Mapping {
-        &self.mapping
+        &self.kept.unasked().mapping
     }
 
     /// Returns the slot of the registration that the next export may renew.
-    pub(crate) fn spare(&self) -> MutexGuard<'_, Option<Box<dyn Registration>>> {
-        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    pub(crate) fn spare(&self) -> Result<MutexGuard<'_, Option<Box<dyn Registration>>>, Forked> {
+        Ok(self.kept.get()?.spare.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     #[inline]
     pub(crate) fn as_ptr(&self) -> NonNull<u8> {
-        self.mapping.as_ptr()
+        self.mapping().as_ptr()
     }
 
     #[inline]
     pub(crate) fn len(&self) -> usize {
-        self.mapping.len()
+        self.mapping().len()
     }
 
     pub(crate) fn sharing(&self) -> Sharing {
-        self.mapping.sharing()
+        self.mapping().sharing()
     }
 
     #[inline]
@@ -125,35 +127,40 @@ impl Registered {
 
     /// Keeps the pages from being replaced while the result is held. Required for every write that no device
     /// makes.
+    ///
+    /// A forked child holds nothing: it replaces no pages, and a thread of its parent may have had the lock.
     pub(super) fn hold(&self) -> Option<RwLockReadGuard<'_, ()>> {
-        self.mapping.backing().map(|backing| backing.pages.hold())
+        self.kept.get().ok()?.mapping.backing().map(|backing| backing.pages.hold())
     }
 
     /// Records that parts of the memory have several owners from now on, so that some may be used as slices
     /// at any time.
     pub(super) fn split(&self) {
-        if let Some(backing) = self.mapping.backing() {
+        if let Some(backing) = self.mapping().backing() {
             backing.pages.split();
         }
     }
 
     /// Ends the registration and returns the memory; on an error nothing changes.
-    ///
-    /// Fails in a forked child: the registration is the parent's, and the parent's device goes on using the
-    /// memory, which both processes share.
-    pub(crate) fn into_mapping(mut self) -> Result<Mapping, (Self, CloseError)> {
+    pub(crate) fn into_mapping(mut self) -> Result<Mapping, Box<(Self, CloseError)>> {
         if let Err(error) = self.deregister(Deadline::after(Duration::MAX)) {
-            return Err((self, error));
+            return Err(Box::new((self, error)));
         }
-        Ok(take_mapping(self))
+        let Self { kept, keys, access, pd } = self;
+        match kept.into_inner() {
+            Ok(kept) => Ok(kept.into_mapping()),
+            Err(kept) => Err(Box::new((Self { kept, keys, access, pd }, Forked::new().into()))),
+        }
     }
 
     /// Ends the registration. The memory is released when this value is dropped.
     pub(crate) fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
-        if self.is_forked() {
-            let source = io::Error::other("this process was forked from the one that registered the memory");
-            return Err(CloseError { verb: "ibv_dereg_mr", source });
-        }
+        self.kept.get_mut()?.deregister(deadline)
+    }
+}
+
+impl Kept {
+    fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
         if let Some(registration) = &mut self.registration {
             registration.deregister(deadline)?;
             self.registration = None;
@@ -161,47 +168,39 @@ impl Registered {
         Ok(())
     }
 
-    pub(super) fn is_forked(&self) -> bool {
-        self.pid != fork::pid()
+    fn into_mapping(mut self) -> Mapping {
+        debug_assert!(self.registration.is_none());
+        drop(self.spare.get_mut().unwrap_or_else(PoisonError::into_inner).take());
+        // The other fields own nothing, because the registration and the spare one are gone.
+        move_mapping(&mut ManuallyDrop::new(self).mapping)
     }
 }
 
-impl Drop for Registered {
+impl Drop for Kept {
     fn drop(&mut self) {
-        if self.is_forked() {
-            // The registration is the parent's, so a forked child must not run its destructor.
-            std::mem::forget((self.registration.take(), self.spare().take()));
-            return;
-        }
         match self.deregister(Deadline::in_drop()) {
             Ok(()) => drop(move_mapping(&mut self.mapping)),
             Err(error) if Quarantine::is_cause(&error) => {
-                tracing::warn!(%error, bytes = self.len(), "memory is quarantined until the stopped peer goes on or ends");
+                let bytes = self.mapping.len();
                 if let Some(registration) = self.registration.take() {
                     quarantine::keep(
                         quarantine::KeptMemory::Own(move_mapping(&mut self.mapping)),
                         registration,
                     );
                 }
+                crate::log::warn!(%error, bytes, "memory is quarantined until the stopped peer goes on or ends");
             }
             Err(error) => {
-                tracing::error!(%error, bytes = self.len(), "deregistration failed; the memory is leaked, not freed");
                 std::mem::forget(self.registration.take());
+                crate::log::error!(%error, bytes = self.mapping.len(), "deregistration failed; the memory is leaked, not freed");
             }
         }
     }
 }
 
-fn take_mapping(registered: Registered) -> Mapping {
-    debug_assert!(registered.registration.is_none());
-    drop(registered.spare().take());
-    // The other fields own nothing, because the registration and the spare one are gone.
-    move_mapping(&mut ManuallyDrop::new(registered).mapping)
-}
-
 #[expect(unsafe_code, reason = "moves the mapping out of a value that is never used again")]
 fn move_mapping(mapping: &mut ManuallyDrop<Mapping>) -> Mapping {
-    // SAFETY: `Registered::drop` calls this once at most and ends then, and `take_mapping` calls this on a value that
+    // SAFETY: `Kept::drop` calls this once at most and ends then, and `into_mapping` calls this on a value that
     // is never dropped; so the mapping is moved out just once, and the field is not used again.
     unsafe { ManuallyDrop::take(mapping) }
 }

@@ -40,7 +40,7 @@ fn it_is_deregistered_once_whether_it_is_taken_apart_or_dropped() {
 fn what_is_put_by_for_the_next_export_goes_with_it() {
     for taken_apart in [true, false] {
         let ((memory, _), spare) = (registered(), Arc::new(AtomicU32::new(0)));
-        *memory.spare() = Some(Box::new(Counted(Arc::clone(&spare))));
+        *memory.spare().unwrap() = Some(Box::new(Counted(Arc::clone(&spare))));
         if taken_apart {
             drop(memory.into_mapping().ok().unwrap());
         } else {
@@ -53,12 +53,13 @@ fn what_is_put_by_for_the_next_export_goes_with_it() {
 #[test]
 fn a_forked_child_deregisters_nothing_and_is_told_why() {
     let (mut memory, count) = registered();
-    memory.pid += 1;
-    let Err((mut memory, error)) = memory.into_mapping() else { panic!("the child has the memory") };
+    memory.kept.pretend_forked(true);
+    let Err(kept) = memory.into_mapping() else { panic!("the child has the memory") };
+    let (mut memory, error) = *kept;
     assert!(error.to_string().contains("forked"), "{error}");
     assert_eq!(count.load(Ordering::Relaxed), 0, "the parent's device was touched");
     // Back in the parent, the memory can be released as usual.
-    memory.pid = fork::pid();
+    memory.kept.pretend_forked(false);
     assert!(memory.into_mapping().is_ok());
     assert_eq!(count.load(Ordering::Relaxed), 1);
 }
@@ -83,7 +84,7 @@ impl Registration for Parents {
 fn what_a_forked_child_drops_stays_its_parents() {
     let mapping = Mapping::allocate(16).unwrap();
     let mut memory = Registered::new(mapping, Box::new(Parents), Access::LOCAL_WRITE, PdId(1));
-    memory.pid += 1;
+    memory.kept.pretend_forked(true);
     drop(memory);
     assert_eq!(TOUCHED.load(Ordering::Relaxed), 0);
 }

@@ -21,13 +21,18 @@ impl QueuePair<Reset> {
     ///
     /// - [`ConnectError::PortDown`] when the port is not ACTIVE.
     /// - [`ConnectError::Query`] when the port does not exist.
+    /// - [`ConnectError::UndeclaredAccess`] when the access has bits without a name.
     /// - [`ConnectError::Refused`] when the device refuses.
     ///
     /// See `ibv_modify_qp(3)`.
     #[doc(alias = "ibv_modify_qp")]
     pub fn init(mut self, worker: &mut Worker, options: &InitOptions) -> Moved<Init, Reset> {
-        let step =
-            active_port(worker, options).and_then(|_| worker.core().modify_to_init(self.handle, options));
+        let step = match options.access.undeclared() {
+            Some(bits) => Err(ConnectError::UndeclaredAccess { bits }),
+            None => {
+                active_port(worker, options).and_then(|_| worker.core()?.modify_to_init(self.handle, options))
+            }
+        };
         if step.is_ok() {
             self.init = options.clone();
         }
@@ -67,6 +72,7 @@ impl QueuePair<Init> {
     /// The queue pair comes back in INIT.
     ///
     /// - [`ConnectError::NoSuchGid`] and [`ConnectError::PortDown`] for this side's port.
+    /// - [`ConnectError::GidBeyondPath`] when the index of the GID is above 255.
     /// - [`ConnectError::Refused`] when the device refuses; the message has the usual cause.
     ///
     /// See `ibv_modify_qp(3)`.
@@ -79,7 +85,7 @@ impl QueuePair<Init> {
     ) -> Moved<ReadyToReceive, Init> {
         let step = self.endpoint(worker, path.gid_index).and_then(|own| {
             let mtu = path.mtu.unwrap_or(own.mtu.min(peer.mtu));
-            worker.core().modify_to_rtr(self.handle, peer, &PathOptions { mtu: Some(mtu), ..path.clone() })
+            worker.core()?.modify_to_rtr(self.handle, peer, &PathOptions { mtu: Some(mtu), ..path.clone() })
         });
         self.moved(step)
     }
@@ -121,7 +127,8 @@ impl QueuePair<ReadyToReceive> {
         worker: &mut Worker,
         retry: &RetryOptions,
     ) -> Moved<ReadyToSend, ReadyToReceive> {
-        let step = worker.core().modify_to_rts(self.handle, self.psn, retry);
+        let step = worker.core().map_err(ConnectError::from);
+        let step = step.and_then(|core| core.modify_to_rts(self.handle, self.psn, retry));
         self.moved(step)
     }
 }
@@ -139,7 +146,7 @@ impl<S: State> QueuePair<S> {
 /// queue.
 fn give_up<S: State>(worker: &mut Worker, refused: Refused<QueuePair<S>, ConnectError>) -> ConnectError {
     if let Err(kept) = worker.fence(refused.object, Deadline::after(Duration::ZERO)) {
-        tracing::warn!(error = %kept.error, "a queue pair that failed to connect could not be fenced; it stays until its worker is dropped");
+        crate::log::warn!(error = %kept.error, "a queue pair that failed to connect could not be fenced; it stays until its worker is dropped");
     }
     refused.error
 }

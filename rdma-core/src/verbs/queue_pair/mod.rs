@@ -66,7 +66,7 @@ impl<S: State> QueuePair<S> {
     /// See `ibv_query_qp(3)`.
     #[doc(alias = "ibv_query_qp")]
     pub fn query_state(&self, worker: &mut Worker) -> Result<QpState, ConnectError> {
-        worker.core().query_state(self.handle)
+        worker.core()?.query_state(self.handle)
     }
 
     fn into_state<T: State>(self) -> QueuePair<T> {
@@ -81,7 +81,7 @@ impl QueuePair<ReadyToSend> {
     ///
     /// [`ConnectError::ForeignWorker`] when `worker` is not the one that created the queue pair.
     pub fn peer_access(&self, worker: &mut Worker) -> Result<PeerAccess, ConnectError> {
-        worker.core().peer_access(self.handle)
+        worker.core()?.peer_access(self.handle)
     }
 }
 

@@ -5,6 +5,7 @@ use std::fmt;
 use crate::backend::dispatch::AnyWorker;
 use crate::backend::worker;
 use crate::error::{PartialPost, PostRefused};
+use crate::memory::fork::Origin;
 use crate::{Work, WorkId};
 
 /// Requests for one queue pair that [`submit`](Self::submit) posts together.
@@ -35,11 +36,13 @@ use crate::{Work, WorkId};
 #[must_use = "a batch posts nothing until it is submitted"]
 pub struct Batch<'w> {
     inner: worker::Batch<'w, AnyWorker>,
+    /// The process that made the worker.
+    origin: Origin,
 }
 
 impl<'w> Batch<'w> {
-    pub(crate) fn new(inner: worker::Batch<'w, AnyWorker>) -> Self {
-        Self { inner }
+    pub(crate) fn new(inner: worker::Batch<'w, AnyWorker>, origin: Origin) -> Self {
+        Self { inner, origin }
     }
 
     /// Adds a request to the batch.
@@ -59,7 +62,12 @@ impl<'w> Batch<'w> {
     ///
     /// [`PartialPost`] says how many requests were posted, and gives the others back.
     pub fn submit(self) -> Result<(), PartialPost<Work>> {
-        self.inner.submit()
+        match self.origin.check() {
+            Ok(()) => self.inner.submit(),
+            Err(forked) => {
+                Err(PartialPost { posted: 0, rejected: self.inner.cancel(), error: forked.into() })
+            }
+        }
     }
 
     /// Posts nothing and returns the requests.

@@ -12,7 +12,8 @@ pub use batch::Batch;
 
 use crate::backend::dispatch::AnyWorker;
 use crate::backend::worker::WorkerCore;
-use crate::error::{CreateError, DetachError, FenceError, PollError, PostRefused, ReachError};
+use crate::error::{CreateError, DetachError, FenceError, Forked, PollError, PostRefused, ReachError};
+use crate::memory::OwnProcess;
 use crate::{
     Attached, Completion, Context, Deadline, PeerSlice, PeerWindow, Posting, ProtectionDomain, QueuePair,
     QueuePairOptions, ReadyToSend, Receiving, Refused, Region, RemoteMemory, Reset, Segment, State, Work,
@@ -52,7 +53,7 @@ use crate::{
 /// ```
 #[doc(alias = "ibv_cq")]
 pub struct Worker {
-    core: WorkerCore<AnyWorker>,
+    core: OwnProcess<WorkerCore<AnyWorker>>,
     context: Context,
     /// Makes the worker `!Sync`, because only one thread at a time may use it.
     not_sync: PhantomData<Cell<()>>,
@@ -60,7 +61,7 @@ pub struct Worker {
 
 impl Worker {
     pub(crate) fn new(core: WorkerCore<AnyWorker>, context: Context) -> Self {
-        Self { core, context, not_sync: PhantomData }
+        Self { core: OwnProcess::new(core), context, not_sync: PhantomData }
     }
 
     /// Creates a reliable-connection queue pair in RESET.
@@ -80,7 +81,7 @@ impl Worker {
         pd: &ProtectionDomain,
         options: &QueuePairOptions,
     ) -> Result<QueuePair<Reset>, CreateError> {
-        Ok(QueuePair::new(self.core.create_qp(pd.inner(), pd.id(), options)?))
+        Ok(QueuePair::new(self.core.get_mut()?.create_qp(pd.inner()?, pd.id(), options)?))
     }
 
     /// Attaches `region`, so that requests of this worker's queue pairs can use ranges of it. [`Batch`] has
@@ -88,7 +89,7 @@ impl Worker {
     ///
     /// The worker holds a handle to the region until [`detach`](Self::detach).
     pub fn attach(&mut self, region: &Region) -> Attached {
-        self.core.attach(region.clone())
+        self.core.unasked_mut().attach(region.clone())
     }
 
     /// Detaches a region and returns the handle that the worker held.
@@ -97,7 +98,7 @@ impl Worker {
     ///
     /// [`DetachError::InFlight`] while requests use the region, and [`DetachError::NotAttached`].
     pub fn detach(&mut self, attached: Attached) -> Result<Region, DetachError> {
-        self.core.detach(attached)
+        self.core.unasked_mut().detach(attached)
     }
 
     /// Posts one request. [`Worker`] has an example.
@@ -114,7 +115,10 @@ impl Worker {
     #[doc(alias = "ibv_post_send")]
     #[inline]
     pub fn post<S: Posting>(&mut self, qp: &QueuePair<S>, work: Work) -> Result<WorkId, PostRefused<Work>> {
-        self.core.post(qp.handle(), work)
+        match self.core.get_mut() {
+            Ok(core) => core.post(qp.handle(), work),
+            Err(forked) => Err(PostRefused { work, error: forked.into() }),
+        }
     }
 
     /// Posts one receive. Unlike other requests, receives may be posted from INIT on.
@@ -131,12 +135,16 @@ impl Worker {
         qp: &QueuePair<S>,
         segment: impl Into<Segment>,
     ) -> Result<WorkId, PostRefused<Work>> {
-        self.core.post(qp.handle(), Work::recv(segment))
+        match self.core.get_mut() {
+            Ok(core) => core.post(qp.handle(), Work::recv(segment)),
+            Err(forked) => Err(PostRefused { work: Work::recv(segment), error: forked.into() }),
+        }
     }
 
     /// Starts a batch of requests for `qp` that are posted together, with one doorbell. [`Batch`] has an example.
     pub fn batch(&mut self, qp: &QueuePair<ReadyToSend>) -> Batch<'_> {
-        Batch::new(self.core.batch(qp.handle()))
+        let origin = self.core.origin();
+        Batch::new(self.core.unasked_mut().batch(qp.handle()), origin)
     }
 
     /// Returns access without requests to memory of the peer that `qp` is connected to.
@@ -169,7 +177,7 @@ impl Worker {
         memory: RemoteMemory,
         deadline: Deadline,
     ) -> Result<PeerWindow, ReachError> {
-        self.core.window(qp.handle(), memory, deadline)
+        self.core.get_mut()?.window(qp.handle(), memory, deadline)
     }
 
     /// Returns the next completion without waiting; `None` when there is none yet.
@@ -182,7 +190,7 @@ impl Worker {
     #[doc(alias = "ibv_poll_cq")]
     #[inline]
     pub fn poll(&mut self) -> Result<Option<Completion>, PollError> {
-        self.core.poll()
+        self.core.get_mut()?.poll()
     }
 
     /// Ends a queue pair: after `Ok`, no byte of this queue pair or of its peer lands here any more.
@@ -211,7 +219,8 @@ impl Worker {
         qp: QueuePair<S>,
         deadline: Deadline,
     ) -> Result<(), Refused<QueuePair<S>, FenceError>> {
-        self.core.fence(qp.handle(), deadline).map_err(|error| Refused { object: qp, error })
+        let core = self.core.get_mut().map_err(FenceError::from);
+        core.and_then(|core| core.fence(qp.handle(), deadline)).map_err(|error| Refused { object: qp, error })
     }
 
     /// Makes the next completion raise an event on [`event_fd`](Self::event_fd).
@@ -226,7 +235,7 @@ impl Worker {
     /// See `ibv_req_notify_cq(3)`.
     #[doc(alias = "ibv_req_notify_cq")]
     pub fn request_notify(&mut self) -> Result<(), PollError> {
-        self.core.request_notify()
+        self.core.get_mut()?.request_notify()
     }
 
     /// Consumes the events that were raised so far.
@@ -239,13 +248,13 @@ impl Worker {
     #[doc(alias = "ibv_get_cq_event")]
     #[doc(alias = "ibv_ack_cq_events")]
     pub fn consume_events(&mut self) -> Result<(), PollError> {
-        self.core.consume_events()
+        self.core.get_mut()?.consume_events()
     }
 
     /// Returns a descriptor that becomes readable when the requested event is raised.
     #[must_use]
     pub fn event_fd(&self) -> BorrowedFd<'_> {
-        self.core.channel_fd()
+        self.core.unasked().channel_fd()
     }
 
     /// Returns the device that the worker was created on.
@@ -254,8 +263,8 @@ impl Worker {
         &self.context
     }
 
-    pub(crate) fn core(&mut self) -> &mut WorkerCore<AnyWorker> {
-        &mut self.core
+    pub(crate) fn core(&mut self) -> Result<&mut WorkerCore<AnyWorker>, Forked> {
+        self.core.get_mut()
     }
 }
 

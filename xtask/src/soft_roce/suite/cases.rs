@@ -26,6 +26,9 @@ const BUILD: &[&str] = &[
     "--lib",
     "--test=memlock",
     "--test=allocations",
+    "--test=forked",
+    "--test=forked_engines",
+    "--test=unwinding",
     "--test=on_device",
     "--test=chaos",
     "--test=processes",
@@ -159,9 +162,11 @@ const CASES: &[Case] = &[
     Case {
         name: "kvcache_transfer, two roles",
         hosts: &[1, 2],
-        server: "{bin:kvcache_transfer} --role decode --listen {self}:18700 --device {device} --prompt 64 --checksums",
+        server: "env RDMA_JOB_TOKEN=5c9f0d1e6a7b48239c0d1e2f3a4b5c6d \
+            {bin:kvcache_transfer} --role decode --listen {self}:18700 --device {device} --prompt 64 --checksums",
         client: Some(
-            "{bin:kvcache_transfer} --role prefill --peer {peer}:18700 --device {device} --prompt 64 --checksums",
+            "env RDMA_JOB_TOKEN=5c9f0d1e6a7b48239c0d1e2f3a4b5c6d \
+            {bin:kvcache_transfer} --role prefill --peer {peer}:18700 --device {device} --prompt 64 --checksums",
         ),
         ..PLAIN
     },
@@ -200,9 +205,30 @@ const CASES: &[Case] = &[
         ..PLAIN
     },
     Case {
+        name: "subscribers of the log that panic or call back",
+        hosts: &[1],
+        server: "{test:unwinding} on_a_device --ignored --nocapture",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
         name: "backend over libibverbs",
         hosts: &[1],
         server: "{test:rdma_core} ibverbs::tests --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "forked children",
+        hosts: &[1],
+        server: "{test:forked} on_a_device --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "forked children of ranks",
+        hosts: &[1],
+        server: "{test:forked_engines} on_a_device --ignored --nocapture --test-threads=1",
         names_device: Sides::Server,
         ..PLAIN
     },

@@ -20,9 +20,11 @@ const ALLREDUCE: Case = Case {
 
 const KVCACHE: Case = Case {
     hosts: &[2],
-    server: "{bin:kvcache_transfer} --role decode --listen {self}:{port} --device {device} --checksums --prompt 16 -T 60",
+    server: "env RDMA_JOB_TOKEN=5c9f0d1e6a7b48239c0d1e2f3a4b5c6d \
+        {bin:kvcache_transfer} --role decode --listen {self}:{port} --device {device} --checksums --prompt 16 -T 60",
     client: Some(
-        "{bin:kvcache_transfer} --role prefill --peer {peer}:{port} --device {device} --checksums --prompt 16 -T 60",
+        "env RDMA_JOB_TOKEN=5c9f0d1e6a7b48239c0d1e2f3a4b5c6d \
+        {bin:kvcache_transfer} --role prefill --peer {peer}:{port} --device {device} --checksums --prompt 16 -T 60",
     ),
     work: "--requests 6",
     seconds: LIMIT,

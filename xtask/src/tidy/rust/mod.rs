@@ -14,15 +14,20 @@ const FILE_LINES_MAX: usize = 600;
 /// Most lines of a function, from its signature to its closing brace.
 const FUNCTION_LINES_MAX: usize = 70;
 /// Folders and files where `unsafe` may stand, each with its reason.
-const UNSAFE_HOMES: [&str; 7] = [
+const UNSAFE_HOMES: [&str; 9] = [
     "rdma-core/src/backend/",             // talks to the C library and to shared mappings
     "rdma-core/src/memory/",              // owns the memory that devices write
+    "rdma-core/tests/forked/raw.rs",      // forks, and calls what is unsafe in the public API
     "rdma-core/tests/mapped/in_place.rs", // calls what the public API has of it
     "rdma-core/tests/mapped/peer_slice/run.rs", // calls the same public API as in_place.rs
     "rdma-core/tests/mapped/raw.rs",      // unmaps memory, forks and sets limits to provoke failures
+    "rdma-core/tests/unwinding/raw.rs",   // makes system calls fail
     "rdma-collective/src/collective/reduce/kernels/", // runs instructions that only some processors have
     "rdma-core/abi-check/",               // reads a table that a C compiler made
 ];
+/// The libraries, whose log lines wait until no lock is held, and the file that alone calls `tracing` for them.
+const LOGGED: [&str; 2] = ["rdma-core/src/", "rdma-collective/src/"];
+const LOG: &str = "rdma-core/src/log/mod.rs";
 /// Macros that must not reach the main branch.
 const UNFINISHED: [&str; 3] = ["todo", "dbg", "unimplemented"];
 
@@ -124,6 +129,14 @@ fn check_tokens(text: &str, findings: &mut Findings<'_>) {
     for (line, name) in found.unfinished {
         findings.add(line, format!("`{name}!` stands for unfinished work"));
     }
+    let is_test = findings.path.ends_with("/tests.rs") || findings.path.contains("/tests/");
+    let is_logged = LOGGED.iter().any(|home| findings.path.starts_with(home));
+    if let Some(first) = found.tracing_lines.first().filter(|_| is_logged && !is_test && findings.path != LOG)
+    {
+        let message = "write log lines by `crate::log`: a subscriber that `tracing` calls here may panic or call the \
+                       library, under whatever lock is held";
+        findings.add(*first, message.to_owned());
+    }
     let at_home = UNSAFE_HOMES.iter().any(|home| findings.path.starts_with(home));
     if let Some(first) = found.unsafe_lines.first().filter(|_| !at_home) {
         findings.add(*first, format!("`unsafe` may stand only in {}", UNSAFE_HOMES.join(", ")));
@@ -133,6 +146,7 @@ fn check_tokens(text: &str, findings: &mut Findings<'_>) {
 #[derive(Default)]
 struct Tokens {
     unsafe_lines: Vec<usize>,
+    tracing_lines: Vec<usize>,
     unfinished: Vec<(usize, String)>,
 }
 
@@ -146,7 +160,12 @@ impl Tokens {
                 TokenTree::Ident(ident) if ident == "unsafe" => {
                     self.unsafe_lines.push(ident.span().start().line)
                 }
-                TokenTree::Ident(ident) => word = Some(ident),
+                TokenTree::Ident(ident) => {
+                    if ident == "tracing" {
+                        self.tracing_lines.push(ident.span().start().line);
+                    }
+                    word = Some(ident);
+                }
                 // `todo!`, and not `todo != x`.
                 TokenTree::Punct(punct) if punct.as_char() == '!' && punct.spacing() == Spacing::Alone => {
                     self.note_macro(previous.as_ref());

@@ -77,3 +77,15 @@ fn unfinished_work_is_found() {
 fn a_file_that_does_not_parse_is_a_finding() {
     assert_eq!(lines("a.rs", "//! H.\nfn f( {\n").len(), 1);
 }
+
+#[test]
+fn only_the_log_of_the_libraries_calls_tracing() {
+    let text = "//! H.\nfn f() { tracing::warn!(\"a\"); }\n";
+    assert_eq!(lines("rdma-core/src/backend/a.rs", text), [2]);
+    assert_eq!(lines("rdma-collective/src/engine/a.rs", "//! H.\nuse tracing::debug;\n"), [2]);
+    for path in [LOG, "rdma-core/tests/a.rs", "rdma-core/src/a/tests.rs", "examples/src/a.rs"] {
+        assert_eq!(lines(path, text), [0usize; 0], "{path}");
+    }
+    let kept = "//! Words on tracing.\nfn f() { crate::log::warn!(\"tracing\"); }\n";
+    assert_eq!(lines("rdma-core/src/a.rs", kept), [0usize; 0]);
+}

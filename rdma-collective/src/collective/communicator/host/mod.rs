@@ -171,7 +171,7 @@ impl HostGroup {
     ///
     /// # Errors
     ///
-    /// [`ReachError::Refused`] in a forked child of the process that joined the communicator.
+    /// [`ReachError::Forked`] in a forked child of the process that joined the communicator.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), ReachError> {
         // An empty copy asks for the right to write and changes nothing.
@@ -198,7 +198,7 @@ impl HostGroup {
     ///
     /// # Errors
     ///
-    /// [`ReachError::Refused`] in a forked child. Such a child can still read the messages that its parent gets.
+    /// [`ReachError::Forked`] in a forked child.
     #[inline]
     pub(crate) fn put(&self, to: u32, header: &Header, message: &[u8]) -> Result<(), ReachError> {
         let Some(peer) = self.peers.get(to as usize).and_then(Option::as_ref) else { return Ok(()) };

@@ -90,7 +90,7 @@ impl Setup<'_> {
     ) -> Result<Option<HostGroup>, CommunicatorError> {
         let encoded = offer.and_then(|offer| Ok((self.encode(&offer)?, offer)));
         if let Err(error) = &encoded {
-            tracing::debug!(
+            crate::log::debug!(
                 %error,
                 "this rank cannot offer a shared-memory window; the ranks of this host use their ring"
             );
@@ -101,7 +101,7 @@ impl Setup<'_> {
         let told = self.store.all_gather(&key, own, self.deadline)?;
         let without = told.iter().position(Vec::is_empty);
         let (Ok((_, offer)), None) = (encoded, without) else {
-            tracing::debug!(
+            crate::log::debug!(
                 rank = without,
                 "no shared-memory mailboxes: a rank cannot map the memory of all others; all ranks use their ring"
             );
@@ -162,7 +162,7 @@ impl Setup<'_> {
         if let Some((rank, reason)) = reasons.iter().enumerate().find(|(_, reason)| !reason.is_empty()) {
             // The text is a peer's: control characters could forge lines of this rank's log.
             let reason = String::from_utf8_lossy(reason).replace(char::is_control, " ");
-            tracing::info!(
+            crate::log::info!(
                 "No shared-memory mailboxes: rank {rank} has failed ({reason}); all ranks use their ring"
             );
             return Ok(None);

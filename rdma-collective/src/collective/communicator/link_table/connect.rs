@@ -172,7 +172,7 @@ impl LinkTable {
             (found, _) => {
                 let why = found.unwrap_or_else(|| malformed_word(self.rank));
                 let Unlinked { rank, reason } = &why;
-                tracing::warn!(
+                crate::log::warn!(
                     "No links to {reach}: rank {rank} could not connect ({reason}); see its log. Operations that need such \
                      links fail, and all others use the ring"
                 );
@@ -198,7 +198,7 @@ impl LinkTable {
         self.reach = reach;
         let taken = connected.iter().map(|link| (link.rank, link.lane)).collect::<Vec<_>>();
         self.links.extend(connected.into_iter().map(|link| (link.rank, link)));
-        tracing::info!("Connected to {} more ranks, since an operation needs it", taken.len());
+        crate::log::info!("Connected to {} more ranks, since an operation needs it", taken.len());
         taken
     }
 
@@ -310,7 +310,7 @@ fn malformed_word(rank: u32) -> Unlinked {
 /// Ends a lane that nothing uses.
 fn fence(core: &mut EngineState, lane: LaneId, deadline: Deadline) {
     if let Err(error) = core.fence_lane(lane, deadline) {
-        tracing::warn!(
+        crate::log::warn!(
             %error,
             "an unused lane could not be closed; its memory stays until the engine is dropped"
         );

@@ -114,7 +114,7 @@ impl Communicator {
     /// Ends a lane of which no peer knows.
     fn fence_unused(&self, lane: LaneId) {
         if let Err(error) = self.engine().lock().fence_lane(lane, Deadline::after(FENCE_WITHIN)) {
-            tracing::warn!(
+            crate::log::warn!(
                 %error,
                 "an unused lane could not be closed; its memory stays until the engine is dropped"
             );

@@ -70,7 +70,7 @@ impl Listener {
             });
             if let Some(error) = spawned {
                 let rank = previous_rank;
-                tracing::warn!(
+                crate::log::warn!(
                     rank, %error,
                     "no thread to accept the neighbour's liveness connection; \
                      only the peer timeout finds its death"
@@ -107,7 +107,7 @@ fn keep(engine: &Engine, of: &WatchedPeer<'_>, connection: Result<Connection, Ha
         }
         Err(error) => error,
     };
-    tracing::warn!(
+    crate::log::warn!(
         rank, %error,
         "no liveness connection to a neighbour on another host; only the peer timeout finds its death"
     );

@@ -54,7 +54,9 @@ impl NcclOptions {
             options.algorithms = algorithms;
             if !left_out.is_empty() {
                 let names = left_out.join(", ");
-                tracing::warn!("NCCL_ALGO: ignored algorithms of NCCL alone: {names}; allowed: {algorithms}");
+                crate::log::warn!(
+                    "NCCL_ALGO: ignored algorithms of NCCL alone: {names}; allowed: {algorithms}"
+                );
             }
         }
         if self.host_id.is_some() {

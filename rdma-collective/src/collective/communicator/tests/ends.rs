@@ -174,24 +174,35 @@ fn a_forked_child_is_refused_what_its_parent_was_left_and_waits_for_no_room() {
 }
 
 #[test]
-fn a_forked_child_that_drops_what_it_has_inherited_waits_for_no_lock() {
+fn what_a_forked_child_drops_of_a_communicator_waits_for_no_lock_and_its_calls_are_refused() {
     let [mut left, _right] = ranks();
+    let _parents_own = start(&mut left);
     let parents = left.engine().clone();
     let Shared { state, gate, host, .. } = &*left.shared;
     let (state, gate, host) = (Arc::clone(state), Arc::clone(gate), host.clone());
     let shared = Shared { engine: parents.forked(), state, gate, host };
     left.shared = Arc::new(shared);
-    let pending = start(&mut left);
+    let pending = || Pending::new(Arc::clone(&left.shared), 0, drop::<Box<Job>>);
+    let (mut polled, awaited, dropped_pending, aborter) = (pending(), pending(), pending(), left.aborter());
     let (dropped, is_dropped) = mpsc::channel();
     let state = Arc::clone(&left.shared.state);
     // A thread that the child does not have holds these locks.
     let held = (parents.lock(), state.lock().unwrap());
     let child = thread::spawn(move || {
-        drop((pending, left));
-        dropped.send(()).unwrap();
+        let mut told = vec![left.all_reduce(&mut [1.0_f32], ReduceOp::Sum, soon()).unwrap_err().to_string()];
+        told.push(left.start_barrier(soon()).unwrap_err().to_string());
+        told.push(left.failure(soon()).unwrap().to_string());
+        told.extend(awaited.wait(soon()).err().map(|error| error.to_string()));
+        if let Poll::Ready(Err(error)) = polled.poll() {
+            told.push(error.to_string());
+        }
+        aborter.abort();
+        drop((polled, dropped_pending, left));
+        dropped.send(told).unwrap();
     });
     let in_time = is_dropped.recv_timeout(20 * SECOND);
     drop(held);
     child.join().unwrap();
-    assert!(in_time.is_ok(), "it waits for a thread that it is without");
+    let told = in_time.expect("it waits for a thread that it is without");
+    assert!(told.len() == 5 && told.iter().all(|text| text.contains("was forked from")), "{told:?}");
 }

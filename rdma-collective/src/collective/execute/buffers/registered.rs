@@ -62,7 +62,9 @@ impl RegisteredBuffer {
         // A refused export is dropped here. Its drop tries once more, and otherwise keeps the memory for good: a peer
         // may still write to it, so the memory must never come back to the caller.
         revoked
-            .inspect_err(|refused| tracing::warn!(error = %refused.error, "memory of an operation is kept"))
+            .inspect_err(
+                |refused| crate::log::warn!(error = %refused.error, "memory of an operation is kept"),
+            )
             .is_ok()
     }
 

@@ -48,8 +48,12 @@ pub(super) struct Pulls {
 #[derive(Debug)]
 struct IncomingOffer {
     offer: Offer,
+    /// The blocks. The list of an offer of more blocks than this side's pool has stays empty, because no pull can meet
+    /// such an offer.
     blocks: Vec<u32>,
+    /// Number of blocks, and how many of them have arrived.
     total: u32,
+    arrived: u32,
     expires: Option<Instant>,
 }
 
@@ -96,7 +100,7 @@ impl Receives {
                 continue;
             }
             let whole = |known: &IncomingOffer| {
-                known.offer.request == state.grant.request && known.blocks.len() == known.total as usize
+                known.offer.request == state.grant.request && known.arrived == known.total
             };
             let Some(at) = pulls.offers.iter().position(whole) else { continue };
             let known = pulls.offers.swap_remove(at);
@@ -327,7 +331,7 @@ fn plan(
         return Err(KvError::LeaseExpired { request });
     }
     if known.blocks.len() != blocks.len() {
-        let (source_blocks, granted) = (known.blocks.len() as u32, blocks.len() as u32);
+        let (source_blocks, granted) = (known.total, blocks.len() as u32);
         return Err(KvError::BlockCounts { request, source_blocks, granted });
     }
     let pairs = known.blocks.iter().zip(blocks);

@@ -38,11 +38,17 @@ impl Receives {
             let expires = now.checked_add(Duration::from_millis(offer.time_to_live_ms.into()));
             // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
             // bad peer could make this side allocate without bound.
-            pulls.offers.push(IncomingOffer { offer, blocks: Vec::new(), total: piece.total, expires });
+            let (blocks, total, arrived) = (Vec::new(), piece.total, 0);
+            pulls.offers.push(IncomingOffer { offer, blocks, total, arrived, expires });
         }
         match pulls.offers.iter_mut().find(|known| known.offer.lease == offer.lease) {
-            Some(known) if known.total == piece.total && known.blocks.len() == piece.first as usize => {
-                known.blocks.extend(piece.numbers());
+            Some(known) if known.total == piece.total && known.arrived == piece.first => {
+                let numbers = piece.numbers();
+                // A piece never goes beyond the whole list.
+                known.arrived += numbers.len() as u32;
+                if known.total <= self.pool.layout().shape().blocks {
+                    known.blocks.extend(numbers);
+                }
                 Ok(())
             }
             _ => Err("an offer out of order"),

@@ -3,7 +3,8 @@
 use std::time::{Duration, Instant};
 
 use super::*;
-use crate::kv::tests::pair;
+use crate::kv::layout::{Layout, Shape};
+use crate::kv::tests::{SHAPE, pair};
 use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
 
@@ -53,4 +54,31 @@ fn a_pull_that_is_late_holds_its_blocks_while_reads_are_under_way() {
     let error = pull.wait().unwrap_err();
     assert!(matches!(&*error.cause, KvError::DeadlineExceeded { request: 9, .. }), "{error}");
     assert!(decode.pool().held(1).is_none());
+}
+
+#[test]
+fn an_offer_of_more_blocks_than_this_pool_has_is_refused_and_its_list_is_not_kept() {
+    let (prefill, decode) = pair();
+    let blocks = SHAPE.blocks * 1000;
+    decode.shared().lock().link.theirs = Layout::new(Shape { blocks, ..SHAPE }).unwrap();
+    let list: Vec<u32> = (0..blocks).collect();
+    let offer = Offer { lease: 1, request: 9, time_to_live_ms: 60_000 };
+    let mut told = 0;
+    while told < list.len() {
+        let shared = prefill.shared();
+        let room = 200;
+        let sent = shared.engine.lock_with(|core| {
+            shared.lock().link.send(core, message::OFFER, |body| offer.write(body, &list, told, room))
+        });
+        told += if sent { room } else { 0 };
+        shared.engine.drive(Instant::now(), 16).unwrap();
+        decode.shared().engine.drive(Instant::now(), 16).unwrap();
+        let decode = decode.shared().lock();
+        let kept = decode.pulls.offers.iter().map(|offer| offer.blocks.capacity()).max();
+        assert!(kept.is_none_or(|kept| kept <= SHAPE.blocks as usize), "the list is kept: {kept:?}");
+    }
+    let pull = decode.pull(9, &[1, 2], Deadline::after(Duration::from_secs(20))).unwrap();
+    let error = pull.wait().unwrap_err();
+    let counts = matches!(*error.cause, KvError::BlockCounts { source_blocks, granted: 2, .. } if source_blocks == blocks);
+    assert!(counts, "{error}");
 }

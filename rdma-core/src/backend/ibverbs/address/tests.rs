@@ -4,6 +4,16 @@ use super::*;
 use crate::{GidType, Lid, Mtu, PortNum, PortState, Psn, QpNum};
 
 fn vector_of(link_layer: LinkLayer, lid: u16, own: Gid, peer: Gid) -> ibv_ah_attr {
+    vector_at(3, link_layer, lid, own, peer).unwrap()
+}
+
+fn vector_at(
+    gid_index: u32,
+    link_layer: LinkLayer,
+    lid: u16,
+    own: Gid,
+    peer: Gid,
+) -> Result<ibv_ah_attr, ConnectError> {
     let port = PortAttributes {
         port: PortNum(2),
         state: PortState::ACTIVE,
@@ -14,10 +24,9 @@ fn vector_of(link_layer: LinkLayer, lid: u16, own: Gid, peer: Gid) -> ibv_ah_att
         gid_table_len: 8,
         max_msg_size: 1 << 30,
     };
-    let own = GidEntry::new(3, own, GidType(0), None);
+    let own = GidEntry::new(gid_index, own, GidType(0), None);
     let peer = Endpoint { qp_num: QpNum(1), psn: Psn::new(0), lid: Lid(lid), gid: peer, mtu: Mtu::MTU_1024 };
-    let options =
-        PathOptions { gid_index: 3, traffic_class: 106, service_level: 4, ..PathOptions::default() };
+    let options = PathOptions { gid_index, traffic_class: 106, service_level: 4, ..PathOptions::default() };
     vector(&port, Some(&own), &peer, &options)
 }
 
@@ -42,4 +51,13 @@ fn infiniband_is_addressed_by_lid_within_a_subnet_and_by_both_beyond() {
     assert_eq!((beyond.is_global, beyond.dlid, beyond.grh.dgid.raw), (1, 7, gid(2).0));
     let without_lid = vector_of(LinkLayer::INFINIBAND, 0, gid(1), gid(1));
     assert_eq!(without_lid.is_global, 1);
+}
+
+#[test]
+fn an_index_beyond_the_structure_is_refused_where_it_matters() {
+    let reached = vector_at(255, LinkLayer::ETHERNET, 0, gid(1), gid(1)).unwrap();
+    assert_eq!(reached.grh.sgid_index, 255);
+    let refused = vector_at(256, LinkLayer::ETHERNET, 0, gid(1), gid(1));
+    assert!(matches!(refused, Err(ConnectError::GidBeyondPath { index: 256 })), "another GID would be used");
+    assert_eq!(vector_at(256, LinkLayer::INFINIBAND, 7, gid(1), gid(1)).unwrap().is_global, 0);
 }

@@ -16,6 +16,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use super::Context;
 use super::sys::{self, ibv_async_event};
 use crate::error::QueryError;
+use crate::log::{Held, Hold};
 use crate::{AsyncEvent, EventKind, PortNum, QpNum};
 
 /// Events kept for a context; later ones are dropped, because a program may never take any.
@@ -55,7 +56,7 @@ impl Events {
         &self,
         take: impl FnOnce() -> Result<Option<AsyncEvent>, QueryError>,
     ) -> Result<Option<AsyncEvent>, QueryError> {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = Held::lock(|| self.kept.lock().unwrap_or_else(PoisonError::into_inner));
         let Some(event) = kept.pop_front() else { return take() };
         if kept.is_empty() {
             // An error means that there was nothing to read, which is the goal.
@@ -67,12 +68,13 @@ impl Events {
     /// Moves the events of the library into `kept`. Does nothing while another thread takes events, since that thread
     /// finds them as well.
     fn collect(&self, mut take: impl FnMut() -> Result<Option<AsyncEvent>, QueryError>) {
+        let _lines = Hold::new();
         let Ok(mut kept) = self.kept.try_lock() else { return };
         for _ in 0..CHECK_MAX {
             // The program sees this error when it asks for events itself.
             let Ok(Some(event)) = take() else { return };
             if kept.len() >= KEPT_MAX {
-                tracing::debug!(kind = %event.kind, "the event queue of a context is full and an event is dropped: take them with Context::next_event");
+                crate::log::debug!(kind = %event.kind, "the event queue of a context is full and an event is dropped: take them with Context::next_event");
                 continue;
             }
             kept.push_back(event);

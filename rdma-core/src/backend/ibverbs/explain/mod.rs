@@ -7,6 +7,7 @@ use std::io;
 use super::Context;
 use crate::backend::register;
 use crate::error::{CreateError, OpenError};
+use crate::log;
 use crate::memory::pinning::{PinningNeed, PinningProbe};
 
 /// Makes the error of a verb that creates `what`; the driver may pin `rings` for it.
@@ -78,11 +79,11 @@ pub(super) fn registration(addr: *mut u8, len: usize) -> PinningNeed {
 /// The check costs about as much as pinning a few MiB, so shorter registrations go without it.
 pub(super) fn warn_before(context: &Context, need: PinningNeed, len: usize) {
     const LEN_MIN: usize = 64 << 20;
-    if len < LEN_MIN || !tracing::enabled!(tracing::Level::WARN) {
+    if len < LEN_MIN || !log::is_wanted(log::Level::WARN) {
         return;
     }
     if let Err(diagnosis) = PinningProbe::new().read().check_before(need, context.name()) {
-        tracing::warn!(device = context.name(), bytes = len, "this registration may fail: {diagnosis}");
+        crate::log::warn!(device = context.name(), bytes = len, "this registration may fail: {diagnosis}");
     }
 }
 

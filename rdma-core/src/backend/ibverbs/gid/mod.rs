@@ -28,7 +28,7 @@ pub(super) fn table(context: &Context, port: PortNum) -> Result<Vec<GidEntry>, Q
             })
             .collect()),
         Err(error) => {
-            tracing::debug!(%error, device = %sysfs.display(), "the library returned no GID table; sysfs is read instead");
+            crate::log::debug!(%error, device = %sysfs.display(), "the library returned no GID table; sysfs is read instead");
             Ok(read_sysfs(&sysfs, attributes.gid_table_len, attributes.link_layer))
         }
     }

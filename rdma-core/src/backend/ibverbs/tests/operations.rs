@@ -2,6 +2,7 @@
 
 use super::pair::{LEFT, Pair, RIGHT};
 use crate::backend::interface::{RawOpcode, RawSend, RawWorker};
+use crate::memory::OwnProcess;
 use crate::{Access, CompletionStatus, QpState, QueuePairOptions};
 
 const REMOTE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
@@ -159,14 +160,15 @@ fn receives_posted_before_err_are_flushed_and_destroyed_queue_pairs_are_gone() {
 #[test]
 #[ignore = "needs a device"]
 fn a_forked_child_that_drops_everything_takes_nothing_from_its_parent() {
-    let mut pair = Pair::new();
+    let pair = Pair::new();
     let (here, there) = (pair.memory(64, Access::LOCAL_WRITE), pair.memory(64, REMOTE));
+    let mut kept = OwnProcess::new((pair, here, there));
     // SAFETY: the child only drops values and calls `_exit`; the drops do nothing in a forked child, so no lock is
     // taken.
     let child = unsafe { libc::fork() };
     assert!(child >= 0, "{}", std::io::Error::last_os_error());
     if child == 0 {
-        drop((pair, here, there));
+        drop(kept);
         // SAFETY: `_exit` must end the child, because exit handlers and destructors belong to the parent.
         unsafe { libc::_exit(0) };
     }
@@ -174,8 +176,9 @@ fn a_forked_child_that_drops_everything_takes_nothing_from_its_parent() {
     // SAFETY: `child` is a child of this process that only this call waits for, and `status` is a variable of ours.
     assert_eq!(unsafe { libc::waitpid(child, &mut status, 0) }, child);
     assert_eq!(status, 0, "the child did not end as it should");
+    let (pair, here, there) = kept.get_mut().unwrap();
     here.fill(b"still registered and connected");
-    pair.send(LEFT, &[here.request(1, RawOpcode::Write, 30, Some(&there))]).unwrap();
+    pair.send(LEFT, &[here.request(1, RawOpcode::Write, 30, Some(there))]).unwrap();
     assert_eq!(pair.completion_of(1, 1).status, 0);
     assert_eq!(there.bytes(30), b"still registered and connected");
 }

@@ -1,20 +1,25 @@
 //! Fault plans: the rules of a device, the orders it takes, and the counts of what struck.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use super::super::fabric::{Fabric, Silence};
 use super::super::wire::DeviceRef;
 use super::super::{clock, fabric};
 use super::rule::{Event, Fault, Rule, Seed};
+use crate::error::Forked;
+use crate::memory::OwnProcess;
 
 /// The faults of a software device. Clones are the same plan.
+///
+/// In a forked child a plan of the parent does nothing and counts nothing, and no device opens with it: make plans
+/// after the fork.
 ///
 /// The [module](super) has an example. Orders ([`kill`](Self::kill) and the like) reach the devices that are open at
 /// that moment. When several rules strike at one message, the first one decides.
 #[derive(Debug, Clone)]
 pub struct FaultPlan {
-    inner: Arc<Mutex<Inner>>,
+    inner: Arc<OwnProcess<Mutex<Inner>>>,
 }
 
 #[derive(Debug)]
@@ -63,7 +68,7 @@ impl FaultPlan {
             counts: FaultCounts::default(),
             devices: Vec::new(),
         };
-        Self { inner: Arc::new(Mutex::new(inner)) }
+        Self { inner: Arc::new(OwnProcess::new(Mutex::new(inner))) }
     }
 
     /// Adds a rule and returns the plan.
@@ -75,18 +80,18 @@ impl FaultPlan {
 
     /// Adds a rule, which acts from now on.
     pub fn add(&self, rule: Rule) {
-        self.lock().rules.push(rule);
+        self.with_inner(|inner| inner.rules.push(rule));
     }
 
     /// Removes all rules. Messages that are already delayed still arrive.
     pub fn clear(&self) {
-        self.lock().rules.clear();
+        self.with_inner(|inner| inner.rules.clear());
     }
 
     /// Returns how often each fault has struck so far.
     #[must_use]
     pub fn counts(&self) -> FaultCounts {
-        self.lock().counts
+        self.with_inner(|inner| inner.counts)
     }
 
     /// Kills the device: it receives and answers nothing any more, for ever.
@@ -111,13 +116,13 @@ impl FaultPlan {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn kill(&self) {
-        self.lock().counts.killed += 1;
+        self.with_inner(|inner| inner.counts.killed += 1);
         self.order(|state, device| state.silence(device, Silence::Killed));
     }
 
     /// Stops the device until [`resume`](Self::resume); messages that arrive meanwhile are lost.
     pub fn stop(&self) {
-        self.lock().counts.stopped += 1;
+        self.with_inner(|inner| inner.counts.stopped += 1);
         self.order(|state, device| state.silence(device, Silence::Stopped));
     }
 
@@ -141,18 +146,18 @@ impl FaultPlan {
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     pub fn flap_port(&self, time: Duration) {
-        self.lock().counts.flapped += 1;
+        self.with_inner(|inner| inner.counts.flapped += 1);
         self.order(|state, device| state.flap(clock::now(), device, time));
     }
 
     /// Adds a device that opens with this plan.
     pub(in super::super) fn attach(&self, device: DeviceRef) {
-        self.lock().devices.push(device);
+        self.with_inner(|inner| inner.devices.push(device));
     }
 
     /// Removes a device that closes.
     pub(in super::super) fn detach(&self, device: DeviceRef) {
-        self.lock().devices.retain(|it| *it != device);
+        self.with_inner(|inner| inner.devices.retain(|it| *it != device));
     }
 
     /// Whether the deregistration at hand must fail.
@@ -162,41 +167,47 @@ impl FaultPlan {
 
     /// Returns the fault that strikes at `event`, with a random number for its details.
     pub(super) fn ask(&self, event: Event) -> Option<(Fault, u64)> {
-        let mut inner = self.lock();
-        let Inner { seed, rules, counts, .. } = &mut *inner;
-        counts.messages += u64::from(event != Event::Deregistration);
-        let fault = rules.iter_mut().find_map(|rule| rule.strikes(&event, seed))?;
-        match fault {
-            Fault::Drop => counts.dropped += 1,
-            Fault::Delay(_) => counts.delayed += 1,
-            Fault::Reorder => counts.reordered += 1,
-            Fault::Corrupt => counts.corrupted += 1,
-            Fault::Rnr => counts.rnr += 1,
-            Fault::Kill => counts.killed += 1,
-            Fault::Stop => counts.stopped += 1,
-            Fault::FlapPort(_) => counts.flapped += 1,
-            Fault::RefuseDeregistration => counts.deregistrations_refused += 1,
-        }
-        Some((fault, seed.next()))
+        self.with_inner(|Inner { seed, rules, counts, .. }| {
+            counts.messages += u64::from(event != Event::Deregistration);
+            let fault = rules.iter_mut().find_map(|rule| rule.strikes(&event, seed))?;
+            match fault {
+                Fault::Drop => counts.dropped += 1,
+                Fault::Delay(_) => counts.delayed += 1,
+                Fault::Reorder => counts.reordered += 1,
+                Fault::Corrupt => counts.corrupted += 1,
+                Fault::Rnr => counts.rnr += 1,
+                Fault::Kill => counts.killed += 1,
+                Fault::Stop => counts.stopped += 1,
+                Fault::FlapPort(_) => counts.flapped += 1,
+                Fault::RefuseDeregistration => counts.deregistrations_refused += 1,
+            }
+            Some((fault, seed.next()))
+        })
     }
 
     /// Carries out an order at every open device that has the plan.
     fn order(&self, order: impl Fn(&mut fabric::State, DeviceRef)) {
-        let devices = self.lock().devices.clone();
-        // Without a fabric there is no device either.
-        let Ok(fabric) = Fabric::get() else { return };
-        if devices.is_empty() || fabric.is_foreign() {
+        let devices = self.with_inner(|inner| inner.devices.clone());
+        if devices.is_empty() {
             return;
         }
+        // Without a fabric there is no device either.
+        let Ok(Ok(fabric)) = Fabric::get().map(OwnProcess::get) else { return };
         let mut guard = fabric.lock();
         for device in devices {
             order(&mut guard, device);
         }
     }
 
-    /// Locks the plan. The fabric's lock may be held, but must not be taken while the plan is locked: the lock order is
-    /// fabric, then plan.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Fails in a forked child of the process that made the plan.
+    pub(in super::super) fn check_process(&self) -> Result<(), Forked> {
+        self.inner.get().map(drop)
+    }
+
+    /// Runs `with` on the locked plan; returns the default in a forked child. The fabric's lock may be held, but must
+    /// not be taken by `with`: the lock order is fabric, then plan.
+    fn with_inner<T: Default>(&self, with: impl FnOnce(&mut Inner) -> T) -> T {
+        let Ok(inner) = self.inner.get() else { return T::default() };
+        with(&mut inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }

@@ -118,7 +118,7 @@ impl SharedExports {
         let registered = Registered { serial, ..registered };
         let export = Export { key, registered, memory, version, offset: 0 };
         if !self.table.insert(&export) {
-            tracing::error!("a key was drawn whose slot of the key table is taken; peers cannot use it");
+            crate::log::error!("a key was drawn whose slot of the key table is taken; peers cannot use it");
         }
         self.keys.insert(
             key,

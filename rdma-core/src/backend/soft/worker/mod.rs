@@ -25,7 +25,7 @@ use crate::backend::interface::{
     MappedAccess, MappedOutcome, RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, Slot,
 };
 use crate::error::{ConnectError, CreateError, PollError, QueryError, ReachError};
-use crate::memory::{PeerWindow, fork};
+use crate::memory::PeerWindow;
 use crate::{
     Deadline, Endpoint, InitOptions, PathOptions, PeerAccess, PortNum, Psn, QpNum, QpState, QueuePairOptions,
     RemoteMemory, RetryOptions, WorkerOptions,
@@ -93,35 +93,11 @@ impl Worker {
         })
     }
 
-    /// Fails in a forked child, which must not take the fabric's lock (see [`Fabric::is_foreign`]).
+    /// Returns the queue pair in `slot`.
     #[inline]
-    fn refuse_fork() -> io::Result<()> {
-        if fork::is_child() {
-            return Err(io::Error::other(
-                "this process was forked from one that uses a software device, which stays with the parent: open devices after the fork",
-            ));
-        }
-        Ok(())
-    }
-
-    /// Returns the queue pair in `slot`, or why it cannot be used.
     fn entry(&self, slot: Slot) -> io::Result<QpEntry> {
-        Self::refuse_fork()?;
-        self.usable(slot).ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
-    }
-
-    /// Returns the queue pair in `slot`; `None` in a forked child. Without an error value, for the posting path.
-    #[inline]
-    fn usable(&self, slot: Slot) -> Option<QpEntry> {
         let entry = self.slots.get(usize::from(slot)).copied().flatten();
-        entry.filter(|_| !fork::is_child())
-    }
-
-    /// The error of a post to a queue pair that is not [`usable`](Self::usable).
-    #[cold]
-    fn unusable(&self, slot: Slot) -> RawPostError {
-        let source = self.entry(slot).err().unwrap_or_else(|| io::Error::from_raw_os_error(libc::EINVAL));
-        RawPostError { posted: 0, source }
+        entry.ok_or_else(|| io::Error::from_raw_os_error(libc::EINVAL))
     }
 
     /// Runs a state transition under the lock; `step` returns an errno when it is refused.
@@ -245,7 +221,7 @@ impl RawWorker for Worker {
     }
 
     unsafe fn post_send(&mut self, slot: Slot, chain: &[RawSend]) -> Result<(), RawPostError> {
-        let Some(entry) = self.usable(slot) else { return Err(self.unusable(slot)) };
+        let entry = self.entry(slot).map_err(|source| RawPostError { posted: 0, source })?;
         self.fabric.driver.count_call();
         let mut guard = self.fabric.lock();
         // Three paths, the cheapest first; each goes on where the one before stopped. A short chain of small requests
@@ -272,7 +248,7 @@ impl RawWorker for Worker {
     }
 
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
-        let Some(entry) = self.usable(slot) else { return Err(self.unusable(slot)) };
+        let entry = self.entry(slot).map_err(|source| RawPostError { posted: 0, source })?;
         self.fabric.lock().post_recv(entry.id, chain)
     }
 
@@ -281,18 +257,17 @@ impl RawWorker for Worker {
         slot: Slot,
         access: &MappedAccess,
     ) -> Result<MappedOutcome, ReachError> {
-        let entry = self.entry(slot).map_err(ReachError::Refused)?;
+        let entry = self.entry(slot).map_err(|_| ReachError::PeerGone)?;
         // SAFETY: the caller vouches for the local range of the access, as the trait asks, so the fabric may use it.
         unsafe { self.fabric.lock().access_mapped(entry.id, access) }
     }
 
     fn window(&mut self, slot: Slot, memory: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {
-        let entry = self.entry(slot).map_err(ReachError::Refused)?;
+        let entry = self.entry(slot).map_err(|_| ReachError::PeerGone)?;
         self.fabric.lock().window(entry.id, memory)
     }
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {
-        Self::refuse_fork().map_err(|source| PollError::Refused { verb: "ibv_poll_cq", source })?;
         let has_news = self.has_news();
         if !has_news {
             self.idle = self.idle.wrapping_add(1);
@@ -327,7 +302,6 @@ impl RawWorker for Worker {
     }
 
     fn request_notify(&mut self) -> Result<(), PollError> {
-        Self::refuse_fork().map_err(|source| PollError::Refused { verb: "ibv_req_notify_cq", source })?;
         let mut guard = self.fabric.lock();
         if let Some(queue) = guard.cqs.get_mut(self.cq) {
             queue.arm();
@@ -347,16 +321,14 @@ impl RawWorker for Worker {
     }
 
     fn destroy_qp(&mut self, slot: Slot, deadline: Deadline) -> io::Result<()> {
-        if !self.fabric.is_foreign() {
-            let entry = self.entry(slot)?;
-            let active_writers = self.fabric.lock().revoke_qp(clock::now(), entry.id);
-            if !active_writers.wait(deadline) {
-                wait_until_revoked(deadline, |now| {
-                    self.fabric.lock().advance_qp_revoke(now, entry.id, deadline)
-                })?;
-            }
-            self.fabric.lock().destroy(entry.id);
+        let entry = self.entry(slot)?;
+        let active_writers = self.fabric.lock().revoke_qp(clock::now(), entry.id);
+        if !active_writers.wait(deadline) {
+            wait_until_revoked(deadline, |now| {
+                self.fabric.lock().advance_qp_revoke(now, entry.id, deadline)
+            })?;
         }
+        self.fabric.lock().destroy(entry.id);
         if let Some(slot) = self.slots.get_mut(usize::from(slot)) {
             *slot = None;
         }
@@ -366,9 +338,6 @@ impl RawWorker for Worker {
 
 impl Drop for Worker {
     fn drop(&mut self) {
-        if self.fabric.is_foreign() {
-            return;
-        }
         let mut guard = self.fabric.lock();
         for entry in self.slots.iter().flatten() {
             guard.destroy(entry.id);

@@ -1,6 +1,7 @@
 //! Tests of the fence: the end of a queue pair, and completions that a device reports afterwards.
 
 use super::*;
+use crate::memory::OwnProcess;
 
 #[test]
 fn a_fence_gives_every_buffer_back_whether_or_not_the_device_flushes() {
@@ -144,13 +145,15 @@ fn a_queue_pair_that_is_neither_stopped_nor_destroyed_is_said_to_go_on() {
 #[test]
 fn a_forked_child_fences_nothing() {
     let (mut core, qp) = core();
-    core.pid += 1;
     core.post(qp, Work::send(buffer(8))).unwrap();
-    let error = core.fence(qp, soon()).unwrap_err();
+    let mut core = OwnProcess::new(core);
+    core.pretend_forked(true);
+    let error = core.get_mut().map(|core| core.fence(qp, soon())).err().unwrap();
     assert!(error.to_string().contains("forked"), "{error}");
-    assert_eq!((core.raw.destroyed, core.raw.recvs.len()), (0, 0), "the parent's device was touched");
-    core.pid = std::process::id();
-    core.fence(qp, soon()).unwrap();
+    let raw = &core.unasked().raw;
+    assert_eq!((raw.destroyed, raw.recvs.len()), (0, 0), "the parent's device was touched");
+    core.pretend_forked(false);
+    core.get_mut().unwrap().fence(qp, soon()).unwrap();
 }
 
 #[test]

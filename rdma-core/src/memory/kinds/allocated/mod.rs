@@ -135,7 +135,7 @@ impl Drop for Allocated {
         // has deregistered it before this drop (`Registered` ensures it), so no device accesses it any more.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.span) };
         if let Err(error) = unmapped {
-            tracing::warn!(%error, bytes = self.span, "munmap failed; the mapping is leaked");
+            crate::log::warn!(%error, bytes = self.span, "munmap failed; the mapping is leaked");
         // A forked child shares the pages, and a window's peers keep them: their bytes must stay.
         } else if self.checkpoint.is_unforked() && !self.outlived {
             self.backing.empty();

@@ -107,7 +107,8 @@ impl Foreign {
     ///
     /// - As long as this value lives, nobody else changes what its bytes are mapped to.
     /// - Nobody else accesses the bytes during a call of [`share`](Self::share), [`put_back`](Self::put_back)
-    ///   or [`into_owner`](Self::into_owner), nor while this value is dropped.
+    ///   or [`into_owner`](Self::into_owner), nor from the moment that the caller gives this value away to be
+    ///   dropped, by whichever thread and however late, until the bytes' owner is dropped.
     pub(crate) unsafe fn allow(&mut self) {
         // INVARIANT: the caller of this function promised it.
         self.may_replace = true;
@@ -178,7 +179,7 @@ impl Drop for Foreign {
         match self.put_back() {
             // SAFETY: the field is dropped only here, and never used again.
             Ok(()) => unsafe { ManuallyDrop::drop(&mut self.bytes) },
-            Err(error) => tracing::error!(
+            Err(error) => crate::log::error!(
                 %error,
                 bytes = self.len(),
                 "the caller's memory is leaked, not freed, because its own pages could not be put back"

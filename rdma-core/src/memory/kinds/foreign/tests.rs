@@ -1,5 +1,6 @@
 //! Owners and their pages when the system refuses to put the pages back.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, setrlimit};
@@ -10,6 +11,8 @@ use super::*;
 /// An owner that lends two whole pages of its bytes, and counts its drops.
 struct Counted {
     bytes: Vec<u8>,
+    /// The shareable pages. At the drop, the bytes must not be on them any more.
+    shared: Arc<OnceLock<Backing>>,
     dropped: Arc<AtomicUsize>,
 }
 
@@ -23,6 +26,11 @@ impl AsMut<[u8]> for Counted {
 
 impl Drop for Counted {
     fn drop(&mut self) {
+        if let Some(shared) = self.shared.get().cloned() {
+            let before = self.as_mut()[0];
+            rustix::io::pwrite(&shared.memfd, &[before + 1], 0).unwrap();
+            assert_eq!(self.as_mut()[0], before, "the owner is told before its pages are its own");
+        }
         self.dropped.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -30,11 +38,14 @@ impl Drop for Counted {
 fn shared() -> (Foreign, Arc<AtomicUsize>) {
     let dropped = Arc::new(AtomicUsize::new(0));
     let bytes = vec![7; 3 * rustix::param::page_size()];
-    let mut memory = Foreign::adopt(Counted { bytes, dropped: Arc::clone(&dropped) });
+    let pages = Arc::new(OnceLock::new());
+    let owner = Counted { bytes, shared: Arc::clone(&pages), dropped: Arc::clone(&dropped) };
+    let mut memory = Foreign::adopt(owner);
     // SAFETY: only this test knows the bytes, so nobody else accesses them or changes their mapping.
     unsafe { memory.allow() };
     memory.share();
     assert_eq!(memory.sharing(), Sharing::InPlace);
+    assert!(pages.set(memory.backing().unwrap().clone()).is_ok());
     (memory, dropped)
 }
 

@@ -9,14 +9,15 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::ProtFlags;
 
 use super::Backing;
+use crate::memory::map_over;
 
 /// Patches that a memory may have. Each one keeps a descriptor open, and needs two more mappings here and at
 /// each peer, of which the kernel limits the number (vm.max_map_count).
@@ -191,10 +192,10 @@ unsafe fn replace_one(at: NonNull<u8>, len: usize) -> io::Result<Arc<OwnedFd>> {
             },
         }
     }
-    let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::FIXED);
+    let protection = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: replaces pages by pages with equal bytes. The kernel does it in one step, so no access falls
     // in between. The memory keeps its length, and is unmapped as a whole as before.
-    unsafe { rustix::mm::mmap(at.cast(), len, protection, flags, &memfd, 0) }?;
+    unsafe { map_over(at.cast(), len, protection, memfd.as_fd()) }?;
     Ok(memfd)
 }
 

@@ -25,7 +25,7 @@ impl Host for State {
 
     fn invite(&mut self, qp: QpRef, writer: Arc<OwnedFd>) -> Result<Invitation, Refusal> {
         self.invitation(qp, writer).map_err(|error| {
-            tracing::warn!(%error, "a peer of this host cannot be invited; that peer takes another wire");
+            crate::log::warn!(%error, "a peer of this host cannot be invited; that peer takes another wire");
             Refusal::limit(&error)
         })
     }
@@ -119,7 +119,7 @@ impl Host for State {
         }
         if reason.is_departure() {
             // A lost connection is silence, as on every wire: the next request looks for the peer again.
-            tracing::debug!(qp = %qp.num, %reason, "a peer of this host has left");
+            crate::log::debug!(qp = %qp.num, %reason, "a peer of this host has left");
         } else {
             self.leave_mapped(id, &reason);
             self.pump(now, id);
@@ -130,7 +130,7 @@ impl Host for State {
         self.drain_mailbox(now, id);
         // The mailbox stays: the peer may come again, or go on over TCP with the receives in it.
         if let Some(qp) = self.qps.get(id) {
-            tracing::debug!(qp = %qp.num, %reason, "the rendezvous connection of a peer of this host has ended");
+            crate::log::debug!(qp = %qp.num, %reason, "the rendezvous connection of a peer of this host has ended");
         }
     }
 }
@@ -142,7 +142,7 @@ impl State {
         qp.mapped.note_unmet(reason);
         if reason.is_departure() || matches!(reason, UnmappedReason::NoNeighbour) {
             // The peer was there once, so it is treated as silent.
-            tracing::debug!(qp = %qp.num, %reason, "a peer of this host is gone");
+            crate::log::debug!(qp = %qp.num, %reason, "a peer of this host is gone");
         } else {
             self.leave_mapped(id, reason);
             self.pump(now, id);

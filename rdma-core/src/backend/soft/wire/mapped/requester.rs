@@ -167,9 +167,9 @@ impl State {
             return;
         }
         if over_tcp {
-            tracing::info!(%peer, %reason, "the peer is not mapped; requests go over TCP");
+            crate::log::info!(%peer, %reason, "the peer is not mapped; requests go over TCP");
         } else {
-            tracing::warn!(%peer, %reason, "the peer is not mapped, and the device takes no other wire");
+            crate::log::warn!(%peer, %reason, "the peer is not mapped, and the device takes no other wire");
         }
     }
 }

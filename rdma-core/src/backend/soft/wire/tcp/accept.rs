@@ -8,7 +8,7 @@ const ACCEPTS: usize = 16;
 impl Tcp {
     /// Accepts the waiting connections of a listener. Each stranger is read when it has sent something, so that a
     /// slow one delays no other.
-    pub(super) fn accept(&mut self, now: Instant, listener: SocketKey) {
+    pub(super) fn accept(&mut self, now: Instant, listener: SocketKey, sink: &mut dyn Sink) {
         for _ in 0..ACCEPTS {
             let Some(Socket { fd, device, .. }) = self.sockets.get(listener) else { return };
             let device = *device;
@@ -17,25 +17,38 @@ impl Tcp {
                 Ok(None) => return,
                 Err(why) => {
                     self.warn(&why, "accepting failed; trying again in a moment");
+                    self.drop_oldest(sink);
                     return self.pause_accepting(now);
                 }
             };
-            let kind = Kind::Stranger(Stranger::new(now + HELLO_WAIT));
+            let Some(place) = self.take_place(sink) else { continue };
+            let kind = Kind::Stranger(Stranger::new(now + HELLO_WAIT, place));
             match self.insert(Socket { fd, device, kind }, EventFlags::IN) {
-                Ok(key) => {
-                    self.make_room(self.strangers.len(), self.strangers.front().copied());
-                    self.strangers.push_back(key);
-                }
+                Ok(key) => self.strangers.push_back(key),
                 Err(why) => self.warn(&why, "a connection cannot be watched"),
             }
         }
     }
 
-    /// Closes the oldest connection of a queue that is full.
-    fn make_room(&mut self, waiting: usize, oldest: Option<SocketKey>) {
-        if let Some(oldest) = oldest.filter(|_| waiting >= WAITING_MAX) {
-            self.lose(oldest, &LinkError::Crowded);
+    /// Takes a place for a newcomer; the oldest strangers make room for it.
+    fn take_place(&mut self, sink: &mut dyn Sink) -> Option<Place> {
+        loop {
+            match Place::take(Door::Tcp) {
+                None if self.drop_oldest(sink) => {}
+                place => return place,
+            }
         }
+    }
+
+    /// Closes the oldest stranger after one last look, because its hello may just have arrived; `false` if there is
+    /// none.
+    fn drop_oldest(&mut self, sink: &mut dyn Sink) -> bool {
+        let Some(oldest) = self.strangers.front().copied() else { return false };
+        let crowded = self.read_hello(oldest, sink).err().unwrap_or(LinkError::Crowded);
+        if self.strangers.front() == Some(&oldest) {
+            self.lose(oldest, &crowded);
+        }
+        true
     }
 
     /// Pauses accepting. Most likely this process is out of descriptors or memory, and a listener that stays ready
@@ -59,7 +72,7 @@ impl Tcp {
             if matches!(socket.kind, Kind::Listener)
                 && let Err(error) = epoll::modify(&self.epoll, &socket.fd, data(key), events)
             {
-                tracing::error!(%error, "a listener cannot be watched any more");
+                crate::log::error!(%error, "a listener cannot be watched any more");
             }
         }
     }
@@ -132,7 +145,9 @@ impl Tcp {
             return self.remove(key);
         }
         *kind = Kind::Lingering(Lingering { deadline: None, outflow });
-        self.make_room(self.lingering.len(), self.lingering.front().copied());
+        if let Some(oldest) = self.lingering.front().filter(|_| self.lingering.len() >= LINGERING_MAX) {
+            self.lose(*oldest, &LinkError::Crowded);
+        }
         self.lingering.push_back(key);
         self.dirty.push(key);
     }

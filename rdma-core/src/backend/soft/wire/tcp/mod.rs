@@ -36,6 +36,7 @@ use super::log_throttle::LogThrottle;
 use super::{DeviceRef, HOLD_BYTES_MAX, Hello, Payload, QpRef, Sink};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request};
 use crate::backend::soft::gid;
+use crate::strangers::{Door, Place};
 
 /// Bytes received at a time that may hold several messages: 16 KiB, or up to 512 requests.
 const STAGING_BYTES: usize = 16 << 10;
@@ -47,9 +48,9 @@ const BUDGET: usize = HOLD_BYTES_MAX / 2;
 const HELLO_WAIT: Duration = Duration::from_secs(5);
 /// Time for the peer to close a connection whose queue pair is gone.
 const LINGER_WAIT: Duration = Duration::from_secs(2);
-/// Most strangers, and most lingering connections. Beyond it the oldest is closed, so that strangers cannot use up
-/// this process's descriptors.
-const WAITING_MAX: usize = 64;
+/// Most lingering connections. Beyond it the oldest is closed, so that ended queue pairs cannot use up this process's
+/// descriptors.
+const LINGERING_MAX: usize = 64;
 /// Pause of accepting after the process ran out of descriptors: a listener that stays ready would keep the driver
 /// busy.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -123,8 +124,8 @@ impl Tcp {
             sockets: SlotMap::with_key(),
             requesters: SecondaryMap::new(),
             responders: SecondaryMap::new(),
-            strangers: VecDeque::with_capacity(WAITING_MAX + 1),
-            lingering: VecDeque::with_capacity(WAITING_MAX + 1),
+            strangers: VecDeque::new(),
+            lingering: VecDeque::with_capacity(LINGERING_MAX + 1),
             listeners: 0,
             dirty: Vec::new(),
             staging: vec![0; STAGING_BYTES].into(),
@@ -175,7 +176,7 @@ impl Tcp {
     /// Ends a connection that broke, and logs why.
     fn lose(&mut self, key: SocketKey, why: &LinkError) {
         match why {
-            LinkError::Closed | LinkError::Io(_) => tracing::debug!(%why, "a connection is over"),
+            LinkError::Closed | LinkError::Io(_) => crate::log::debug!(%why, "a connection is over"),
             _ => self.warn(why, "closing a connection"),
         }
         self.remove(key);
@@ -184,7 +185,7 @@ impl Tcp {
     /// Writes a log line that a stranger has caused, unless there were many of late.
     fn warn(&mut self, why: &dyn std::error::Error, what: &str) {
         if let Some(left_out) = self.served.map_or(Some(0), |now| self.throttle.admit(now)) {
-            tracing::warn!(%why, left_out, "{what}");
+            crate::log::warn!(%why, left_out, "{what}");
         }
     }
 
@@ -207,7 +208,7 @@ impl Tcp {
                 Some(key)
             }
             Err(why) => {
-                tracing::debug!(%why, "no connection to the peer");
+                crate::log::debug!(%why, "no connection to the peer");
                 None
             }
         }
@@ -270,7 +271,7 @@ impl Tcp {
             Kind::Lingering(lingering) => lingering.read(fd, &mut self.staging),
             Kind::Stranger(_) => self.read_hello(key, sink),
             Kind::Listener => {
-                self.accept(now, key);
+                self.accept(now, key, sink);
                 Ok(())
             }
         }
@@ -307,7 +308,7 @@ impl Tcp {
                 let requester = Requester { address, hello: frame::encode_hello(hello), link: None };
                 self.requesters.insert(qp, requester);
             }
-            None => tracing::warn!(gid = %hello.destination_gid, "not the GID of a software device"),
+            None => crate::log::warn!(gid = %hello.destination_gid, "not the GID of a software device"),
         }
     }
 

@@ -8,6 +8,7 @@ use super::frame::{self, HELLO_BYTES};
 use super::link::LinkError;
 use super::outflow::Outflow;
 use super::socket::{self, Moved};
+use crate::strangers::Place;
 
 /// An accepted connection that has not sent its hello, or whose queue pair is not ready yet.
 #[derive(Debug)]
@@ -15,11 +16,12 @@ pub(super) struct Stranger {
     pub(super) deadline: Instant,
     said: [u8; HELLO_BYTES],
     have: usize,
+    _place: Place,
 }
 
 impl Stranger {
-    pub(super) fn new(deadline: Instant) -> Self {
-        Self { deadline, said: [0; HELLO_BYTES], have: 0 }
+    pub(super) fn new(deadline: Instant, place: Place) -> Self {
+        Self { deadline, said: [0; HELLO_BYTES], have: 0, _place: place }
     }
 
     /// Reads on, never beyond the end of the hello, and returns the hello once it is complete. The bytes behind it

@@ -191,7 +191,7 @@ impl Rendezvous {
             Some(Kind::Requester(Requester { qp, .. })) => host.requester_closed(now, qp, reason),
             Some(Kind::InvitedWriter(InvitedWriter { qp, .. })) => host.responder_closed(now, qp, &reason),
             Some(Kind::Stranger(_)) if reason.is_departure() => {
-                tracing::debug!(%reason, "a neighbour has left")
+                crate::log::debug!(%reason, "a neighbour has left")
             }
             Some(Kind::Stranger(_)) => self.warn(now, &reason, "turning a neighbour away"),
             Some(Kind::Listener) | None => {}
@@ -201,7 +201,7 @@ impl Rendezvous {
     /// Writes a log line that a stranger has caused, unless there were many of late.
     pub(super) fn warn(&mut self, now: Instant, why: &dyn std::error::Error, what: &str) {
         if let Some(left_out) = self.throttle.admit(now) {
-            tracing::warn!(%why, left_out, "{what}");
+            crate::log::warn!(%why, left_out, "{what}");
         }
     }
 }

@@ -48,13 +48,11 @@ use invited_writer::InvitedWriter;
 use stranger::Stranger;
 
 use crate::memory::Patch;
+use crate::strangers::{Door, Place};
 
 /// Time for a connection to identify itself, and for its queue pair to become ready. A requester whose connection was
 /// closed comes again when it has something to send.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
-/// Connections that may wait for that. Beyond it the oldest is closed, so that strangers cannot use up this process's
-/// descriptors.
-const WAITING_MAX: usize = 256;
 /// Pause of accepting after the process ran out of descriptors: a listener that stays ready would keep the driver
 /// busy.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -350,7 +348,7 @@ impl Rendezvous {
             if matches!(socket.kind, Kind::Listener)
                 && let Err(error) = self.watch(key, events)
             {
-                tracing::error!(%error, "a listener of the mapped wire cannot be watched any more");
+                crate::log::error!(%error, "a listener of the mapped wire cannot be watched any more");
             }
         }
     }

@@ -16,6 +16,7 @@ pub(super) struct Stranger {
     hello: Option<(Hello, Arc<OwnedFd>)>,
     /// End of the attempts to send the invitation, once these met too many descriptors in flight.
     crowded: Option<Instant>,
+    _place: Place,
 }
 
 impl Rendezvous {
@@ -25,30 +26,48 @@ impl Rendezvous {
             let Some(Socket { fd, device, .. }) = self.sockets.get(listener) else { return };
             let device = *device;
             let accepted = listener::accept(fd.as_fd()).and_then(|fd| {
-                let Some(fd) = fd else { return Ok(None) };
-                let kind =
-                    Kind::Stranger(Stranger { deadline: now + HELLO_WAIT, hello: None, crowded: None });
-                self.insert(Socket { fd, device, kind }, EventFlags::IN).map(Some)
+                let Some(fd) = fd else { return Ok(false) };
+                let Some(_place) = self.take_place(now, host) else { return Ok(true) };
+                let (hello, crowded) = (None, None);
+                let kind = Kind::Stranger(Stranger { deadline: now + HELLO_WAIT, hello, crowded, _place });
+                let key = self.insert(Socket { fd, device, kind }, EventFlags::IN)?;
+                self.strangers.push_back(key);
+                Ok(true)
             });
             match accepted {
-                Ok(None) => return,
-                Ok(Some(key)) => {
-                    if self.strangers.len() >= WAITING_MAX
-                        && let Some(oldest) = self.strangers.front()
-                    {
-                        self.lose(now, *oldest, UnmappedReason::Crowded, host);
-                    }
-                    self.strangers.push_back(key);
-                }
+                Ok(true) => {}
+                Ok(false) => return,
                 // Most likely this process is out of descriptors or memory. A listener that stays ready would keep
                 // the driver busy.
                 Err(why) => {
                     self.warn(now, &why, "accepting a neighbour failed; trying again in a moment");
+                    self.drop_oldest(now, host);
                     self.accept_paused = Some(now + ACCEPT_PAUSE);
                     return self.watch_listeners(EventFlags::empty());
                 }
             }
         }
+    }
+
+    /// Takes a place for a newcomer; the oldest strangers make room for it.
+    fn take_place(&mut self, now: Instant, host: &mut dyn Host) -> Option<Place> {
+        loop {
+            match Place::take(Door::Mapped) {
+                None if self.drop_oldest(now, host) => {}
+                place => return place,
+            }
+        }
+    }
+
+    /// Closes the oldest stranger after one last look, because its hello may just have arrived; `false` if there is
+    /// none.
+    fn drop_oldest(&mut self, now: Instant, host: &mut dyn Host) -> bool {
+        let Some(oldest) = self.strangers.front().copied() else { return false };
+        let crowded = self.read_hello(now, oldest, host).err().unwrap_or(UnmappedReason::Crowded);
+        if self.strangers.front() == Some(&oldest) {
+            self.lose(now, oldest, crowded, host);
+        }
+        true
     }
 
     /// Reads a stranger's hello.

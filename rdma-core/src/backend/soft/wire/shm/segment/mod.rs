@@ -14,7 +14,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use super::MapRefused;
-use crate::memory::{file_limit_below, fork};
+use crate::memory::{file_limit_below, map_over};
 
 /// Seals that every shared memfd must have. A peer that shrinks a file under a mapping ends this process by SIGBUS at
 /// the next access, so a memfd without these seals is refused.
@@ -35,7 +35,20 @@ pub(crate) enum Protection {
     ReadWrite,
 }
 
+impl Protection {
+    fn flags(self) -> ProtFlags {
+        match self {
+            Self::Read => ProtFlags::READ,
+            Self::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
+        }
+    }
+}
+
 /// A shared mapping of a memfd, zeroed when it is created, unmapped on drop.
+///
+/// A forked child does not have the mapping (MADV_DONTFORK), and may have something else in its place. So a segment is
+/// kept by the fabric, which is never dropped, or in an [`OwnProcess`](crate::memory::OwnProcess), whose drop does
+/// nothing in a child.
 ///
 /// # Invariants
 ///
@@ -51,9 +64,6 @@ pub(crate) struct Segment {
     memfd: Option<OwnedFd>,
     /// Number of times that the owner replaced pages of this memory.
     version: AtomicU32,
-    /// The process that mapped the segment. A forked child does not have the mapping (MADV_DONTFORK), so it must not
-    /// unmap the range, where it may have something else by then.
-    pid: u32,
 }
 
 // SAFETY: a mapping has no thread affinity, and only a raw pointer to it is handed out, so its users uphold the rules
@@ -104,7 +114,6 @@ impl Segment {
             protection: Protection::ReadWrite,
             memfd: Some(memfd),
             version: AtomicU32::new(0),
-            pid: fork::pid(),
         };
         // FUTURE_WRITE must come after this process's own writable mapping, which it leaves as it is, and forbids all
         // later ones. SEAL comes last of all, so that a peer cannot add seals of its own.
@@ -133,7 +142,7 @@ impl Segment {
         // INVARIANT: mapped just now, of a memfd found sealed; the seals stay, because the kernel has no call that
         // removes one.
         let version = AtomicU32::new(0);
-        Ok(Self { base, len, protection, memfd: None, version, pid: fork::pid() })
+        Ok(Self { base, len, protection, memfd: None, version })
     }
 
     /// Maps all of the memfd `memfd`, sent by the owner, over the `bytes` bytes from `offset` on: pages that the
@@ -170,8 +179,12 @@ impl Segment {
         let at = unsafe { self.base.add(offset as usize) }.as_ptr();
         // SAFETY: the range is within this value's own mapping, so nothing else is replaced. The new pages are sealed
         // as well, so they stay; and only raw pointers to the range exist, so no reference sees its bytes change.
-        unsafe { map_at(at.cast(), MapFlags::FIXED, memfd, len, self.protection) }
-            .map_err(MapRefused::Map)?;
+        unsafe { map_over(at.cast(), len, self.protection.flags(), memfd) }
+            .map_err(|error| MapRefused::Map(error.into()))?;
+        // SAFETY: the range was mapped just now, and MADV_DONTFORK has no effect in this process, because it only tells
+        // fork to leave the range out. A refusal leaves the range mapped, since the segment must not get a hole.
+        unsafe { rustix::mm::madvise(at.cast(), len, Advice::LinuxDontFork) }
+            .map_err(|error| MapRefused::Map(error.into()))?;
         PEER_MAPPINGS.fetch_add(MAPPINGS_PER_PATCH, Ordering::Relaxed);
         // SAFETY: `at..at + len` was mapped just now by the call above and lies in this value's mapping, so nothing
         // else uses it.
@@ -236,44 +249,20 @@ fn check_memfd(memfd: BorrowedFd<'_>, bytes: u64) -> Result<usize, MapRefused> {
     if len == 0 { Err(MapRefused::Empty) } else { Ok(len) }
 }
 
-/// Maps a memfd at an address that the kernel chooses.
+/// Maps a memfd at an address that the kernel chooses, as shared memory that a forked child does not get.
 fn map(memfd: BorrowedFd<'_>, len: usize, protection: Protection) -> io::Result<NonNull<u8>> {
+    let (at, flags) = (std::ptr::null_mut(), MapFlags::SHARED);
     // SAFETY: without MAP_FIXED the kernel chooses a free range, so the mapping replaces nothing.
-    let base = unsafe { map_at(std::ptr::null_mut(), MapFlags::empty(), memfd, len, protection) }?;
-    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned address 0"))
-}
-
-/// Maps a memfd as shared memory that a forked child does not get.
-///
-/// # Safety
-///
-/// With MAP_FIXED in `flags`, the caller must own the mapping at `at..at + len`, which is replaced.
-unsafe fn map_at(
-    at: *mut libc::c_void,
-    flags: MapFlags,
-    memfd: BorrowedFd<'_>,
-    len: usize,
-    protection: Protection,
-) -> io::Result<*mut libc::c_void> {
-    let protection = match protection {
-        Protection::Read => ProtFlags::READ,
-        Protection::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
-    };
-    // SAFETY: with MAP_FIXED the caller owns the range that is replaced, by this function's contract; otherwise the
-    // kernel picks a free one, so nothing in use changes.
-    let base = unsafe { rustix::mm::mmap(at, len, protection, flags | MapFlags::SHARED, memfd, 0) }?;
+    let base = unsafe { rustix::mm::mmap(at, len, protection.flags(), flags, memfd, 0) }?;
     // SAFETY: MADV_DONTFORK on the range mapped just now has no effect in this process, because it only tells fork to
     // leave the range out.
     if let Err(error) = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontFork) } {
-        // With MAP_FIXED the range stays mapped: it belongs to the caller's mapping, which must not get a hole.
-        if at.is_null() {
-            // SAFETY: the range was mapped just now at an address that the kernel chose, and no pointer to it has
-            // left this function, so nobody can use it.
-            let _ = unsafe { rustix::mm::munmap(base, len) };
-        }
+        // SAFETY: the range was mapped just now at an address that the kernel chose, and no pointer to it has left
+        // this function, so nobody can use it.
+        let _ = unsafe { rustix::mm::munmap(base, len) };
         return Err(error.into());
     }
-    Ok(base)
+    NonNull::new(base.cast()).ok_or_else(|| io::Error::other("mmap returned address 0"))
 }
 
 /// Leaves a peer's memory out of core dumps, because this process must not write another's data to a file. A kernel
@@ -290,14 +279,11 @@ unsafe fn keep_out_of_dumps(at: *mut u8, len: usize) {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        if self.pid != fork::pid() {
-            return;
-        }
         // SAFETY: by the invariant only this value unmaps the range, and whoever uses its address keeps an `Arc` of
         // this value, so nobody uses it now.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         if let Err(error) = unmapped {
-            tracing::warn!(%error, bytes = self.len, "munmap of a shared segment failed; the mapping is leaked");
+            crate::log::warn!(%error, bytes = self.len, "munmap of a shared segment failed; the mapping is leaked");
         } else if self.memfd.is_none() {
             PEER_MAPPINGS.fetch_sub(1 + MAPPINGS_PER_PATCH * self.version() as usize, Ordering::Relaxed);
         }

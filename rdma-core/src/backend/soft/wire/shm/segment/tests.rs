@@ -1,6 +1,7 @@
 //! Two mappings of the same pages: their contents, the descriptors that are refused, and what a forked child has.
 
 use super::*;
+use crate::memory::OwnProcess;
 
 fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
     let memfd = rustix::fs::memfd_create("test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
@@ -79,6 +80,13 @@ fn other_pages_are_mapped_in_order_and_once_with_the_same_rights() {
     assert!(matches!(patch(2, (0, page)), Err(MapRefused::Version { said: 2, known: 0 })));
     assert!(matches!(patch(1, (2 * page, page)), Err(MapRefused::Range)));
     assert!(matches!(patch(1, (0, 0)), Err(MapRefused::Size { .. })));
+    // Kernels before 6.12 unmap the range before they find that a sealed memfd cannot be mapped for writing.
+    let sealed = memfd(page, SEALS | SealFlags::FUTURE_WRITE);
+    assert!(matches!(theirs.patch(sealed.as_fd(), 1, (page, page)), Err(MapRefused::Map(_))));
+    assert!(
+        !flags(theirs.as_ptr().as_ptr().wrapping_add(page as usize)).is_empty(),
+        "the segment has a hole"
+    );
     patch(1, (page, page)).unwrap();
     patch(1, (0, 7)).unwrap();
     // SAFETY: the addresses are within live mappings that only this thread writes, so the accesses do not race.
@@ -115,6 +123,7 @@ fn a_forked_child_has_nothing_of_it_and_unmaps_nothing() {
 fn assert_forked_child_has_none(own_is_looked_at: bool, own: Segment, theirs: Segment) {
     let looked_at = if own_is_looked_at { &own } else { &theirs };
     let (at, len) = (looked_at.as_ptr().as_ptr(), looked_at.len());
+    let both = OwnProcess::new((own, theirs));
     let mut resident = vec![0u8; len.div_ceil(rustix::param::page_size())];
     // SAFETY: the child makes system calls, drops one value and ends by `_exit`, so it waits for no other thread.
     let child = unsafe { libc::fork() };
@@ -123,7 +132,7 @@ fn assert_forked_child_has_none(own_is_looked_at: bool, own: Segment, theirs: Se
         let flags = MapFlags::PRIVATE | MapFlags::FIXED_NOREPLACE;
         // SAFETY: MAP_FIXED_NOREPLACE takes a range only if it is free, so no mapping is replaced.
         let taken = unsafe { rustix::mm::mmap_anonymous(at.cast(), len, ProtFlags::READ, flags) };
-        drop((own, theirs));
+        drop(both);
         // SAFETY: `resident` has a byte for each page, so mincore writes in bounds; it returns -1 when a page is not
         // mapped.
         let kept = unsafe { libc::mincore(at.cast(), len, resident.as_mut_ptr()) } == 0;

@@ -3,10 +3,13 @@
 use std::io::{Read, Write};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 
 use super::*;
+use crate::backend::soft::wire::alone::alone;
 use crate::backend::soft::wire::log_throttle;
+use crate::strangers::STRANGERS_MAX;
 
 /// Checks that the other end closes, whether or not it drops unread bytes.
 fn assert_closed(a: &mut End, b: &mut End, mut stranger: TcpStream) {
@@ -190,16 +193,42 @@ fn a_half_open_connection_does_not_outlive_its_queue_pair() {
 
 #[test]
 fn more_strangers_than_may_wait_push_out_the_oldest() {
-    let (mut a, mut b) = End::pair();
-    let oldest = b.stranger();
-    until(&mut a, &mut b, |_, b| b.tcp.strangers.len() == 1);
-    let crowd: Vec<_> = (0..WAITING_MAX).map(|_| b.stranger()).collect();
-    assert_closed(&mut a, &mut b, oldest);
-    until(&mut a, &mut b, |_, b| b.tcp.strangers.len() == WAITING_MAX);
-    assert_works(&mut a, &mut b);
-    drop(crowd);
-    until(&mut a, &mut b, |_, b| b.tcp.strangers.is_empty());
-    assert_works(&mut a, &mut b);
+    alone(module_path!(), "more_strangers_than_may_wait_push_out_the_oldest", || {
+        let (mut a, mut b) = End::pair();
+        let oldest = b.stranger();
+        until(&mut a, &mut b, |_, b| b.tcp.strangers.len() == 1);
+        let crowd: Vec<_> = (0..STRANGERS_MAX).map(|_| b.stranger()).collect();
+        assert_closed(&mut a, &mut b, oldest);
+        until(&mut a, &mut b, |_, b| b.tcp.strangers.len() > STRANGERS_MAX / 4);
+        assert_works(&mut a, &mut b);
+        assert!(b.tcp.strangers.len() <= STRANGERS_MAX);
+        drop(crowd);
+        until(&mut a, &mut b, |_, b| b.tcp.strangers.is_empty());
+        assert_works(&mut a, &mut b);
+    });
+}
+
+#[test]
+fn strangers_take_a_quarter_of_the_free_descriptors_and_leave_the_rest() {
+    alone(module_path!(), "strangers_take_a_quarter_of_the_free_descriptors_and_leave_the_rest", || {
+        const FREE: usize = 80;
+        let (mut a, mut b) = End::pair();
+        // The strangers' own ends are in this process too, so they connect before the limit is set.
+        let crowd: Vec<_> = (0..100).map(|_| b.stranger()).collect();
+        let open = std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let before = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: Some((open + FREE) as u64), ..before }).unwrap();
+        for _ in 0..100 {
+            b.turn();
+            assert!(b.tcp.strangers.len() <= FREE / 4, "{} strangers", b.tcp.strangers.len());
+        }
+        assert!(b.tcp.strangers.len() > FREE / 8, "{} strangers", b.tcp.strangers.len());
+        let rest: Vec<_> = std::iter::from_fn(|| rustix::io::dup(&b.epoll).ok()).collect();
+        assert!(rest.len() >= FREE / 2, "{} descriptors were left", rest.len());
+        drop(rest);
+        assert_works(&mut a, &mut b);
+        drop(crowd);
+    });
 }
 
 #[test]

@@ -9,21 +9,8 @@ use super::owners::{Owner, borrowed, good, say, welcome};
 use super::*;
 use crate::backend::soft::wire::shm::segment::{PEER_MAPPINGS, Protection};
 
-/// Runs `body` in a process that runs nothing else.
 fn alone(name: &str, body: impl FnOnce()) {
-    const ALONE: &str = "RDMA_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return body();
-    }
-    let test = format!("{}::{name}", module_path!().split_once("::").unwrap().1);
-    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = again.args([&test, "--exact", "--test-threads=1"]).env(ALONE, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        output.status.success() && said.contains("1 passed"),
-        "{said}{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    crate::backend::soft::wire::alone::alone(module_path!(), name, body);
 }
 
 fn open_descriptors() -> usize {

@@ -2,6 +2,8 @@
 
 use super::owners::say;
 use super::*;
+use crate::backend::soft::wire::alone::alone;
+use crate::strangers::STRANGERS_MAX;
 
 /// The last frame that a connection delivers before it ends.
 fn answer(b: &mut End, socket: &OwnedFd) -> Option<Frame> {
@@ -140,20 +142,42 @@ fn one_that_waits_and_vanishes_is_forgotten_and_a_late_event_does_not_end_it() {
 
 #[test]
 fn more_than_may_wait_push_out_the_oldest() {
-    let mut b = End::new();
-    let oldest = listener::connect(b.gid).unwrap();
-    b.until(|b| b.rendezvous.strangers.len() == 1);
-    let mut crowd = Vec::new();
-    for _ in 0..WAITING_MAX {
-        crowd.push(listener::connect(b.gid).unwrap());
-        if crowd.len() % 16 == 0 {
-            b.turn();
+    alone(module_path!(), "more_than_may_wait_push_out_the_oldest", || {
+        let mut b = End::new();
+        let oldest = listener::connect(b.gid).unwrap();
+        b.until(|b| b.rendezvous.strangers.len() == 1);
+        let mut crowd = Vec::new();
+        for _ in 0..STRANGERS_MAX {
+            crowd.push(listener::connect(b.gid).unwrap());
+            if crowd.len() % 16 == 0 {
+                b.turn();
+            }
         }
-    }
-    assert_eq!(answer(&mut b, &oldest), None);
-    assert_works(&mut b);
-    drop(crowd);
-    b.until(|b| b.rendezvous.strangers.is_empty());
+        assert_eq!(answer(&mut b, &oldest), None);
+        assert_works(&mut b);
+        assert!(b.rendezvous.strangers.len() <= STRANGERS_MAX);
+        drop(crowd);
+        b.until(|b| b.rendezvous.strangers.is_empty());
+    });
+}
+
+#[test]
+fn a_hello_that_has_come_is_heard_though_a_crowd_comes_behind_it() {
+    alone(module_path!(), "a_hello_that_has_come_is_heard_though_a_crowd_comes_behind_it", || {
+        let (mut b, a) = (End::new(), End::new());
+        b.take(&a);
+        let peer = listener::connect(b.gid).unwrap();
+        say(&peer, &Frame::Hello(a.hello_to(b.gid)).encode(), &[]);
+        let crowd: Vec<_> = (0..STRANGERS_MAX).map(|_| listener::connect(b.gid).unwrap()).collect();
+        // The listener accepts the crowd before it is told that the peer has said something.
+        let listener = b.rendezvous.sockets.iter().find(|(_, socket)| matches!(socket.kind, Kind::Listener));
+        let listener = listener.map(|(key, _)| key).unwrap();
+        for _ in 0..=STRANGERS_MAX.div_ceil(ACCEPTS) {
+            b.rendezvous.accept(Instant::now(), listener, &mut b.state);
+        }
+        assert_eq!(b.rendezvous.writers.len(), 1, "the crowd pushed the peer out unheard");
+        drop(crowd);
+    });
 }
 
 #[test]

@@ -1,0 +1,78 @@
+//! Lines under holds: when they are written, and what panics and floods cost.
+
+use std::rc::Rc;
+
+use super::*;
+
+/// A line that counts.
+fn counting(count: &Rc<Cell<u32>>) -> impl FnOnce() + 'static {
+    let count = Rc::clone(count);
+    move || count.set(count.get() + 1)
+}
+
+#[test]
+fn a_line_is_written_at_once_or_at_the_end_of_the_last_hold() {
+    let count = Rc::new(Cell::new(0));
+    write(counting(&count));
+    assert_eq!(count.get(), 1);
+    let outer = Hold::new();
+    let inner = Hold::new();
+    write(counting(&count));
+    drop(inner);
+    write(counting(&count));
+    assert_eq!(count.get(), 1, "a hold is left");
+    drop(outer);
+    assert_eq!(count.get(), 3);
+}
+
+#[test]
+fn the_lines_of_a_guard_come_when_its_lock_is_free() {
+    let lock = Rc::new(RefCell::new(0));
+    let seen = Rc::new(Cell::new(false));
+    let mut held = Held::lock(|| lock.borrow_mut());
+    *held += 1;
+    let (looked, saw) = (Rc::clone(&lock), Rc::clone(&seen));
+    write(move || saw.set(looked.try_borrow().is_ok_and(|value| *value == 1)));
+    drop(held);
+    assert!(seen.get(), "the lock was held");
+}
+
+#[test]
+fn a_line_that_panics_costs_itself_alone() {
+    struct Payload;
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            panic!("planted in a payload");
+        }
+    }
+    let count = Rc::new(Cell::new(0));
+    let hold = Hold::new();
+    write(|| std::panic::panic_any(Payload));
+    write(counting(&count));
+    drop(hold);
+    write(|| panic!("planted"));
+    write(counting(&count));
+    assert_eq!((count.get(), STATE.get()), (2, 0));
+}
+
+#[test]
+fn a_line_that_a_line_causes_is_left_out() {
+    let count = Rc::new(Cell::new(0));
+    let again = counting(&count);
+    write(move || {
+        drop(Hold::new());
+        write(again);
+    });
+    assert_eq!((count.get(), STATE.get()), (0, 0));
+}
+
+#[test]
+fn a_flood_is_cut_short_and_counted() {
+    let count = Rc::new(Cell::new(0));
+    let hold = Hold::new();
+    (0..KEPT_MAX + 5).for_each(|_| write(counting(&count)));
+    assert_eq!(LINES.with_borrow(|lines| lines.left_out), 5);
+    drop(hold);
+    assert_eq!(count.get(), KEPT_MAX as u32);
+    assert_eq!(LINES.with_borrow(|lines| (lines.kept.len(), lines.left_out)), (0, 0));
+}
