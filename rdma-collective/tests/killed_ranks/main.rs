@@ -153,7 +153,7 @@ impl Case {
     fn check(&self, rank: u32, news: &News, victim: &News, at: Instant) -> String {
         let ended = news.ended.as_ref().expect("it was heard");
         let Some((named, text)) = &ended.error else {
-            // It had everything it needed.
+            // The survivor had everything it needed.
             assert!(
                 victim.point >= Some(Point::Linked) && self.phase != Phase::Linked,
                 "rank {rank} has ended well"
