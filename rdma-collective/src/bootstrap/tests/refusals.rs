@@ -159,10 +159,8 @@ fn a_store_needs_a_world_and_a_free_address() {
 
 #[test]
 fn errors_say_what_to_do() {
-    use std::io::{Error, ErrorKind};
-    let address: SocketAddr = "10.0.0.1:29500".parse().unwrap();
-    let waited = Duration::from_millis(5000);
-    let source = || Error::from(ErrorKind::ConnectionRefused);
+    use std::io::ErrorKind;
+    let (address, waited) = (SocketAddr::from(([10, 0, 0, 1], 29500)), Duration::from_millis(5000));
     let ranks = |count, first: &[u32]| RankList::new(count, first.to_vec());
     let by = Setting { name: "MASTER_ADDR".into(), value: "head".into() };
     let elsewhere = Elsewhere { by, ip: [10, 0, 0, 7].into(), listens: ([0; 4], 29500).into() };
@@ -174,7 +172,7 @@ fn errors_say_what_to_do() {
         BootstrapError::Listen { address, source: ErrorKind::AddrInUse.into() },
         BootstrapError::Serve { what: "start a thread", source: ErrorKind::WouldBlock.into() },
         BootstrapError::StillJoined { ranks: ranks(1, &[3]) },
-        BootstrapError::Unreachable { address, waited, source: source() },
+        BootstrapError::Unreachable { address, waited, source: ErrorKind::ConnectionRefused.into() },
         BootstrapError::NotAStore { address, source: FrameError::NotAStore },
         BootstrapError::NoAnswer { address, waited },
         BootstrapError::Lost { address, source: ErrorKind::ConnectionReset.into() },
