@@ -219,8 +219,8 @@ impl Setup<'_> {
         let key = self.key(what);
         let value = match own {
             Ok(value) => value,
-            // A rank has died, so the gathering fails on all ranks, and the rendezvous names that rank. A reason of this
-            // rank would make the others take this rank for the one at fault.
+            // A rank has died, so the gathering fails on all ranks, and the rendezvous names that rank. A reason
+            // that this rank gives would make the others take this rank for the one at fault.
             Err(error @ CommunicatorError::Rank { .. }) => {
                 return self.store.all_gather(&key, &[], self.deadline).and(Err(error));
             }
