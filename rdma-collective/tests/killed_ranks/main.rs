@@ -209,7 +209,7 @@ fn assert_named(signal: Signal, cases: u32) {
 
 #[test]
 fn a_rank_that_is_killed_while_ranks_meet_connect_and_close_is_named_by_all_others() {
-    assert_named(Signal::KILL, if is_soak() { 300 } else { 28 });
+    assert_named(Signal::KILL, if is_soak() { 300 } else { 14 });
 }
 
 #[test]
