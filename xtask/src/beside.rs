@@ -18,7 +18,7 @@ use crate::{process, workspace};
 
 /// Test executables that measure times or the use of a processor, or that stop and kill at moments of their choice
 /// (`kv` after some packets, and heartbeats are packets): nothing may run beside these.
-const ALONE: [&str; 7] = ["busy", "chaos", "idle", "kill", "killed", "kv", "liveness"];
+const ALONE: [&str; 8] = ["busy", "chaos", "idle", "kill", "killed", "killed_ranks", "kv", "liveness"];
 /// Test executables that take longest. They start first, so that the others need not wait for them at the end.
 const FIRST: [&str; 4] = ["mapped", "ui", "soft", "transfers"];
 

@@ -39,6 +39,19 @@ const MAPPED: &[&str] = &[
     "--show-output",
 ];
 const KILLED: &[&str] = &["test", "-p", "rdma-collective", "--test", "killed", "--", "--nocapture"];
+/// Ranks that are killed and stopped while they meet, connect and close; one at a time, because each must be found out
+/// within a second.
+const KILLED_RANKS: &[&str] = &[
+    "test",
+    "-p",
+    "rdma-collective",
+    "--test",
+    "killed_ranks",
+    "--no-fail-fast",
+    "--",
+    "--test-threads=1",
+    "--nocapture",
+];
 const TRANSFERS: &[&str] =
     &["test", "-p", "rdma-collective", "--test", "transfers", "--no-fail-fast", "faulty::"];
 const RAILS: &[&str] = &["test", "-p", "rdma-collective", "--test", "rails", "--", "--nocapture"];
@@ -101,7 +114,8 @@ pub fn main(args: &Args) -> Result<()> {
     for suite in suites {
         let outcome = match suite {
             Suite::Chaos => {
-                [CHAOS, JOBS, BARRIERS, HOSTS].into_iter().try_for_each(|suite| tests(suite, args))
+                let suites = [CHAOS, JOBS, BARRIERS, HOSTS, KILLED_RANKS];
+                suites.into_iter().try_for_each(|suite| tests(suite, args))
             }
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),

@@ -144,6 +144,11 @@ impl Connection {
         }
     }
 
+    /// Whether a part of a frame is still to be sent.
+    pub(super) fn is_sending(&self) -> bool {
+        self.sending.is_some()
+    }
+
     /// Begins to send a frame; [`Connection::flush`] sends the part that does not fit now.
     pub(super) fn send(&mut self, frame: Frame, until: Option<Instant>) -> Result<(), Dropped> {
         debug_assert!(self.sending.is_none(), "one request at a time has one answer at a time");

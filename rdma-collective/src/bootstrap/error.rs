@@ -159,7 +159,8 @@ pub enum BootstrapError {
     },
     /// The store did not answer before the deadline.
     #[error(
-        "the store at {address} did not answer within {waited:.1?}; see whether its process is stopped or overloaded"
+        "the store at {address} did not answer within {waited:.1?}; see whether the process that serves it (rank 0, or the \
+         launcher) is stopped or overloaded"
     )]
     NoAnswer {
         /// The store's address.
@@ -168,7 +169,10 @@ pub enum BootstrapError {
         waited: Duration,
     },
     /// The connection to the store is lost; the client is of no more use.
-    #[error("the connection to the store at {address} is lost: {source}; see whether its process has ended")]
+    #[error(
+        "the connection to the store at {address} is lost: {source}; see whether the process that serves it (rank 0, or the \
+         launcher) has ended"
+    )]
     Lost {
         /// The store's address.
         address: SocketAddr,

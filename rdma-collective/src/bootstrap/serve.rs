@@ -79,7 +79,12 @@ impl Service {
             if let Mode::End { by } = mode {
                 self.connections.retain(|_, connection| connection.state == State::Member);
                 if self.connections.is_empty() || by <= Instant::now() {
-                    return Ok(self.store.present());
+                    let present = self.store.present();
+                    // A frame that is on its way cannot be followed by another.
+                    self.connections.retain(|_, connection| !connection.is_sending());
+                    self.store.say_why();
+                    self.carry_out();
+                    return Ok(present);
                 }
             }
             let ready = self.wait(mode)?;

@@ -7,4 +7,4 @@ mod deaths;
 mod process;
 
 pub(crate) use deaths::{Deaths, Sign};
-pub(crate) use process::{Process, Watch};
+pub(crate) use process::{EXIT_WITHIN, Process, Watch};

@@ -247,7 +247,9 @@ impl Store {
                 if let Err(refusal) = self.may_gather(value.len()) {
                     return self.reply(connection, id, Reply::Refused(refusal));
                 }
-                self.gatherings.entry(name.clone()).or_default().values.insert(rank, value);
+                let gathering = self.gatherings.entry(name.clone()).or_default();
+                gathering.gave_up.remove(&rank);
+                gathering.values.insert(rank, value);
                 self.wait(now, connection, id, wait_ms, Awaited::Gathering(name.clone()));
                 self.complete(&name);
             }
@@ -280,6 +282,7 @@ impl Store {
 
     /// Handles the end of a connection. The rank has left, so no gathering can become complete, and all fail now.
     pub(super) fn handle_disconnect(&mut self, connection: ConnectionId) {
+        let given_up = self.given_up_by(connection);
         self.stop_waiting(connection);
         let Some(rank) = self.connections.remove(&connection) else { return };
         match self.joined.get_mut(&rank) {
@@ -298,7 +301,39 @@ impl Store {
         self.waits = others;
         let gathering: BTreeMap<ConnectionId, Wait> = gathering;
         for (connection, wait) in gathering {
-            self.reply(connection, wait.id, Reply::Refused(Refusal::Left { rank }));
+            let missing = match &wait.what {
+                Awaited::Gathering(name) => given_up.get(name).cloned(),
+                Awaited::Key(_) => None,
+            };
+            let reply = missing.map_or(Reply::Refused(Refusal::Left { rank }), Reply::TimedOut);
+            self.reply(connection, wait.id, reply);
+        }
+    }
+
+    /// The gatherings for which a connection has waited in vain, with the ranks that are missing from each. If the rank
+    /// leaves now, those ranks are at fault, and not the one that leaves.
+    fn given_up_by(&self, connection: ConnectionId) -> HashMap<String, Ranks> {
+        let Some(rank) = self.connections.get(&connection) else { return HashMap::new() };
+        let given_up = self.gatherings.iter().filter(|(_, gathering)| gathering.gave_up.contains(rank));
+        given_up.map(|(name, _)| (name.clone(), self.missing_from(name))).collect()
+    }
+
+    /// Tells all ranks that are here who is at fault, as far as that is known: the ranks that did not come in time, or
+    /// the rank that was the first to leave. The server says so before it ends, because otherwise they would take
+    /// the end of the store for the cause.
+    pub(super) fn say_why(&mut self) {
+        for connection in self.connections.keys().copied().collect::<Vec<_>>() {
+            let (id, late) = match self.waits.get(&connection) {
+                Some(Wait { id, what: Awaited::Gathering(name), .. }) => {
+                    let is_late = self.gatherings.get(name).is_some_and(|of| !of.gave_up.is_empty());
+                    (*id, is_late.then(|| self.missing_from(name)))
+                }
+                _ => (0, None),
+            };
+            let left = self.first_left.map(|rank| Reply::Refused(Refusal::Left { rank }));
+            if let Some(reply) = late.map(Reply::TimedOut).or(left) {
+                self.reply(connection, id, reply);
+            }
         }
     }
 

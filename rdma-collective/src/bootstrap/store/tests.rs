@@ -207,6 +207,47 @@ fn a_rank_that_leaves_ends_every_gathering_and_no_key() {
     ));
 }
 
+/// A store of three ranks, the last of which has not joined. The first has waited in vain, and the second still waits.
+fn store_of_two_that_wait() -> Store {
+    let mut store = Store::new(TOKEN, 3, Served::default());
+    let now = Instant::now();
+    for (connection, rank) in [(10, 0), (11, 1)] {
+        store.join(connection, from(10 + connection as u16), &Hello { world: 3, ..hello(rank, 5) }).unwrap();
+        store.handle_request(now, connection, 1, gather("all", b"", 100 * (1 + rank)));
+    }
+    store.handle_timeout(after(now, 100));
+    assert_eq!(replies(&mut store).len(), 1);
+    store
+}
+
+#[test]
+fn a_rank_that_leaves_because_it_has_waited_in_vain_is_not_at_fault() {
+    let mut store = store_of_two_that_wait();
+    store.handle_disconnect(10);
+    assert_eq!(replies(&mut store), [(11, 1, Reply::TimedOut(Ranks { count: 1, first: vec![2] }))]);
+    // A rank that comes again is as good as new.
+    let mut store = store_of_two_that_wait();
+    store.handle_request(Instant::now(), 10, 2, gather("all", b"", 1000));
+    store.handle_disconnect(10);
+    assert_eq!(replies(&mut store), [(11, 1, Reply::Refused(Refusal::Left { rank: 0 }))]);
+}
+
+#[test]
+fn a_store_that_ends_says_who_did_not_come_or_who_has_left() {
+    let (mut idle, _) = store();
+    idle.say_why();
+    assert_eq!(replies(&mut idle), []);
+    let mut waited_for = store_of_two_that_wait();
+    waited_for.say_why();
+    assert_eq!(replies(&mut waited_for), [(11, 1, Reply::TimedOut(Ranks { count: 1, first: vec![2] }))]);
+    let (mut left, now) = store();
+    left.handle_request(now, 10, 1, set("here", b""));
+    left.handle_disconnect(10);
+    replies(&mut left);
+    left.say_why();
+    assert_eq!(replies(&mut left), [(11, 0, Reply::Refused(Refusal::Left { rank: 0 }))]);
+}
+
 #[test]
 fn the_values_of_a_rank_are_bounded_together() {
     let (mut store, now) = store();

@@ -153,7 +153,7 @@ impl StoreClient {
         check_len("a key", key.len(), KEY_BYTES_MAX)?;
         let started = Instant::now();
         let request = |wait_ms| Request::Get { wait_ms, key: key.to_owned() };
-        match self.call("", request, deadline)? {
+        match self.call(key, request, deadline)? {
             Reply::Value(value) => Ok(value),
             Reply::TimedOut(absent) => Err(BootstrapError::KeyMissing {
                 key: key.to_owned(),
@@ -209,12 +209,15 @@ impl StoreClient {
     fn attempt(join: &Join, run: &str, attempt: u64, deadline: Deadline) -> Result<Self, BootstrapError> {
         let mut client = Self::open(join, run, deadline)?;
         let hello = client.hello(attempt);
-        match client.call("", |_| Request::Hello(hello), deadline)? {
-            Reply::Welcome { number } => {
-                client.number = Some(number);
-                Ok(client)
-            }
-            _ => Err(client.unexpected()),
+        match client.call("", |_| Request::Hello(hello.clone()), deadline)? {
+            Reply::Welcome { number } => client.number = Some(number),
+            _ => return Err(client.unexpected()),
+        }
+        // A second hello tells the store that this process knows of its welcome: if the process ends now, the rank has
+        // left, and the others need not wait for another attempt. The answer is skipped.
+        match client.ask(&Request::Hello(hello), deadline) {
+            Err(Failed::Io(source)) => Err(client.lost(source)),
+            _ => Ok(client),
         }
     }
 
@@ -262,7 +265,12 @@ impl StoreClient {
         }
         let started = Instant::now();
         let request = request(store_wait(deadline.remaining()));
-        let outcome = self.ask(&request, deadline).and_then(|id| self.receive(id, deadline));
+        let id = self.next_id;
+        let outcome = match self.ask(&request, deadline) {
+            // A store that has ended may have said why before.
+            Ok(_) | Err(Failed::Io(_)) => self.receive(id, deadline),
+            Err(failed) => Err(failed),
+        };
         match outcome {
             Ok(Reply::Refused(refusal)) => Err(self.refused(refusal, name)),
             Ok(reply) => Ok(reply),
@@ -333,9 +341,11 @@ impl StoreClient {
             };
             if let Some(frame) = self.reader.push(&buffer[..read]).map_err(Failed::Frame)? {
                 // A refusal for the version counts whatever its identifier: a store of another version cannot know
-                // where our request has it.
+                // where our request has it. The last word of a store is no answer to a request either.
                 let reply = Reply::decode(&frame).map_err(Failed::Frame)?;
-                if frame.id == id || matches!(reply, Reply::Refused(Refusal::OtherVersion { .. })) {
+                if frame.id == id
+                    || matches!(reply, Reply::Refused(Refusal::OtherVersion { .. } | Refusal::Left { .. }))
+                {
                     return Ok(reply);
                 }
             }

@@ -74,6 +74,10 @@ struct Model {
     /// The attempt of each rank, and whether it has made a request.
     joined: BTreeMap<u32, (u64, bool)>,
     values: BTreeMap<String, Vec<u8>>,
+    /// The gatherings for which ranks have waited in vain, by rank.
+    given_up: BTreeSet<(u32, String)>,
+    /// The rank that leaves now.
+    leaves: Option<u32>,
     /// Whether another job may use the store's port.
     at_ports: bool,
     /// Whether a second process came before all ranks had met.
@@ -97,6 +101,8 @@ fn events(data: &[u8], at_ports: bool) {
         open: BTreeMap::new(),
         joined: BTreeMap::new(),
         values: BTreeMap::new(),
+        given_up: BTreeSet::new(),
+        leaves: None,
     };
     for &[event, first, second] in data.as_chunks().0 {
         match event % 8 {
@@ -207,7 +213,9 @@ impl Model {
             self.joined.remove(&rank);
         }
         self.store.handle_disconnect(connection);
+        self.leaves = Some(rank);
         self.take_effects();
+        self.leaves = None;
     }
 
     /// Every answer must be to a request under way, and one that the rules allow.
@@ -219,7 +227,8 @@ impl Model {
             .collect();
         while let Some(effect) = self.store.poll_effect() {
             let Effect::Send { connection, frame } = effect else { panic!("closed for no reason") };
-            let (_, under_way) = self.open.get_mut(&connection).expect("an answer to nobody");
+            let (rank, under_way) = self.open.get_mut(&connection).expect("an answer to nobody");
+            let waiting = *rank;
             let (id, request, until) = under_way.take().expect("an answer to nothing");
             assert_eq!(frame.id, id);
             let late = until <= self.now;
@@ -247,7 +256,12 @@ impl Model {
                     assert_eq!(expected.len(), WORLD as usize);
                     assert!(values.iter().eq(expected.iter().map(|(_, value)| value)));
                 }
-                (Request::Gather { .. }, Reply::TimedOut(missing)) => assert!(late && missing.count > 0),
+                (Request::Gather { name, .. }, Reply::TimedOut(missing)) => {
+                    // Or a rank leaves that has waited in vain.
+                    let left = |rank| self.given_up.contains(&(rank, name.clone()));
+                    assert!((late || self.leaves.is_some_and(left)) && missing.count > 0);
+                    self.given_up.insert((waiting, name));
+                }
                 (Request::Gather { .. }, Reply::Refused(Refusal::Left { rank })) => {
                     assert!(self.joined.contains_key(&rank) && !self.is_open(rank));
                 }

@@ -96,6 +96,27 @@ fn a_rank_that_ends_is_named_at_once() {
 }
 
 #[test]
+fn a_rank_that_ends_right_after_it_has_joined_has_left() {
+    let server = server(2);
+    let mut stays = client(&server, 0, 2);
+    drop(client(&server, 1, 2));
+    let error = stays.barrier("start", Deadline::after(LONG / 6)).unwrap_err();
+    assert!(matches!(error, BootstrapError::RankLeft { rank: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_store_that_ends_because_a_rank_has_left_names_that_rank() {
+    let server = server(3);
+    let [mut first, mut other, goes] = [0, 1, 2].map(|rank| client(&server, rank, 3));
+    drop(goes);
+    first.barrier("start", long()).unwrap_err();
+    // Rank 0 ends, and the store with it, before another rank asks.
+    drop((first, server));
+    let error = other.barrier("start", long()).unwrap_err();
+    assert!(matches!(error, BootstrapError::RankLeft { rank: 2, .. }), "{error}");
+}
+
+#[test]
 fn a_client_waits_for_a_store_that_starts_late() {
     // A port that was free a moment ago; binding it again is the test's luck, and tried until it is.
     for _ in 0..20 {

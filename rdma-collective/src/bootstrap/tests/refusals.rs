@@ -207,8 +207,8 @@ fn errors_say_what_to_do() {
         rank 3 had not left the store when it closed; let every rank leave before, or allow more time
         no store at 10.0.0.1:29500 within 5.0s: connection refused; see whether the first rank runs and whether a firewall is between
         what answers at 10.0.0.1:29500 is not this library's store: the first bytes are not a frame's; check address and port
-        the store at 10.0.0.1:29500 did not answer within 5.0s; see whether its process is stopped or overloaded
-        the connection to the store at 10.0.0.1:29500 is lost: connection reset; see whether its process has ended
+        the store at 10.0.0.1:29500 did not answer within 5.0s; see whether the process that serves it (rank 0, or the launcher) is stopped or overloaded
+        the connection to the store at 10.0.0.1:29500 is lost: connection reset; see whether the process that serves it (rank 0, or the launcher) has ended
         the store speaks version 1, this process version 2; run one release on all ranks
         the store has another token than this process (0000beef…); start all ranks with one token, and each job with its own port; the fingerprint of the store's token is in the log of its process (NCCL_DEBUG=TRACE)
         the store is of the run "17.0", this process of a job without a launcher's name; this process looks on for its own job

@@ -18,9 +18,10 @@ use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, 
 use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
 use crate::collective::CommunicatorError;
 use crate::engine::SetupError;
-use crate::engine::{Engine, EngineState, LaneId};
+use crate::engine::{Engine, LaneId};
 use crate::link::mailbox::{Geometry, Inbox, Outbox};
-use crate::link::{Blob, LaneOptions, LinkKind};
+use crate::link::{Blob, LaneFailure, LaneOptions, LinkKind};
+use crate::liveness::{EXIT_WITHIN, Process};
 
 /// The longest control message of a ring.
 pub(super) const CONTROL_BYTES_MAX: u32 = 128;
@@ -218,6 +219,11 @@ impl Setup<'_> {
         let key = self.key(what);
         let value = match own {
             Ok(value) => value,
+            // A rank has died, so the gathering fails on all ranks, and the rendezvous names that rank. A reason
+            // that this rank gives would make the others take this rank for the one at fault.
+            Err(error @ CommunicatorError::Rank { .. }) => {
+                return self.store.all_gather(&key, &[], self.deadline).and(Err(error));
+            }
             Err(error) => {
                 let reason = error.to_string();
                 let reason = cut(&reason, self.store.world());
@@ -273,11 +279,8 @@ impl Setup<'_> {
             WatchedPeer { rank: previous_rank, lane: previous, blob: &from_previous },
         ];
         let outbox = Outbox::new(&self.engine.pd(), geometry, slots)?;
-        let mut core = self.engine.lock();
-        let next = self.neighbour(&mut core, next, (next_rank, &from_next), outbox)?;
-        let previous = self.neighbour(&mut core, previous, (previous_rank, &from_previous), inbox)?;
-        // The engine is released: connecting sockets may take seconds.
-        drop(core);
+        let next = self.neighbour(next, (next_rank, &from_next), outbox)?;
+        let previous = self.neighbour(previous, (previous_rank, &from_previous), inbox)?;
         listener.connect(self.engine, &self.store.token(), watched, self.deadline);
         let job = (self.store.token().fingerprint(), self.options.epoch);
         let link_table = LinkTable::new((rank, world), job, Arc::clone(&self.hosts));
@@ -287,19 +290,18 @@ impl Setup<'_> {
     /// Connects the lane to one neighbour.
     fn neighbour<B>(
         &self,
-        core: &mut EngineState,
         lane: LaneId,
         (rank, peer): (u32, &Blob),
         mailbox: B,
     ) -> Result<Neighbour<B>, CommunicatorError> {
-        core.connect_lane_as(
-            lane,
-            peer,
-            Instant::now(),
-            self.hosts.connect_overrides([self.store.rank(), rank]),
-        )?;
-        let access = core.peer_access(lane)?;
-        let name = core.lane(lane).ok_or(SetupError::LaneGone)?.name();
+        let overrides = self.hosts.connect_overrides([self.store.rank(), rank]);
+        let connected = self.engine.lock_with(|core| {
+            core.connect_lane_as(lane, peer, Instant::now(), overrides)?;
+            let access = core.peer_access(lane)?;
+            Ok((core.lane(lane).ok_or(SetupError::LaneGone)?.name(), access))
+        });
+        // The engine is released: to find out whether the peer has died may take a while.
+        let (name, access) = connected.map_err(|error| or_lost(error, (rank, &peer.process)))?;
         Ok(Neighbour { rank, lane, name, mailbox, access })
     }
 
@@ -326,8 +328,34 @@ impl Setup<'_> {
     }
 }
 
+/// Names the death of the peer's process as the cause of a refused connection. The device cannot do so, because it sees
+/// only that nobody answers.
+fn or_lost(refused: CommunicatorError, (rank, peer): (u32, &Process)) -> CommunicatorError {
+    if !peer.ends_within(EXIT_WITHIN) {
+        return refused;
+    }
+    CommunicatorError::Rank { rank, reason: LaneFailure::Died { pid: peer.pid }.to_string() }
+}
+
 /// The part of `text` that fits a gathering in which each of `world` ranks gives as much.
 pub(super) fn cut(text: &str, world: u32) -> &[u8] {
     let bytes_max = REASON_BYTES_MAX.min((GATHERED_BYTES_MAX / world.max(1) as usize).saturating_sub(4));
     &text.as_bytes()[..text.len().min(bytes_max)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_that_is_refused_because_the_peer_has_died_names_the_peers_rank() {
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        let process = Process::of(child.id());
+        let refused = || CommunicatorError::Setup(SetupError::LaneGone);
+        assert!(matches!(or_lost(refused(), (3, &process)), CommunicatorError::Setup(SetupError::LaneGone)));
+        child.kill().unwrap();
+        let lost = or_lost(refused(), (3, &process));
+        child.wait().unwrap();
+        assert!(matches!(lost, CommunicatorError::Rank { rank: 3, .. }), "{lost}");
+    }
 }

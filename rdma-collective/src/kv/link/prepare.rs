@@ -21,10 +21,7 @@ use crate::link::control::MESSAGE_BYTES_MAX;
 use crate::link::handshake::{Meet, Met, exchange};
 use crate::link::{Blob, ConnectOverrides, LaneOptions, LinkKind};
 use crate::link::{BlobError, LaneFailure, PeerName};
-use crate::liveness::Process;
-
-/// Time for a dying process to end: a killed one stops listening some moments before it counts as ended.
-const EXIT_WITHIN: Duration = Duration::from_millis(100);
+use crate::liveness::{EXIT_WITHIN, Process};
 
 /// A prepared end of a KV link, which waits for the blob of the other end; made by [`Prefill::prepare`] and
 /// [`Decode::prepare`].

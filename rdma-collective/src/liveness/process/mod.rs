@@ -11,6 +11,9 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
 
+/// Time for a dying process to end: a killed one stops listening some moments before it counts as ended.
+pub(crate) const EXIT_WITHIN: Duration = Duration::from_millis(100);
+
 /// The name of a process. The pid alone is not enough: another host, another container, or a later process may have
 /// the same.
 ///

@@ -19,11 +19,13 @@ use rdma_core::Deadline;
 
 use super::{Link, LinkMailboxes, LinkTable, Reach};
 use crate::collective::CommunicatorError;
+use crate::collective::communicator::Lost;
 use crate::collective::communicator::ring::FENCE_WITHIN;
 use crate::engine::SetupError;
 use crate::engine::{EngineState, LaneId};
 use crate::link::mailbox::{Inbox, Outbox};
-use crate::link::{Blob, ConnectOverrides, LinkKind};
+use crate::link::{Blob, ConnectOverrides, LaneFailure, LaneName, LinkKind};
+use crate::liveness::{EXIT_WITHIN, Process};
 
 /// Bytes of a verdict: a flag, and a reason if the rank could not connect.
 pub(crate) const VERDICT_BYTES: usize = 256;
@@ -119,23 +121,27 @@ impl LinkTable {
         self.connecting = Some(Connecting { reach, unconnected, connected: Vec::new(), words });
     }
 
-    /// Connects the links by the blobs of all ranks, and writes this rank's verdict.
+    /// Connects the links by the blobs of all ranks, and writes this rank's verdict. The inner result is the first rank
+    /// that could not open its links. All ranks read the same words, so all of them return it.
     ///
     /// # Errors
     ///
-    /// The first rank that could not open its links. All ranks read the same words, so all of them return it.
-    pub(crate) fn connect(&mut self, core: &mut EngineState) -> Result<(), Unlinked> {
-        let Some(mut connecting) = self.connecting.take() else { return Ok(()) };
+    /// A rank whose process has died. This rank gives no verdict then: it would be the one at fault in that.
+    pub(crate) fn connect(&mut self, core: &mut EngineState) -> Result<Result<(), Unlinked>, Lost> {
+        let Some(mut connecting) = self.connecting.take() else { return Ok(Ok(())) };
         // A failure of this rank is not returned here but becomes its verdict, so that all ranks give up together.
         let could = self.check_words(&connecting.words);
-        let outcome = could.map(|()| {
-            let connected = self.connect_all(core, &mut connecting);
+        let connected = could.map(|()| self.connect_all(core, &mut connecting));
+        if let Ok(Ok(verdict)) = &connected {
             connecting.words = vec![0; VERDICT_BYTES * self.world as usize];
             let own = &mut connecting.words[VERDICT_BYTES * self.rank as usize..][..VERDICT_BYTES];
-            put_verdict(own, connected.as_ref().map_err(String::as_str).copied());
-        });
+            put_verdict(own, verdict.as_ref().map_err(String::as_str).copied());
+        }
         self.connecting = Some(connecting);
-        outcome.map_err(|found| self.give_up_links(core, found))
+        match connected {
+            Ok(connected) => connected.map(|_| Ok(())),
+            Err(found) => Ok(Err(self.give_up_links(core, found))),
+        }
     }
 
     /// Checks the verdicts of all ranks.
@@ -216,25 +222,42 @@ impl LinkTable {
         Ok(())
     }
 
-    /// Connects every opened link by the blob of its peer; stops at the first that fails.
-    fn connect_all(&self, core: &mut EngineState, connecting: &mut Connecting) -> Result<(), String> {
+    /// Connects every opened link by the blob of its peer; stops at the first that fails, and returns why.
+    ///
+    /// # Errors
+    ///
+    /// The peer of that link has died.
+    fn connect_all(
+        &self,
+        core: &mut EngineState,
+        connecting: &mut Connecting,
+    ) -> Result<Result<(), String>, Lost> {
         let Connecting { unconnected, connected, words, .. } = connecting;
         let bytes = words.len() / self.world as usize;
         while let Some(link) = unconnected.pop() {
             let word = words.chunks_exact(bytes.max(1)).nth(link.rank as usize).unwrap_or_default();
             let (peer, lane) = (link.rank, link.lane);
             let overrides = self.hosts.connect_overrides([self.rank, peer]);
-            let made = self.find_blob(peer, word).and_then(|blob| make_link(core, link, &blob, overrides));
-            match made {
+            let blob = self.find_blob(peer, word);
+            let process = blob.as_ref().map_or_else(|_| Process::default(), |blob| blob.process);
+            let name = core
+                .opening(lane)
+                .map(|lane| LaneName { qp_num: lane.endpoint().qp_num, epoch: lane.options().epoch });
+            match blob.and_then(|blob| make_link(core, link, &blob, overrides)) {
                 Ok(link) => connected.push(link),
                 Err(error) => {
                     // This lane is in neither list any more, so nobody else will fence it.
                     fence(core, lane, Deadline::after(FENCE_WITHIN));
-                    return Err(format!("it cannot connect to rank {peer}: {error}"));
+                    // The device cannot tell a death from an error of the network: it sees only that nobody answers.
+                    if let Some(lane) = name.filter(|_| process.ends_within(EXIT_WITHIN)) {
+                        let cause = LaneFailure::Died { pid: process.pid };
+                        return Err(Lost { rank: peer, lane, cause, away: None });
+                    }
+                    return Ok(Err(format!("it cannot connect to rank {peer}: {error}")));
                 }
             }
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// The blob for this rank in the word of `peer`.

@@ -2,6 +2,7 @@
 
 mod elsewhere;
 mod ends;
+mod links;
 mod looks;
 
 use std::thread;

@@ -69,7 +69,7 @@ impl Linking {
                     if carry(&mut self.words[0], with)?.is_pending() {
                         return Poll::Pending;
                     }
-                    let unlinked = with.ring.link_table.connect(with.core).err();
+                    let unlinked = with.ring.link_table.connect(with.core).map_err(Stop::Lost)?.err();
                     // The second executor was made before the first one used the ring, so its numbers are too low.
                     self.words[1].follow(with.ring, with.core.now());
                     self.turn = Some(LinkingPhase::Verdicts);

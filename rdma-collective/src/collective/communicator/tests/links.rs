@@ -1,0 +1,48 @@
+//! Links that cannot be connected: the rank at fault is the peer if its process has died, and this rank otherwise.
+
+use std::process::Command;
+
+use super::*;
+use crate::collective::communicator::link_table::{find_blob, word_bytes};
+use crate::link::Blob;
+use crate::liveness::Process;
+
+/// Connects the links of rank 0, when the word of rank 1 says that it runs in `process`, and has an inbox of one byte.
+/// Returns the rank that rank 0 has lost, and the first byte of its verdict.
+fn connect_to(process: Process) -> (Option<u32>, u8) {
+    let [mut comm, mut other] = ranks();
+    let begin = |comm: &mut Communicator| {
+        comm.open_links(Reach::All);
+        let words = comm.with_ring(|_, ring| {
+            ring.link_table.begin_connecting(Reach::All);
+            ring.link_table.connecting.as_ref().unwrap().words.clone()
+        });
+        words.unwrap()
+    };
+    begin(&mut comm);
+    let bytes = word_bytes(Reach::All, 2);
+    let theirs = &begin(&mut other)[bytes..];
+    let mut blob = find_blob(theirs, comm.origin().token.fingerprint(), 1, 0).unwrap().unwrap();
+    blob.regions[0].len = 1;
+    let blob = Blob { process, ..blob }.encode().unwrap();
+    let connected = comm.with_ring(|core, ring| {
+        let connecting = ring.link_table.connecting.as_mut().unwrap();
+        connecting.words[bytes..].copy_from_slice(theirs);
+        // Behind the flag, and the rank that the entry is for.
+        connecting.words[bytes + 5..][..blob.len()].copy_from_slice(&blob);
+        let lost = ring.link_table.connect(core).err().map(|lost| lost.rank);
+        (lost, ring.link_table.connecting.as_ref().unwrap().words[0])
+    });
+    connected.unwrap()
+}
+
+#[test]
+fn a_link_that_is_refused_because_its_peer_has_died_is_not_this_ranks_fault() {
+    let mut child = Command::new("sleep").arg("60").spawn().unwrap();
+    let process = Process::of(child.id());
+    let (lost, verdict) = connect_to(process);
+    assert_eq!((lost, verdict), (None, 2), "the peer runs, so this rank says that it has failed");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert_eq!(connect_to(process).0, Some(1));
+}
