@@ -6,7 +6,7 @@ mod common;
 
 mod signals;
 
-use common::{TOKEN, free_port, start, start_with};
+use common::{TOKEN, free_port, start_with};
 use rustix::process::Signal;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
