@@ -19,7 +19,7 @@ const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const LINE: &str = "--device soft -b 8 -e 64K -f 16 -n 2 -w 0 -T 60";
 const OTHER_TOKEN: (&str, &str) = ("RDMA_JOB_TOKEN", "00112233445566778899aabbccddeeff");
 /// Orders of a soak, and of another run.
-const ORDERS: [u32; 2] = [100, 10];
+const ORDERS: [u32; 2] = [100, 4];
 /// The longest pause between the starts of two processes: some ranks look for rank 0 meanwhile, others do not yet.
 const PAUSE: Duration = Duration::from_millis(40);
 /// The time after which two processes that both serve as rank 0 are taken to go on doing so.

@@ -2,7 +2,7 @@
 
 use rdma_core::debug_as_display;
 
-use crate::bootstrap::{BootstrapError, FrameError, SpawnError};
+use crate::bootstrap::{BootstrapError, FrameError, MixedJobs, SpawnError};
 use crate::collective::tuning::TuningError;
 use crate::collective::{
     AllocError, CollectiveError, CommunicatorError, InitError, ReduceError, ScheduleError, UnknownAlgorithm,
@@ -15,7 +15,16 @@ use crate::kv::{KvError, LinkError, PlanError, PoolError, TransferError};
 use crate::link::{BlobError, HandshakeError, LaneFailure};
 use crate::parse_name::ParseNameError;
 
-debug_as_display!(BootstrapError, FrameError, SpawnError, EnvError, JoinError, SelectError, ParseNameError);
+debug_as_display!(
+    BootstrapError,
+    MixedJobs,
+    FrameError,
+    SpawnError,
+    EnvError,
+    JoinError,
+    SelectError,
+    ParseNameError
+);
 debug_as_display!(AllocError, CollectiveError, CommunicatorError, InitError, ReduceError, ScheduleError);
 debug_as_display!(
     TuningError,
@@ -39,6 +48,7 @@ mod tests {
     use rdma_core::{QpNum, SoftOptions};
 
     use super::*;
+    use crate::collective::tuning::TuningErrorKind;
     use crate::collective::{Algorithms, ReduceOp};
     use crate::env::{NcclOptions, Variables};
     use crate::kv::{BlockVerdict, Verdicts};
@@ -67,7 +77,10 @@ mod tests {
             Box::new(ReduceError::NoInputs),
             Box::new(ScheduleError::RankOutOfRange { rank: 4, ranks: 4 }),
             Box::new(WaitError::<()>::Failed(lost)),
-            Box::new(TuningError::NoTable { file: "t".to_owned(), reason: "empty".to_owned() }),
+            Box::new(TuningError::from(TuningErrorKind::NoTable {
+                file: "t".to_owned(),
+                reason: "empty".to_owned(),
+            })),
             Box::new("loop".parse::<Algorithms>().unwrap_err()),
             Box::new(EngineError::Device { source: Arc::new(PollError::Overrun) }),
             Box::new(SetupError::LaneGone),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use examples::collectives::Collective;
 use rustix::process::Signal;
 
-use crate::common::{LONG, Running, free_port, start};
+use crate::common::{LONG, Running, TOKEN, free_port, start_with};
 use crate::kvcache::KVCACHE;
 use crate::ranks::{WORKLOADS, job};
 use crate::seed::Random;
@@ -45,8 +45,8 @@ fn sides(wire: &str) -> Vec<Process> {
     let transfers = format!("--prompt 256 --requests 100000000 --wire {wire}");
     let flags = format!("--device {} {transfers} -T {}", device(), TIMEOUT.as_secs());
     let port = free_port();
-    let decode = start(KVCACHE, &format!("{flags} --role decode --listen 127.0.0.1:{port}"));
-    let prefill = start(KVCACHE, &format!("{flags} --role prefill --peer 127.0.0.1:{port}"));
+    let start = |role: &str| start_with(KVCACHE, &format!("{flags} --role {role}:{port}"), &[TOKEN]);
+    let (decode, prefill) = (start("decode --listen 127.0.0.1"), start("prefill --peer 127.0.0.1"));
     vec![(format!("decode, {wire}"), decode), (format!("prefill, {wire}"), prefill)]
 }
 
@@ -112,7 +112,7 @@ fn jobs_go_on_after_a_pause_of_all_processes() {
     let mut processes = jobs();
     wait_for_sides(&mut processes);
     assert_go_on(&mut processes, &NONE, "before all pauses");
-    for round in 0..count(40) {
+    for round in 0..count(20) {
         let mut random = Random::of("pause", round);
         let text = format!("pause, round {round}, SOAK_SEED={}", random.seed());
         let before = rows(&processes);
@@ -126,7 +126,7 @@ fn jobs_go_on_after_a_pause_of_all_processes() {
 #[test]
 fn jobs_begin_though_all_processes_pause_while_they_meet() {
     let _alone = alone();
-    for round in 0..count(20) {
+    for round in 0..count(10) {
         let mut random = Random::of("pause of a beginning", round);
         let text = format!("pause of a beginning, round {round}, SOAK_SEED={}", random.seed());
         let mut processes = jobs();

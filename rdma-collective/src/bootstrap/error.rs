@@ -196,45 +196,9 @@ pub enum BootstrapError {
         /// The fingerprint of this process's token.
         client: u32,
     },
-    /// The launcher gives the store's job another name than this process's.
-    #[error(
-        "the store is of {}, this process of {}; this process looks on for its own job",
-        run(store),
-        run(client)
-    )]
-    OtherRun {
-        /// The launcher's name for the store's job; empty if there is none.
-        store: String,
-        /// The launcher's name for the job of this process; empty if there is none.
-        client: String,
-    },
-    /// The store has another job number than the one that this process joined.
-    #[error(
-        "the store is of job number {store:016x}, this process joined job number {client:016x}; another store has taken \
-         its place, so start the job again"
-    )]
-    OtherNumber {
-        /// The number of the store's job.
-        store: u64,
-        /// The number of the job that this process joined.
-        client: u64,
-    },
-    /// Two jobs use one port, and nothing tells their ranks apart.
-    #[error(
-        "two jobs use one port: process {pid} on {} serves the job at {address}, and a second process came as rank \
-         {rank}; give each job its own MASTER_PORT, or its own token: export RDMA_JOB_TOKEN=$(openssl rand -hex 16)",
-        host.escape_debug()
-    )]
-    TwoJobs {
-        /// The address of the store.
-        address: SocketAddr,
-        /// The rank as which a second process came.
-        rank: u32,
-        /// The process that serves the store.
-        pid: u32,
-        /// The host of that process.
-        host: String,
-    },
+    /// The store serves another job, or two jobs use one port.
+    #[error(transparent)]
+    Mixed(#[from] MixedJobs),
     /// The store expects another number of ranks.
     #[error(
         "the store expects {store} ranks, this process was started as one of {client}; start all with one number"
@@ -446,4 +410,45 @@ pub enum FrameError {
         /// The field that is wrong.
         what: &'static str,
     },
+}
+
+/// The store is not that of this process's job.
+///
+/// The text names the jobs, or the process that serves the store, and says what to set. Show it: no program can mend
+/// one cause and not another.
+///
+/// Raised as [`BootstrapError::Mixed`].
+#[derive(thiserror::Error)]
+#[error(transparent)]
+pub struct MixedJobs(#[from] pub(crate) MixedJobsKind);
+
+/// The reason why the store is not that of this process's job.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum MixedJobsKind {
+    /// The launcher gives the store's job another name than this process's.
+    #[error(
+        "the store is of {}, this process of {}; this process looks on for its own job",
+        run(store),
+        run(client)
+    )]
+    OtherRun { store: String, client: String },
+    /// The store has another job number than the one that this process joined.
+    #[error(
+        "the store is of job number {store:016x}, this process joined job number {client:016x}; another store has taken \
+         its place, so start the job again"
+    )]
+    OtherNumber { store: u64, client: u64 },
+    /// Two jobs use one port, and nothing tells their ranks apart.
+    #[error(
+        "two jobs use one port: process {pid} on {} serves the job at {address}, and a second process came as rank \
+         {rank}; give each job its own MASTER_PORT, or its own token: export RDMA_JOB_TOKEN=$(openssl rand -hex 16)",
+        host.escape_debug()
+    )]
+    TwoJobs { address: SocketAddr, rank: u32, pid: u32, host: String },
+}
+
+impl From<MixedJobsKind> for BootstrapError {
+    fn from(kind: MixedJobsKind) -> Self {
+        Self::Mixed(kind.into())
+    }
 }

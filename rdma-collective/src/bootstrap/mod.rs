@@ -30,7 +30,8 @@ mod store_server;
 mod tests;
 mod token;
 
-pub use error::{BootstrapError, RankList};
+pub(crate) use error::MixedJobsKind;
+pub use error::{BootstrapError, MixedJobs, RankList};
 pub(crate) use error::{Elsewhere, FrameError};
 pub use message::{GATHERED_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 pub use ports::meeting_ports;

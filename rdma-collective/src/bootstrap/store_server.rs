@@ -130,7 +130,7 @@ impl StoreServer {
     /// may have met then. A server that does not answer within a second is passed over.
     ///
     /// # Errors
-    /// [`BootstrapError::TwoJobs`] if another store has the same token; if not all of its ranks have joined, its job
+    /// [`BootstrapError::Mixed`] if another store has the same token; if not all of its ranks have joined, its job
     /// ends, too. [`BootstrapError::NoFreePort`] if no port is free; otherwise the errors of [`bind`](Self::bind).
     pub fn bind_first(ip: IpAddr, ports: &[u16], options: &StoreOptions) -> Result<Self, BootstrapError> {
         Self::bind_run(ip, ports, options, "", Deadline::after(Duration::MAX))

@@ -11,6 +11,8 @@
 //! Each thread writes its own lines, so that a subscriber of one thread sees what that thread did. Memory that must be
 //! leaked or kept is leaked or kept before the line, because a subscriber may never return.
 
+mod span;
+
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -20,8 +22,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub use tracing;
 pub(crate) use tracing::Level;
 
+pub use self::span::Span;
 #[doc(hidden)]
-pub use crate::{__log_debug as debug, __log_error as error, __log_info as info, __log_warn as warn};
+pub use crate::{
+    __log_debug as debug, __log_debug_span as debug_span, __log_error as error, __log_info as info,
+    __log_warn as warn,
+};
 
 /// Most lines that a thread keeps; further ones are counted. A hold is short, so only a flood fills the list.
 const KEPT_MAX: usize = 256;
@@ -235,6 +241,13 @@ macro_rules! __log_info {
 #[macro_export]
 macro_rules! __log_debug {
     ($($line:tt)+) => { $crate::__log_line!(DEBUG [] [] $($line)+) };
+}
+
+/// A [`Span`] with a name and fields, which must own what they show.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __log_debug_span {
+    ($($span:tt)+) => { $crate::log::Span::begin(move || $crate::log::tracing::debug_span!($($span)+)) };
 }
 
 #[cfg(test)]

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 
 use super::{CONNECT_PAUSE_MAX, Join, StoreClient};
-use crate::bootstrap::BootstrapError;
 use crate::bootstrap::message::{Refusal, Reply, Request};
+use crate::bootstrap::{BootstrapError, MixedJobs, MixedJobsKind};
 use crate::bootstrap::{JobToken, by_name};
 
 /// The time that one port has to answer at first: another program's server may accept and stay silent for ever.
@@ -94,7 +94,7 @@ impl StoreClient {
 }
 
 /// Asks the stores at `addresses`, all of this host, whether one of them has the job of which this process is rank 0;
-/// returns [`BootstrapError::TwoJobs`] if so.
+/// returns [`BootstrapError::Mixed`] if so.
 ///
 /// Addresses where nobody listens cost nothing. All others are asked at once, and have [`CLAIM_WITHIN`]
 /// together, but at most a quarter of the time until `deadline`.
@@ -133,7 +133,7 @@ fn weight(error: &BootstrapError) -> u8 {
         BootstrapError::NotAStore { .. } => 2,
         BootstrapError::NoAnswer { .. } => 3,
         BootstrapError::OtherToken { .. } | BootstrapError::OtherVersion { .. } => 4,
-        BootstrapError::OtherRun { .. } => 5,
+        BootstrapError::Mixed(MixedJobs(MixedJobsKind::OtherRun { .. })) => 5,
         _ => 0,
     }
 }

@@ -20,7 +20,7 @@ use super::message::{
     GATHERED_BYTES_MAX, Hello, KEY_BYTES_MAX, REPLY_BYTES_MAX, Ranks, Refusal, Reply, Request,
     VALUE_BYTES_MAX, run_hash, with_number,
 };
-use crate::bootstrap::{BootstrapError, Elsewhere, FrameError, RankList};
+use crate::bootstrap::{BootstrapError, Elsewhere, FrameError, MixedJobsKind, RankList};
 
 /// The longest single attempt to connect, so that one lost packet does not cost a minute.
 const CONNECT_ATTEMPT: Duration = Duration::from_secs(3);
@@ -357,10 +357,10 @@ impl StoreClient {
         match refusal {
             Refusal::OtherVersion { store, client } => BootstrapError::OtherVersion { store, client },
             Refusal::OtherToken => BootstrapError::OtherToken { client: self.join.token.fingerprint() },
-            Refusal::OtherRun { store } => BootstrapError::OtherRun { store, client: self.run.clone() },
-            Refusal::OtherNumber { store, client } => BootstrapError::OtherNumber { store, client },
+            Refusal::OtherRun { store } => MixedJobsKind::OtherRun { store, client: self.run.clone() }.into(),
+            Refusal::OtherNumber { store, client } => MixedJobsKind::OtherNumber { store, client }.into(),
             Refusal::TwoJobs { rank, pid, host } => {
-                BootstrapError::TwoJobs { address: self.join.address, rank, pid, host }
+                MixedJobsKind::TwoJobs { address: self.join.address, rank, pid, host }.into()
             }
             Refusal::OtherWorld { store, client } => BootstrapError::OtherWorld { store, client },
             Refusal::NoSuchRank { rank, world } => BootstrapError::NoSuchRank { rank, world },

@@ -1,7 +1,7 @@
 //! Tests of refusals, and of servers that are no store: each error carries both sides' values.
 
 use super::*;
-use crate::bootstrap::{Elsewhere, RankList};
+use crate::bootstrap::{Elsewhere, MixedJobsKind, RankList};
 use crate::env::Setting;
 
 #[test]
@@ -178,9 +178,9 @@ fn errors_say_what_to_do() {
         BootstrapError::Lost { address, source: ErrorKind::ConnectionReset.into() },
         BootstrapError::OtherVersion { store: 1, client: 2 },
         BootstrapError::OtherToken { client: 0xbeef },
-        BootstrapError::OtherRun { store: "17.0".into(), client: String::new() },
-        BootstrapError::OtherNumber { store: 0xdead, client: 0xbeef },
-        BootstrapError::TwoJobs { address, rank: 0, pid: 4711, host: "head".into() },
+        MixedJobsKind::OtherRun { store: "17.0".into(), client: String::new() }.into(),
+        MixedJobsKind::OtherNumber { store: 0xdead, client: 0xbeef }.into(),
+        MixedJobsKind::TwoJobs { address, rank: 0, pid: 4711, host: "head".into() }.into(),
         BootstrapError::OtherWorld { store: 8, client: 4 },
         BootstrapError::NoSuchRank { rank: 8, world: 8 },
         BootstrapError::JoinedTwice { rank: 1, first: "10.0.0.2:4000".into(), second: address },

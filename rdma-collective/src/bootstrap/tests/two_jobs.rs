@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hasher};
 use std::net::{IpAddr, Ipv4Addr};
 
 use super::*;
+use crate::bootstrap::{MixedJobs, MixedJobsKind};
 
 const HOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -32,7 +33,9 @@ fn find(ports: &[u16], rank: u32, world: u32, run: &str) -> Result<StoreClient, 
 #[track_caller]
 fn assert_two_jobs<T>(outcome: Result<T, BootstrapError>, second: u32) {
     let Err(error) = outcome else { panic!("two jobs have met") };
-    let BootstrapError::TwoJobs { rank, pid, host, .. } = &error else { panic!("{error}") };
+    let BootstrapError::Mixed(MixedJobs(MixedJobsKind::TwoJobs { rank, pid, host, .. })) = &error else {
+        panic!("{error}")
+    };
     let own = rustix::system::uname().nodename().to_string_lossy().into_owned();
     assert_eq!((*rank, *pid, host), (second, std::process::id(), &own), "{error}");
 }
@@ -109,7 +112,9 @@ fn a_rank_of_another_run_looks_on_until_its_deadline_and_names_both() {
     match StoreClient::find_run(HOST, &ports, (TOKEN, 1, 2), "17.0", soon).unwrap_err() {
         BootstrapError::NotFound { waited, source, .. } => {
             assert!(waited >= SECOND);
-            let BootstrapError::OtherRun { store, client } = *source else { panic!("{source}") };
+            let BootstrapError::Mixed(MixedJobs(MixedJobsKind::OtherRun { store, client })) = *source else {
+                panic!("{source}")
+            };
             assert_eq!((store.as_str(), client.as_str()), (&long_run[..KEY_BYTES_MAX], "17.0"));
         }
         other => panic!("{other}"),

@@ -1,4 +1,4 @@
-//! The record of a link: counters to export, the last events, and a log line for each transfer that ended.
+//! The record of a link: counters to export, the last events, a span for each transfer, and a line for its end.
 //!
 //! The journal has a lock of its own, so that reading it keeps no transfer waiting. Transfers touch it rarely: at
 //! their begin, at their end, and once in each drive that moved bytes.
@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::kv::KvError;
 use crate::link::{LaneFailure, PeerName};
+use crate::log::Span;
 
 /// Most events kept until they are taken; bounds the memory of a program that takes none.
 const EVENTS_MAX: usize = 256;
@@ -149,7 +150,8 @@ pub(super) struct Entry {
     request: u64,
     begun: Instant,
     blocks: usize,
-    ended: bool,
+    /// Lasts as long as the transfer; `None` once that has ended.
+    span: Option<Span>,
 }
 
 impl Inner {
@@ -185,8 +187,10 @@ impl Journal {
         let mut inner = self.lock();
         inner.stats.begun += 1;
         inner.tell(LinkEvent::Begun { kind, request, at: now });
+        let peer = inner.peer;
         drop(inner);
-        Entry { journal: self.clone(), kind, request, begun: now, blocks, ended: false }
+        let span = Some(crate::log::debug_span!("kv_transfer", ?kind, request, blocks, %peer));
+        Entry { journal: self.clone(), kind, request, begun: now, blocks, span }
     }
 
     /// Counts writes or reads that have arrived.
@@ -221,9 +225,7 @@ impl Journal {
 impl Entry {
     /// Records the end of the transfer; only the first call counts.
     pub(super) fn end(&mut self, outcome: TransferOutcome, bytes: u64) {
-        if std::mem::replace(&mut self.ended, true) {
-            return;
-        }
+        let Some(span) = self.span.take() else { return };
         let (kind, request, elapsed) = (self.kind, self.request, self.begun.elapsed());
         let mut inner = self.journal.lock();
         let part_bytes = inner.part_bytes.max(1);
@@ -242,6 +244,7 @@ impl Entry {
         let (blocks, peer) = (self.blocks, inner.peer);
         drop(inner);
         crate::log::debug!(?kind, request, blocks, %peer, ?outcome, bytes, ?elapsed, "transfer ended");
+        drop(span);
     }
 }
 

@@ -197,6 +197,8 @@ impl Opening {
         self.lane = None;
         let by_blob = PeerName::Process { pid: blob.process.pid, gid: blob.endpoint.gid };
         let peer = meeting.as_ref().map_or(by_blob, |met| PeerName::Address(met.peer()));
+        let purpose = self.pool.purpose();
+        let _connecting = crate::log::debug_span!("kv_connect", pool = ?purpose, ?lane);
         let joined = self.join_lane(lane, &blob, deadline, meeting);
         if joined.is_err() {
             self.fence(lane);

@@ -3,7 +3,7 @@
 //! Reads `NCCL_ALGO` and the tuning file. [`env`](crate::env) finds the variables; that module knows nothing of
 //! collectives.
 
-use super::tuning::{Tuning, TuningError};
+use super::tuning::{Tuning, TuningError, TuningErrorKind};
 use super::{Algorithms, CommunicatorOptions};
 use crate::env::NcclOptions;
 
@@ -50,7 +50,7 @@ impl NcclOptions {
         }
         if let Some(value) = &self.algo {
             let (algorithms, left_out) = Algorithms::read(value, &NCCL_ONLY)
-                .map_err(|source| TuningError::Algorithms { value: value.clone(), source })?;
+                .map_err(|source| TuningErrorKind::Algorithms { value: value.clone(), source })?;
             options.algorithms = algorithms;
             if !left_out.is_empty() {
                 let names = left_out.join(", ");

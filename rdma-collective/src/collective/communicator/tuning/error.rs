@@ -5,10 +5,16 @@ use crate::quoted::Quoted;
 
 /// A tuning table cannot be read, or is not valid.
 ///
+/// The text names the file and the line, and says what to mend. Show it: no program can mend one cause and not another.
+///
 /// Raised by [`Tuning::read`](crate::collective::tuning::Tuning::read).
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[non_exhaustive]
-pub enum TuningError {
+#[error(transparent)]
+pub struct TuningError(#[from] TuningErrorKind);
+
+/// The reason why a tuning table cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TuningErrorKind {
     /// `NCCL_ALGO` names something that is no algorithm.
     #[error("NCCL_ALGO is {:?}: {source}", Quoted(value))]
     Algorithms {

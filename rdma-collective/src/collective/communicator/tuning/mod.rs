@@ -24,6 +24,7 @@ pub use row::{Peers, Row};
 
 use super::Algorithm;
 pub use error::TuningError;
+pub(crate) use error::TuningErrorKind;
 
 /// Version of the format.
 const VERSION: &str = "1";
@@ -64,12 +65,12 @@ impl Tuning {
     ///
     /// # Errors
     ///
-    /// [`TuningError::Line`] says which row, counted from 1, and what is wrong with it.
+    /// The error says which row, counted from 1, and what is wrong with it.
     pub fn new(rows: Vec<Row>) -> Result<Self, TuningError> {
         // Each row against the rows before it, as in a file, so that a program's table can always be written and read.
         for at in 0..rows.len() {
             let (before, [row, ..]) = rows.split_at(at) else { break };
-            row::check(row, before).map_err(|what| TuningError::Line {
+            row::check(row, before).map_err(|what| TuningErrorKind::Line {
                 file: "the table".to_owned(),
                 line: at + 1,
                 what,
@@ -85,8 +86,10 @@ impl Tuning {
     /// [`TuningError`]: the file cannot be read, is damaged, or of another version.
     pub fn read(path: &Path) -> Result<Self, TuningError> {
         let name = path.display().to_string();
-        let bytes = read_file(path)
-            .map_err(|reason| TuningError::Unreadable { file: name.clone(), reason: reason.to_string() })?;
+        let bytes = read_file(path).map_err(|reason| TuningErrorKind::Unreadable {
+            file: name.clone(),
+            reason: reason.to_string(),
+        })?;
         let rows = parse::file(&bytes, &name)?;
         Ok(Self { rows: rows.into(), source: Source::File(name.into()) })
     }

@@ -3,20 +3,20 @@
 
 use std::ops::RangeInclusive;
 
-use super::error::TuningError;
+use super::error::TuningErrorKind;
 use super::row::{self, RANKS_MAX};
 use super::{Algorithm, Collective, FILE_BYTES_MAX, MAGIC, Peers, Row, VERSION};
 
 /// Reads the rows of a file.
-pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningError> {
-    let no_table = |reason| TuningError::NoTable { file: name.to_owned(), reason };
+pub(super) fn file(bytes: &[u8], name: &str) -> Result<Vec<Row>, TuningErrorKind> {
+    let no_table = |reason| TuningErrorKind::NoTable { file: name.to_owned(), reason };
     // Before anything else: text from a program or a fuzzer has not passed `read_file`'s bound.
     if bytes.len() > FILE_BYTES_MAX {
         return Err(no_table(format!(
             "has more than {FILE_BYTES_MAX} bytes, and is no tuning file; write one with `tune`"
         )));
     }
-    let wrong = |line, what: String| TuningError::Line { file: name.to_owned(), line, what };
+    let wrong = |line, what: String| TuningErrorKind::Line { file: name.to_owned(), line, what };
     let text = str::from_utf8(bytes).map_err(|error| {
         // Count the lines before the bad byte, so that the error names the line to mend.
         let good = &bytes[..error.valid_up_to()];
