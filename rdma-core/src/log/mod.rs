@@ -13,6 +13,7 @@
 
 mod span;
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::ops::{Deref, DerefMut};
@@ -158,10 +159,15 @@ fn write_kept() {
 fn pass_on(line: impl FnOnce()) {
     STATE.set(STATE.get() | WRITING);
     if let Err(payload) = catch_unwind(AssertUnwindSafe(line)) {
-        // The destructor of the payload is code of the program, too; a second payload is forgotten.
-        std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(payload))));
+        drop_payload(payload);
     }
     STATE.set(STATE.get() & !WRITING);
+}
+
+/// Drops the payload of a panic. Its destructor is code of the program, and may panic, too: then that payload is
+/// forgotten.
+pub(crate) fn drop_payload(payload: Box<dyn Any + Send>) {
+    std::mem::forget(catch_unwind(AssertUnwindSafe(|| drop(payload))));
 }
 
 /// Turns the fields and the message of a line into owned values, and writes the line. Takes what `tracing::warn!`

@@ -176,8 +176,7 @@ pub(super) fn start(guard: &mut FabricGuard<'_>, fabric: &'static Fabric) -> io:
 /// that nobody would start another, and every timer and socket of the process would be left to the threads that poll.
 fn outlive(work: impl Fn()) {
     while let Err(payload) = catch_unwind(AssertUnwindSafe(&work)) {
-        // The destructor of a payload may panic, too.
-        std::mem::forget(payload);
+        crate::log::drop_payload(payload);
         crate::log::error!(
             "the thread of the software devices panicked, and goes on: please report this defect"
         );

@@ -40,6 +40,8 @@ pub const ASAN: Sanitizer = Sanitizer {
     left_out: &[
         // Forget a thread and memory, as a child does whose parent goes on using them.
         "what_a_forked_child_drops_",
+        // Forgets the second of two panics, as the library does.
+        "a_line_that_panics_costs_itself_alone",
         // Limit the address space, of which the sanitizer takes most, or take all mappings, of which it needs some.
         // The third leaks what cannot be given back.
         "a_requester_without_address_space_left_",

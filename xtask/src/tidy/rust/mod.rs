@@ -131,7 +131,8 @@ fn check_tokens(text: &str, findings: &mut Findings<'_>) {
     }
     let is_test = findings.path.ends_with("/tests.rs") || findings.path.contains("/tests/");
     let is_logged = LOGGED.iter().any(|home| findings.path.starts_with(home));
-    if let Some(first) = found.tracing_lines.first().filter(|_| is_logged && !is_test && !findings.path.starts_with(LOG))
+    if let Some(first) =
+        found.tracing_lines.first().filter(|_| is_logged && !is_test && !findings.path.starts_with(LOG))
     {
         let message = "write log lines by `crate::log`: a subscriber that `tracing` calls here may panic or call the \
                        library, under whatever lock is held";
