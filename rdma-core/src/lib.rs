@@ -44,6 +44,8 @@
 //! `backend` and `memory` contain `unsafe` code.
 #![deny(unsafe_code)]
 
+#[cfg(test)]
+mod alone;
 mod backend;
 pub mod error;
 #[cfg(fuzzing)]

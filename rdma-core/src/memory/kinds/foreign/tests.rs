@@ -5,8 +5,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use rustix::process::{Resource, setrlimit};
 
-use super::super::replaced_pages::tests::{alone_in, limit};
+use super::super::replaced_pages::tests::limit;
 use super::*;
+use crate::alone::alone;
 
 /// An owner that lends two whole pages of its bytes, and counts its drops.
 struct Counted {
@@ -59,7 +60,7 @@ fn crowded<T>(call: impl FnOnce() -> T) -> T {
 
 #[test]
 fn what_is_dropped_on_shared_pages_is_leaked_and_given_to_nobody() {
-    alone_in(module_path!(), "what_is_dropped_on_shared_pages_is_leaked_and_given_to_nobody", || {
+    alone(module_path!(), "what_is_dropped_on_shared_pages_is_leaked_and_given_to_nobody", || {
         let (memory, dropped) = shared();
         crowded(|| drop(memory));
         assert_eq!(dropped.load(Ordering::Relaxed), 0, "the allocator has pages that others have mapped");
@@ -71,7 +72,7 @@ fn what_is_dropped_on_shared_pages_is_leaked_and_given_to_nobody() {
 
 #[test]
 fn an_owner_is_given_back_on_pages_of_its_own_or_not_at_all() {
-    alone_in(module_path!(), "an_owner_is_given_back_on_pages_of_its_own_or_not_at_all", || {
+    alone(module_path!(), "an_owner_is_given_back_on_pages_of_its_own_or_not_at_all", || {
         let (memory, dropped) = shared();
         let Err(mut memory) = crowded(|| memory.into_owner::<Counted>()) else { panic!("on shared pages") };
         let refused = crowded(|| memory.put_back()).unwrap_err();

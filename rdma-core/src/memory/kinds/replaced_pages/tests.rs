@@ -76,22 +76,8 @@ fn byte_at(at: usize) -> u8 {
     (at % 251) as u8 ^ (at / page()) as u8
 }
 
-/// Runs `body` of the test `name` in a process that runs no other test, because it sets limits of its
-/// process.
-pub(in super::super) fn alone_in(module: &str, name: &str, body: impl FnOnce()) {
-    const ALONE: &str = "RDMA_TEST_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return body();
-    }
-    let test = format!("{}::{name}", module.split_once("::").unwrap().1);
-    let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = again.args([&test, "--exact", "--test-threads=1"]).env(ALONE, "1").output().unwrap();
-    let (said, wrong) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-    assert!(output.status.success() && said.contains("1 passed"), "{said}{wrong}");
-}
-
 fn alone(name: &str, body: impl FnOnce()) {
-    alone_in(module_path!(), name, body);
+    crate::alone::alone(module_path!(), name, body);
 }
 
 pub(in super::super) fn limit(resource: Resource, to: u64) -> Rlimit {

@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use socket2::SockRef;
 
 use super::*;
-use crate::backend::soft::wire::alone::alone;
+use crate::alone::alone;
 use crate::backend::soft::wire::log_throttle;
 use crate::strangers::STRANGERS_MAX;
 

@@ -10,7 +10,7 @@ use super::*;
 use crate::backend::soft::wire::shm::segment::{PEER_MAPPINGS, Protection};
 
 fn alone(name: &str, body: impl FnOnce()) {
-    crate::backend::soft::wire::alone::alone(module_path!(), name, body);
+    crate::alone::alone(module_path!(), name, body);
 }
 
 fn open_descriptors() -> usize {

@@ -2,7 +2,7 @@
 
 use super::owners::say;
 use super::*;
-use crate::backend::soft::wire::alone::alone;
+use crate::alone::alone;
 use crate::strangers::STRANGERS_MAX;
 
 /// The last frame that a connection delivers before it ends.
