@@ -64,6 +64,11 @@ pub fn call_back() {
     ground.calls.fetch_add(1, Ordering::Relaxed);
 }
 
+/// Whether the subscriber has made all its calls, at least once.
+pub fn was_called() -> bool {
+    GROUND.get().is_some_and(|ground| ground.calls.load(Ordering::Relaxed) > 0)
+}
+
 /// Memory of the caller, which counts when it is freed.
 pub struct Owner(pub Vec<u8>);
 
