@@ -158,13 +158,14 @@ impl Service {
         }
     }
 
-    /// Takes a place for a newcomer; the oldest strangers make room for it. `None` if there are none.
+    /// Takes a place for a newcomer; the oldest strangers make room for it. `None` if there is no room among those that
+    /// have joined.
     fn take_place(&mut self) -> Option<Place> {
         loop {
             let room = self.connections.len() < self.options.connections_max;
             match room.then(|| Place::take(Door::Store)).flatten() {
                 None if self.drop_oldest_stranger() => {}
-                place => return place,
+                place => return place.or_else(|| room.then(|| Place::first(Door::Store))),
             }
         }
     }

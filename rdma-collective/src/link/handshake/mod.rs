@@ -177,13 +177,16 @@ fn accept(
                 place = Place::take(Door::Handshake);
             }
             match (accepted, place) {
-                (Some((stream, peer)), Some(place)) => strangers.extend(Stranger::new(stream, peer, place)),
+                (Some((stream, peer)), place) => {
+                    let place = place.unwrap_or_else(|| Place::first(Door::Handshake));
+                    strangers.extend(Stranger::new(stream, peer, place));
+                }
                 // No descriptor is left, and no stranger of this listener has one.
                 (None, None) => {
                     std::thread::sleep(CONNECT_PAUSE.min(deadline.remaining()));
                     break;
                 }
-                _ => {}
+                (None, Some(_)) => {}
             }
         }
         for stranger in std::mem::take(&mut strangers) {

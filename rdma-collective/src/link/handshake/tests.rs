@@ -1,6 +1,7 @@
 //! Meeting, and everything that can be at the other end instead.
 
 use super::*;
+use crate::alone::alone;
 use std::sync::mpsc;
 use std::thread;
 
@@ -189,4 +190,18 @@ fn a_crowd_of_silent_strangers_holds_nobody_up() {
     assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(30)).unwrap(), blob(20));
     assert_eq!(server.join().unwrap().unwrap(), blob(30));
     drop(crowd);
+}
+
+#[test]
+fn a_listener_hears_its_peer_though_a_crowd_at_another_listener_has_all_places() {
+    let name = "a_listener_hears_its_peer_though_a_crowd_at_another_listener_has_all_places";
+    alone(module_path!(), name, || {
+        let crowd: Vec<_> = std::iter::from_fn(|| Place::take(Door::Handshake)).collect();
+        assert!(!crowd.is_empty());
+        let (listener, address) = listener();
+        let _silent = TcpStream::connect(address).unwrap();
+        let server = thread::spawn(move || side(&Meet::Accept(&listener), &TOKEN, &blob(20)));
+        assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(30)).unwrap(), blob(20));
+        assert_eq!(server.join().unwrap().unwrap(), blob(30));
+    });
 }

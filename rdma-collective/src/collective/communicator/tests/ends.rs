@@ -8,6 +8,7 @@ use std::task::{Context, Wake, Waker};
 use rdma_core::fault::{Planted, plant};
 
 use super::*;
+use crate::alone::alone;
 use crate::collective::operation::Header;
 use crate::engine::EngineError;
 
@@ -115,22 +116,16 @@ fn the_thread_of_an_engine_rests_when_its_communicator_was_aborted_and_is_kept()
 /// Runs in a process of its own, because a fault is planted in all devices of a process.
 #[test]
 fn a_lane_that_does_not_end_holds_nobody_up_for_longer_than_a_second() {
-    const ALONE: &str = "RDMA_TEST_ALONE";
-    if std::env::var_os(ALONE).is_none() {
-        let name = "a_lane_that_does_not_end_holds_nobody_up_for_longer_than_a_second";
-        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-        let ended = again.arg(name).env(ALONE, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&ended.stdout);
-        assert!(ended.status.success() && said.contains("1 passed"), "{}: {said}", ended.status);
-        return;
-    }
-    plant(Some(Planted::MissingFlush));
-    let [left, _right] = ranks_on(local());
-    let started = Instant::now();
-    left.close(Deadline::after(120 * SECOND)).unwrap();
-    let took = started.elapsed();
-    assert!(took > SECOND / 2, "the device has flushed after {took:?}, and this shows nothing");
-    assert!(took < 60 * SECOND, "{took:?}");
+    let name = "a_lane_that_does_not_end_holds_nobody_up_for_longer_than_a_second";
+    alone(module_path!(), name, || {
+        plant(Some(Planted::MissingFlush));
+        let [left, _right] = ranks_on(local());
+        let started = Instant::now();
+        left.close(Deadline::after(120 * SECOND)).unwrap();
+        let took = started.elapsed();
+        assert!(took > SECOND / 2, "the device has flushed after {took:?}, and this shows nothing");
+        assert!(took < 60 * SECOND, "{took:?}");
+    });
 }
 
 #[test]

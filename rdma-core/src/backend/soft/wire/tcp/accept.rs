@@ -21,7 +21,7 @@ impl Tcp {
                     return self.pause_accepting(now);
                 }
             };
-            let Some(place) = self.take_place(sink) else { continue };
+            let place = self.take_place(sink);
             let kind = Kind::Stranger(Stranger::new(now + HELLO_WAIT, place));
             match self.insert(Socket { fd, device, kind }, EventFlags::IN) {
                 Ok(key) => self.strangers.push_back(key),
@@ -31,11 +31,12 @@ impl Tcp {
     }
 
     /// Takes a place for a newcomer; the oldest strangers make room for it.
-    fn take_place(&mut self, sink: &mut dyn Sink) -> Option<Place> {
+    fn take_place(&mut self, sink: &mut dyn Sink) -> Place {
         loop {
             match Place::take(Door::Tcp) {
+                Some(place) => return place,
                 None if self.drop_oldest(sink) => {}
-                place => return place,
+                None => return Place::first(Door::Tcp),
             }
         }
     }

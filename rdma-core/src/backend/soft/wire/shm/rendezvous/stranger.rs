@@ -27,7 +27,7 @@ impl Rendezvous {
             let device = *device;
             let accepted = listener::accept(fd.as_fd()).and_then(|fd| {
                 let Some(fd) = fd else { return Ok(false) };
-                let Some(_place) = self.take_place(now, host) else { return Ok(true) };
+                let _place = self.take_place(now, host);
                 let (hello, crowded) = (None, None);
                 let kind = Kind::Stranger(Stranger { deadline: now + HELLO_WAIT, hello, crowded, _place });
                 let key = self.insert(Socket { fd, device, kind }, EventFlags::IN)?;
@@ -50,11 +50,12 @@ impl Rendezvous {
     }
 
     /// Takes a place for a newcomer; the oldest strangers make room for it.
-    fn take_place(&mut self, now: Instant, host: &mut dyn Host) -> Option<Place> {
+    fn take_place(&mut self, now: Instant, host: &mut dyn Host) -> Place {
         loop {
             match Place::take(Door::Mapped) {
+                Some(place) => return place,
                 None if self.drop_oldest(now, host) => {}
-                place => return place,
+                None => return Place::first(Door::Mapped),
             }
         }
     }
