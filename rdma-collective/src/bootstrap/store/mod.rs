@@ -330,8 +330,8 @@ impl Store {
     }
 
     /// Tells all ranks that are here who is at fault, as far as that is known: the ranks that did not come in time, two
-    /// jobs that have met, or the rank that was the first to leave. The server says so before it ends, because otherwise they would take
-    /// the end of the store for the cause.
+    /// jobs at one port, or the rank that was the first to leave. The server says so before it ends, because otherwise
+    /// they would take the end of the store for the cause.
     pub(super) fn say_why(&mut self) {
         for connection in self.connections.keys().copied().collect::<Vec<_>>() {
             let (id, late) = match self.waits.get(&connection) {
