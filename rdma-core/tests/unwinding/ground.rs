@@ -25,7 +25,7 @@ struct Ground {
 }
 
 static GROUND: OnceLock<Ground> = OnceLock::new();
-/// Set by a case that leaves a process in which only [`Wire::Local`] works.
+/// Set by a case that leaves a process in which only [`Wire::Local`] works, or is to be checked.
 pub static ONLY_LOCAL: AtomicBool = AtomicBool::new(false);
 
 pub fn device(wire: Wire) -> Context {
