@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::common::{LONG, Running, TOKEN, free_port, start_with};
-use crate::{Over, alone, slack};
+use crate::{Over, alone, is_full, slack};
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
@@ -19,31 +19,48 @@ const STRANGERS: usize = 1000;
 const JOINS: usize = 5;
 const DELAY_MAX: Duration = Duration::from_millis(100);
 
-/// Two processes: the one that waits at a port, and the one that belongs there.
+/// Ranks of a job in a soak, and in another run; the descriptors that each may have (`ulimit -n`).
+const RANKS_MAX: [u32; 2] = [8, 2];
+const DESCRIPTORS: u32 = 256;
+
+/// Processes: the one that waits at a port, and those that belong there.
 struct Meeting {
     waits: fn(u16) -> Running,
-    joins: fn(u16) -> Running,
+    join: fn(u16) -> Vec<Running>,
 }
 
-fn rank(rank: &str, port: u16) -> Running {
-    let port = port.to_string();
-    let place = [("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];
-    start_with(ALLREDUCE, "--device soft -b 64 -e 64 -n 1 -w 0 -T 120", &place)
+fn ranks() -> u32 {
+    RANKS_MAX[usize::from(!is_full())]
+}
+
+fn rank(rank: u32, port: u16) -> Running {
+    let (rank, ranks, port) = (rank.to_string(), ranks().to_string(), port.to_string());
+    let place = [
+        ("RANK", rank.as_str()),
+        ("WORLD_SIZE", &ranks),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", &port),
+    ];
+    let line = format!("--nofile={DESCRIPTORS} {ALLREDUCE} --device soft -b 64 -e 64 -n 1 -w 0 -T 120");
+    start_with("prlimit", &line, &place)
 }
 
 fn side(role: &str) -> Running {
     start_with(KVCACHE, &format!("--device soft --prompt 64 -T 120 {role}"), &[TOKEN])
 }
 
-const RANKS: Meeting = Meeting { waits: |port| rank("0", port), joins: |port| rank("1", port) };
+const RANKS: Meeting = Meeting {
+    waits: |port| rank(0, port),
+    join: |port| (1..ranks()).map(|other| rank(other, port)).collect(),
+};
 
 const SIDES: Meeting = Meeting {
     waits: |port| side(&format!("--role decode --listen 127.0.0.1:{port}")),
-    joins: |port| side(&format!("--role prefill --peer 127.0.0.1:{port}")),
+    join: |port| vec![side(&format!("--role prefill --peer 127.0.0.1:{port}"))],
 };
 
 impl Meeting {
-    /// How long both take from when the second is started, with so many strangers there before.
+    /// How long all take from when the others are started, with so many strangers there before.
     fn take_place(&self, strangers: usize) -> Duration {
         let port = free_port();
         let waits = (self.waits)(port);
@@ -55,8 +72,9 @@ impl Meeting {
         }
         let silent: Vec<_> = (0..strangers).map(|_| TcpStream::connect(address).unwrap()).collect();
         let since = Instant::now();
-        let joins = (self.joins)(port);
-        joins.finish().expect(0);
+        for joins in (self.join)(port) {
+            joins.finish().expect(0);
+        }
         waits.finish().expect(0);
         drop(silent);
         since.elapsed()
