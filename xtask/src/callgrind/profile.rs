@@ -1,5 +1,6 @@
-//! Output of callgrind: the lines of each source file that ran, and the instructions of each function. The format is described in Valgrind's manual,
-//! "Callgrind Format Specification"; only what `--compress-strings=no --compress-pos=no` writes is read here.
+//! Output of callgrind: the lines of each source file that ran, and the instructions of each function. The format is
+//! described in Valgrind's manual, "Callgrind Format Specification"; only what `--compress-strings=no
+//! --compress-pos=no` writes is read here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::replace;
@@ -28,8 +29,8 @@ pub fn lines(dump: &str) -> Lines {
     lines
 }
 
-/// Instructions of each function in one dump, those of inlined functions with the function around them. What a function
-/// calls counts there.
+/// Instructions of each function in one dump, those of inlined functions with the function around them. Called
+/// functions count by themselves.
 pub fn costs(dump: &str) -> BTreeMap<String, u64> {
     let mut costs = BTreeMap::new();
     let mut function = "";

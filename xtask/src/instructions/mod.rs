@@ -64,7 +64,7 @@ struct Wire {
 /// Instructions of one post and poll.
 #[derive(Debug, Clone, PartialEq)]
 struct Count {
-    /// Those of the median round.
+    /// Instructions in the median round.
     median: f64,
     /// Distance of the quartiles, as a part of the median.
     spread: f64,
