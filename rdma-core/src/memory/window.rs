@@ -86,7 +86,7 @@ impl MappedRange {
         let to = self.at(offset, bytes.len())?;
         // SAFETY: `at` checked the range, and the owner of this value keeps it mapped. No reference to shared
         // memory exists, because windows never give one.
-        unsafe { copy::copy_shared(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        unsafe { copy::copy_shared_hinted(bytes.as_ptr(), to.as_ptr(), bytes.len(), CacheHint::Cached) };
         Ok(())
     }
 
