@@ -86,7 +86,7 @@ impl MappedRange {
         let to = self.at(offset, bytes.len())?;
         // SAFETY: `at` checked the range, and the owner of this value keeps it mapped. No reference to shared
         // memory exists, because windows never give one.
-        unsafe { copy::copy_shared(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        unsafe { copy::copy_shared_hinted(bytes.as_ptr(), to.as_ptr(), bytes.len(), CacheHint::Cached) };
         Ok(())
     }
 
@@ -189,6 +189,9 @@ impl WindowMemory {
 /// ```
 pub struct Window {
     kept: OwnProcess<Arc<WindowMemory>>,
+    /// The range of `kept`, to be read. Whoever writes asks `kept` for it: a forked child may only read, because its
+    /// parent and the peers would see its writes.
+    range: MappedRange,
     keys: Keys,
 }
 
@@ -199,13 +202,13 @@ impl Window {
         if let Some(mut windows) = local_windows() {
             windows.insert(range.base.as_ptr().addr(), Arc::downgrade(&kept));
         }
-        Self { kept: OwnProcess::new(kept), keys }
+        Self { kept: OwnProcess::new(kept), range, keys }
     }
 
     /// Returns the description by which a peer can [map](crate::Worker::peer_window) the window.
     #[must_use]
     pub fn remote(&self) -> RemoteMemory {
-        let addr = self.kept.unasked().range.base.as_ptr() as u64;
+        let addr = self.range.base.as_ptr() as u64;
         RemoteMemory { addr, len: self.len() as u64, rkey: self.keys.rkey }
     }
 
@@ -213,7 +216,7 @@ impl Window {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a registration is never empty")]
     pub fn len(&self) -> usize {
-        self.kept.unasked().range.len
+        self.range.len
     }
 
     /// Copies `bytes` to `offset`.
@@ -224,7 +227,7 @@ impl Window {
     /// child.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        self.range()?.copy_in(offset, bytes)
+        self.kept.get()?.range.copy_in(offset, bytes)
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
@@ -234,7 +237,7 @@ impl Window {
     /// [`ReachError::Range`] when `bytes` do not fit. A forked child reads what its parent reads.
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.kept.unasked().range.copy_out(offset, bytes, CacheHint::Cached)
+        self.range.copy_out(offset, bytes, CacheHint::Cached)
     }
 
     /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what a peer writes
@@ -245,7 +248,7 @@ impl Window {
     /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
-        self.range()?.run(offset, len, work)
+        self.kept.get()?.range.run(offset, len, work)
     }
 
     /// Stores a flag. Whoever sees the flag also sees everything that this thread wrote before.
@@ -256,7 +259,7 @@ impl Window {
     /// the flag's length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.range()?.store(offset, flag)
+        self.kept.get()?.range.store(offset, flag)
     }
 
     /// Loads a flag that a peer may store. Everything that the peer wrote before the flag is then visible.
@@ -266,7 +269,7 @@ impl Window {
     /// [`ReachError::Range`], and [`ReachError::Unaligned`]. A forked child reads what its parent reads.
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.kept.unasked().range.load(offset)
+        self.range.load(offset)
     }
 
     /// Waits until `enough` accepts a flag that a peer stores here, and returns it.
@@ -283,14 +286,8 @@ impl Window {
         enough: impl FnMut(F) -> bool,
         deadline: Deadline,
     ) -> Result<F, ReachError> {
-        let range = self.range()?;
+        let range = self.kept.get()?.range;
         Backoff::new(deadline).until(|| range.load(offset), enough)
-    }
-
-    /// The range, to be written. A forked child may only read, because its parent and the peers would see its writes.
-    #[inline]
-    fn range(&self) -> Result<MappedRange, ReachError> {
-        Ok(self.kept.get()?.range)
     }
 }
 
@@ -364,7 +361,7 @@ impl PeerWindow {
     /// forked child, which does not have its parent's mapping.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        self.range()?.copy_in(offset, bytes)
+        self.mapped.get()?.0.copy_in(offset, bytes)
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
@@ -389,7 +386,7 @@ impl PeerWindow {
         bytes: &mut [u8],
         hint: CacheHint,
     ) -> Result<(), ReachError> {
-        self.range()?.copy_out(offset, bytes, hint)
+        self.mapped.get()?.0.copy_out(offset, bytes, hint)
     }
 
     /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what the owner writes
@@ -400,7 +397,7 @@ impl PeerWindow {
     /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
-        self.range()?.run(offset, len, work)
+        self.mapped.get()?.0.run(offset, len, work)
     }
 
     /// Stores a flag. Whoever sees the flag also sees everything that this thread wrote before, to this peer
@@ -412,7 +409,7 @@ impl PeerWindow {
     /// multiple of the flag's length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.range()?.store(offset, flag)
+        self.mapped.get()?.0.store(offset, flag)
     }
 
     /// Loads a flag. Everything that was written before the flag is then visible.
@@ -422,12 +419,7 @@ impl PeerWindow {
     /// The errors of [`store`](Self::store).
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.range()?.load(offset)
-    }
-
-    #[inline]
-    fn range(&self) -> Result<MappedRange, ReachError> {
-        Ok(self.mapped.get()?.0)
+        self.mapped.get()?.0.load(offset)
     }
 }
 

@@ -51,8 +51,7 @@ impl<T> OwnProcess<T> {
     /// [`Forked`] in a forked child.
     #[inline]
     pub fn get(&self) -> Result<&T, Forked> {
-        self.origin.check()?;
-        Ok(&self.value)
+        if self.origin.is_here() { Ok(&self.value) } else { Err(Forked::new()) }
     }
 
     /// Returns the value.
@@ -62,8 +61,7 @@ impl<T> OwnProcess<T> {
     /// [`Forked`] in a forked child.
     #[inline]
     pub fn get_mut(&mut self) -> Result<&mut T, Forked> {
-        self.origin.check()?;
-        Ok(&mut self.value)
+        if self.origin.is_here() { Ok(&mut self.value) } else { Err(Forked::new()) }
     }
 
     /// Takes the value out; it comes back in a forked child.
@@ -168,12 +166,6 @@ impl Origin {
         // SAFETY: by the invariant the word is there, and it is never unmapped (see `word`), so the reference is valid.
         let word = unsafe { &*WORD.load(Ordering::Relaxed) };
         word.load(Ordering::Relaxed) == self.0
-    }
-
-    /// Fails in a forked child of the process that made the value.
-    #[inline]
-    pub(crate) fn check(self) -> Result<(), Forked> {
-        if self.is_here() { Ok(()) } else { Err(Forked::new()) }
     }
 }
 
