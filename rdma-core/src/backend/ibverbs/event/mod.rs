@@ -180,6 +180,7 @@ const _: () = {
 };
 
 #[cfg(any(test, fuzzing))]
+#[path = "tests/fuzz.rs"]
 pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;
