@@ -16,9 +16,10 @@ use std::mem::ManuallyDrop;
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, madvise};
 use rustix::param::page_size;
 
+use super::{AnonymousPages, WRITABLE};
 use crate::error::Forked;
 
 /// A value that only the process that made it can use and release.
@@ -189,17 +190,14 @@ fn word() -> &'static AtomicU64 {
     let mut word = WORD.load(Ordering::Acquire);
     if word.is_null() {
         let mapped = map_emptied();
-        let made = mapped.unwrap_or(from_ref(&PLAIN_WORD).cast_mut());
+        let made = mapped.as_ref().map_or(from_ref(&PLAIN_WORD).cast_mut(), |page| page.base.as_ptr().cast());
         // Two threads may map a page at the same time; the first one wins, and the other unmaps its page.
         word = match WORD.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => made,
-            Err(first) => {
-                if let Some(page) = mapped {
-                    // SAFETY: another thread was first, so the address of this page was given to nobody.
-                    let _ = unsafe { munmap(page.cast(), page_size()) };
-                }
-                first
+            Ok(_) => {
+                std::mem::forget(mapped);
+                made
             }
+            Err(first) => first,
         };
     }
     // SAFETY: the word is a static, or the start of a page that is aligned, zeroed by the kernel and never unmapped. It
@@ -207,23 +205,16 @@ fn word() -> &'static AtomicU64 {
     unsafe { &*word }
 }
 
-fn map_emptied() -> Option<*mut AtomicU64> {
-    let len = page_size();
-    // SAFETY: the kernel chooses an unused address, so no mapping is replaced.
-    let page =
-        unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
-    let page = page.ok()?;
+fn map_emptied() -> Option<AnonymousPages> {
+    let page = AnonymousPages::map(page_size(), WRITABLE).ok()?;
+    let (base, len) = (page.base.as_ptr().cast(), page.len);
     // Some emulators accept every advice without obeying. They also accept -1, which no kernel knows, so that
     // an accepted -1 reveals them.
     // SAFETY: an unknown advice changes nothing, and only this function knows the page.
-    let believes_all = unsafe { libc::madvise(page, len, -1) } == 0;
-    // SAFETY: the advice affects only children, and nobody uses the page yet.
-    if believes_all || unsafe { madvise(page, len, Advice::LinuxWipeOnFork) }.is_err() {
-        // SAFETY: the page was given to nobody, so nothing can access it any more.
-        let _ = unsafe { munmap(page, len) };
-        return None;
-    }
-    Some(page.cast())
+    let believes_all = unsafe { libc::madvise(base, len, -1) } == 0;
+    // SAFETY: the advice affects only children, and nobody uses the page yet, so it changes nothing here.
+    let is_emptied = !believes_all && unsafe { madvise(base, len, Advice::LinuxWipeOnFork) }.is_ok();
+    is_emptied.then_some(page)
 }
 
 /// Forks of this process and, before it was forked itself, of its ancestors.
