@@ -270,7 +270,10 @@ impl PinningDiagnosis {
             }
             PinningCause::MemlockTooSmall { limit_bytes, pinned_bytes, shortfall_bytes } => {
                 let [limit, held, shortfall] = [limit_bytes, pinned_bytes, shortfall_bytes].map(bytes);
-                write!(f, "RLIMIT_MEMLOCK is too small{name}: the limit is {limit}, {held} are pinned already, ")?;
+                write!(
+                    f,
+                    "RLIMIT_MEMLOCK is too small{name}: the limit is {limit}, {held} are pinned already, "
+                )?;
                 writeln!(f, "{about}{pinned} more are needed, {shortfall} too many")
             }
             PinningCause::MemoryCgroup {
