@@ -61,11 +61,7 @@ impl MappedRange {
 
     #[inline]
     fn flag_at<F: Flag>(self, offset: usize) -> Result<NonNull<u8>, ReachError> {
-        let (at, len) = (self.at(offset, F::LEN as usize)?, F::LEN as usize);
-        if !at.as_ptr().addr().is_multiple_of(len) {
-            return Err(ReachError::Unaligned { address: at.as_ptr().addr() as u64, len });
-        }
-        Ok(at)
+        flag::check_aligned(self.at(offset, F::LEN as usize)?, F::LEN as usize)
     }
 
     #[inline]
@@ -104,7 +100,7 @@ impl MappedRange {
         let at = self.flag_at::<F>(offset)?;
         // SAFETY: `flag_at` checked range and alignment, and the owner of this value keeps the range mapped, so
         // the store is valid.
-        unsafe { flag::store(at.as_ptr(), F::LEN, flag.to_bits()) };
+        unsafe { flag::store(at.as_ptr(), F::LEN, flag.into()) };
         Ok(())
     }
 

@@ -11,7 +11,6 @@
 )]
 
 use std::fmt;
-use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
@@ -220,9 +219,9 @@ fn map_emptied() -> Option<AnonymousPages> {
 /// Forks of this process and, before it was forked itself, of its ancestors.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// Has the C library count forks from now on, and empty the word in children. A child that is made by the bare system
-/// call is not counted.
-fn watch() -> io::Result<()> {
+/// Has the C library count forks from now on, and empty the word in children; returns whether it does. A child that is
+/// made by the bare system call is not counted.
+fn watch() -> bool {
     const UNWATCHED: i32 = -1;
     // No lock, because a child would inherit it locked. Handlers that two threads install run twice, without harm.
     static WATCHED: AtomicI32 = AtomicI32::new(UNWATCHED);
@@ -233,10 +232,7 @@ fn watch() -> io::Result<()> {
         installed = unsafe { libc::pthread_atfork(Some(count_one), None, Some(enter_child)) };
         WATCHED.store(installed, Ordering::Release);
     }
-    match installed {
-        0 => Ok(()),
-        errno => Err(io::Error::from_raw_os_error(errno)),
-    }
+    installed == 0
 }
 
 /// Runs in the parent before the child exists. Counting after the fork would be too late: a child could
@@ -255,8 +251,7 @@ extern "C" fn enter_child() {
 
 /// Returns the number of forks; `None` when they are not counted.
 fn count() -> Option<u64> {
-    watch().ok()?;
-    Some(FORKS.load(Ordering::SeqCst))
+    watch().then(|| FORKS.load(Ordering::SeqCst))
 }
 
 /// A point in time, to ask later whether a child shares the memory that was mapped since.
