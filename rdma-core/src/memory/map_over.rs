@@ -11,13 +11,13 @@ use rustix::mm::{MapFlags, ProtFlags};
 /// Protection of memory that this process reads and writes.
 pub(super) const WRITABLE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
-/// Maps `len` bytes of a memfd from `offset` on, shared and writable, at `at`. `flags` says what becomes of a mapping that
-/// is there.
+/// Maps `len` bytes of a memfd from `offset` on, shared and writable, at `at`. `flags` says what becomes of a mapping
+/// that is there.
 ///
 /// # Safety
 ///
-/// The caller owns the mapping at `at..at + len`, in whole pages, or knows that there is none, and its users do not mind
-/// other pages.
+/// The caller owns the mapping at `at..at + len`, in whole pages, or knows that there is none, and its users do not
+/// mind other pages.
 pub(super) unsafe fn map_shared(
     at: NonNull<u8>,
     len: usize,

@@ -1,6 +1,7 @@
 //! Names of the numbers that devices report.
 
-/// Gives an integer newtype its constants, and prints each by a text. A number without a name is printed behind `$kind`.
+/// Gives an integer newtype its constants, and prints each by a text. A number without a name is printed behind
+/// `$kind`.
 macro_rules! names {
     ($type:ident, $kind:literal: $($(#[$doc:meta])* $name:ident = $number:literal, $text:literal;)*) => {
         impl $type {

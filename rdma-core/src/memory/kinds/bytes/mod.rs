@@ -27,8 +27,8 @@ enum Owner {
     Shared { _keep: Arc<dyn Any + Send + Sync> },
 }
 
-// SAFETY: the bytes are plain memory without thread affinity, and every owner is `Send`, so any thread may hold and drop
-// them.
+// SAFETY: the bytes are plain memory without thread affinity, and every owner is `Send`, so any thread may hold and
+// drop them.
 unsafe impl Send for Bytes {}
 // SAFETY: `&Bytes` gives an immutable address and length only, and nothing of the owner, which need not be `Sync`.
 unsafe impl Sync for Bytes {}

@@ -18,8 +18,8 @@ use crate::memory::{Sharing, Unshared};
 /// # Invariants
 ///
 /// - `may_replace` is set only if the caller promised what [`allow`](Self::allow) requires.
-/// - `shareable` is the pages in place of the caller's. `unshared` is the reason why peers cannot map all of `bytes`; there
-///   is none only if all of their pages are shareable. A first part still is after pages could not be put back.
+/// - `shareable` is the pages in place of the caller's. `unshared` is the reason why peers cannot map all of `bytes`;
+///   there is none only if all of their pages are shareable. A first part still is after pages could not be put back.
 /// - `bytes` live until this value is dropped, and are dropped only on pages of their own: whoever gets the
 ///   memory next does not expect that other processes have its pages mapped.
 #[derive(Debug)]

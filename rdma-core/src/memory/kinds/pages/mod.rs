@@ -168,8 +168,9 @@ impl Pages {
 unsafe fn replace_one(at: NonNull<u8>, len: usize) -> io::Result<Arc<OwnedFd>> {
     let refused = |denied: Denied| io::Error::from(denied.errno);
     let backing = Backing::create(len as u64).map_err(refused)?;
-    // SAFETY: the caller promises whole pages of the memory. They are replaced by pages with equal bytes; the kernel does
-    // it in one step, so no access falls in between. The memory keeps its length, and is unmapped as a whole as before.
+    // SAFETY: the caller promises whole pages of the memory. They are replaced by pages with equal bytes; the kernel
+    // does it in one step, so no access falls in between. The memory keeps its length, and is unmapped as a whole as
+    // before.
     unsafe {
         backing.fill(at, len, 0).map_err(refused)?;
         map_over(at.as_ptr().cast(), len, WRITABLE, backing.memfd.as_fd())?;
