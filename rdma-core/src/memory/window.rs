@@ -17,9 +17,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::flag::{self, Flag};
-use super::{Backoff, CacheHint, InPlace, Keys, Mapping, OwnProcess, Registered, check_needs, copy};
+use super::{Backoff, CacheHint, InPlace, Keys, OwnProcess, Registered, check_needs, copy};
 use crate::error::{RangeError, ReachError};
-use crate::log::Hold;
+use crate::log::Held;
 use crate::{Deadline, RemoteMemory};
 
 /// Bytes that [`InPlace::run`] gets at a time, at most; the same bound as on a `PeerSlice`.
@@ -61,11 +61,7 @@ impl MappedRange {
 
     #[inline]
     fn flag_at<F: Flag>(self, offset: usize) -> Result<NonNull<u8>, ReachError> {
-        let (at, len) = (self.at(offset, F::LEN as usize)?, F::LEN as usize);
-        if !at.as_ptr().addr().is_multiple_of(len) {
-            return Err(ReachError::Unaligned { address: at.as_ptr().addr() as u64, len });
-        }
-        Ok(at)
+        flag::check_aligned(self.at(offset, F::LEN as usize)?, F::LEN as usize)
     }
 
     #[inline]
@@ -104,7 +100,7 @@ impl MappedRange {
         let at = self.flag_at::<F>(offset)?;
         // SAFETY: `flag_at` checked range and alignment, and the owner of this value keeps the range mapped, so
         // the store is valid.
-        unsafe { flag::store(at.as_ptr(), F::LEN, flag.to_bits()) };
+        unsafe { flag::store(at.as_ptr(), F::LEN, flag.into()) };
         Ok(())
     }
 
@@ -120,36 +116,16 @@ impl MappedRange {
 /// The memory of a window, mapped as long as this value lives.
 struct WindowMemory {
     range: MappedRange,
-    /// `Registered` until the window is dropped, `Revoked` afterwards; mapped in both states. `None` only
-    /// inside [`revoke`](Self::revoke).
-    state: Mutex<Option<WindowState>>,
-}
-
-enum WindowState {
-    Registered(Registered),
-    #[expect(dead_code, reason = "is kept")]
-    Revoked(Mapping),
+    /// The registration, which ends when the window is dropped. This value keeps the bytes mapped afterwards, too.
+    registered: Mutex<Registered>,
 }
 
 impl WindowMemory {
     /// Revokes the key, so that nobody maps the window any more. Peers that have it mapped keep it.
     fn revoke(&self) {
-        let _lines = Hold::new();
-        let mut state = self.state.lock();
-        *state = match state.take() {
-            Some(WindowState::Registered(mut registered)) => {
-                // A refused deregistration is tried once more when the last handle is dropped, and reported
-                // then.
-                match registered.deregister(Deadline::in_drop()) {
-                    Ok(()) => registered.into_mapping().map_or_else(
-                        |kept| Some(WindowState::Registered(kept.0)),
-                        |mapping| Some(WindowState::Revoked(mapping)),
-                    ),
-                    Err(_) => Some(WindowState::Registered(registered)),
-                }
-            }
-            revoked => revoked,
-        };
+        let mut registered = Held::lock(|| self.registered.lock());
+        // A refused deregistration is tried once more when the last handle is dropped, and reported then.
+        let _ = registered.deregister(Deadline::in_drop());
     }
 }
 
@@ -198,7 +174,7 @@ pub struct Window {
 impl Window {
     pub(crate) fn new(memory: Registered) -> Self {
         let (keys, range) = (memory.keys(), MappedRange { base: memory.as_ptr(), len: memory.len() });
-        let kept = Arc::new(WindowMemory { range, state: Mutex::new(Some(WindowState::Registered(memory))) });
+        let kept = Arc::new(WindowMemory { range, registered: Mutex::new(memory) });
         if let Some(mut windows) = local_windows() {
             windows.insert(range.base.as_ptr().addr(), Arc::downgrade(&kept));
         }
