@@ -9,7 +9,7 @@ pub mod kv;
 pub mod link;
 
 #[cfg(test)]
-#[path = "../../rdma-core/src/alone.rs"]
+#[path = "../../rdma-core/src/tests/alone.rs"]
 mod alone;
 mod error_text;
 mod groups;
