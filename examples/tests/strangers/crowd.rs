@@ -13,6 +13,8 @@ pub const TOKEN: [u8; 16] = *b"no token was set";
 /// Connections that one look at the ports makes, so that the job gets a processor in between.
 const AT_ONCE: usize = 32;
 const PAUSE: Duration = Duration::from_millis(5);
+/// The pause once the crowd is there: fewer connections a second, because each costs the job and the test a processor.
+const CALM: Duration = Duration::from_millis(20);
 /// The time between two looks for new ports: a look reads all descriptors of the job, and takes as long as its work.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The rate of a slow stranger: a byte a second.
@@ -148,6 +150,7 @@ fn flood(kind: Kind, crowd: usize, first: u16, pids: &PidList, (over, came): (&A
                 there.push_back(stranger);
             }
         }
+        let is_whole = there.len() > crowd * ports.len();
         while there.len() > crowd * ports.len() {
             there.pop_front();
         }
@@ -155,7 +158,7 @@ fn flood(kind: Kind, crowd: usize, first: u16, pids: &PidList, (over, came): (&A
             spoke = Instant::now();
             there.iter_mut().for_each(Stranger::say_more);
         }
-        sleep(PAUSE);
+        sleep(if is_whole { CALM } else { PAUSE });
     }
 }
 
