@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -15,6 +15,8 @@ use crate::{Over, alone, is_full, slack};
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
 const STRANGERS: usize = 1000;
+/// Threads that connect them, each as many.
+const THREADS: usize = 20;
 /// Joins with strangers, and as many without; the middle one of each counts.
 const JOINS: usize = 5;
 const DELAY_MAX: Duration = Duration::from_millis(100);
@@ -70,7 +72,7 @@ impl Meeting {
             assert!(Instant::now() < listens, "nobody listens: {error}");
             sleep(Duration::from_millis(5));
         }
-        let silent: Vec<_> = (0..strangers).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let silent = connect(address, strangers);
         let since = Instant::now();
         for joins in (self.join)(port) {
             joins.finish().expect(0);
@@ -81,12 +83,22 @@ impl Meeting {
     }
 }
 
+/// Connects so many strangers, by several threads, because the kernel lets a connection that meets a full backlog try
+/// again only after a second.
+fn connect(address: SocketAddr, strangers: usize) -> Vec<TcpStream> {
+    let some = |strangers| (0..strangers).map(|_| TcpStream::connect(address).unwrap()).collect::<Vec<_>>();
+    thread::scope(|scope| {
+        let begun: Vec<_> = (0..THREADS).map(|_| scope.spawn(move || some(strangers / THREADS))).collect();
+        begun.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
+}
+
 /// Does something while strangers keep coming to a port: silent ones that stay, and others that send what is no
 /// message.
 pub fn beside_strangers<T>(port: u16, meanwhile: impl FnOnce() -> T) -> T {
     const STAY_MAX: usize = 100;
     let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let flood = scope.spawn(|| {
             let (mut there, mut came) = (VecDeque::new(), 0_u32);
             while !over.load(Ordering::Relaxed) {

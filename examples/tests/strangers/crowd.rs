@@ -15,6 +15,10 @@ pub const TOKEN: [u8; 16] = *b"no token was set";
 /// Connections that one look at the ports makes, so that the job gets a processor in between.
 const AT_ONCE: usize = 32;
 const PAUSE: Duration = Duration::from_millis(5);
+/// The pause once the crowd is there: fewer connections a second, because each costs the job and the test a processor.
+const CALM: Duration = Duration::from_millis(20);
+/// The time between two looks for new ports: a look reads all descriptors of the job, and takes as long as its work.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The rate of a slow stranger: a byte a second.
 const SLOW: Duration = Duration::from_secs(1);
 
@@ -135,11 +139,14 @@ impl Drop for Over<'_> {
 fn flood(kind: Kind, crowd: usize, first: u16, pids: &PidList, (over, came): (&AtomicBool, &AtomicUsize)) {
     let openings = kind.openings();
     let mut there: VecDeque<Stranger> = VecDeque::new();
-    let mut spoke = Instant::now();
+    let (mut spoke, mut looked) = (Instant::now(), None::<Instant>);
+    let mut ports = BTreeSet::new();
     while !over.load(Ordering::Relaxed) {
-        let mut ports: BTreeSet<u16> =
-            pids.0.lock().unwrap().iter().flat_map(|pid| listens_at(*pid)).collect();
-        ports.insert(first);
+        if looked.is_none_or(|looked| looked.elapsed() > LOOK_EVERY) {
+            ports = pids.0.lock().unwrap().iter().flat_map(|pid| listens_at(*pid)).collect();
+            ports.insert(first);
+            looked = Some(Instant::now());
+        }
         for port in &ports {
             for _ in 0..AT_ONCE {
                 let opening = &openings[came.load(Ordering::Relaxed) % openings.len()];
@@ -149,6 +156,7 @@ fn flood(kind: Kind, crowd: usize, first: u16, pids: &PidList, (over, came): (&A
                 there.push_back(stranger);
             }
         }
+        let is_whole = there.len() > crowd * ports.len();
         while there.len() > crowd * ports.len() {
             there.pop_front();
         }
@@ -156,7 +164,7 @@ fn flood(kind: Kind, crowd: usize, first: u16, pids: &PidList, (over, came): (&A
             spoke = Instant::now();
             there.iter_mut().for_each(Stranger::say_more);
         }
-        sleep(PAUSE);
+        sleep(if is_whole { CALM } else { PAUSE });
     }
 }
 
