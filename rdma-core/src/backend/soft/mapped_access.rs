@@ -3,14 +3,13 @@
 #![expect(unsafe_code, reason = "copies between memory of the caller and of a peer in this process")]
 
 use super::engine::keys::KeyRefusal;
-use super::engine::state::State as QpStep;
 use super::fabric::State;
 use super::qp::Carrier;
 use super::wire::QpRef;
 use crate::backend::interface::{MappedAccess, MappedOp, MappedOutcome};
 use crate::error::ReachError;
 use crate::memory::{PeerWindow, copy_shared_hinted, flag};
-use crate::{Access, PeerAccess, RemoteMemory};
+use crate::{Access, PeerAccess, QpState, RemoteMemory};
 
 impl State {
     /// Accesses memory of the peer of `id`.
@@ -24,7 +23,7 @@ impl State {
         access: &MappedAccess,
     ) -> Result<MappedOutcome, ReachError> {
         let Some(qp) = self.qps.get(id) else { return Err(ReachError::PeerGone) };
-        if qp.state == QpStep::Error {
+        if qp.state == QpState::ERR {
             return Err(ReachError::Failed { qp_num: qp.num });
         }
         match qp.carrier {
@@ -45,7 +44,7 @@ impl State {
     ) -> Result<Option<PeerWindow>, ReachError> {
         let Some(qp) = self.qps.get(id) else { return Err(ReachError::PeerGone) };
         match qp.carrier {
-            _ if qp.state == QpStep::Error => Err(ReachError::Failed { qp_num: qp.num }),
+            _ if qp.state == QpState::ERR => Err(ReachError::Failed { qp_num: qp.num }),
             Carrier::Tcp => Err(ReachError::NotMapped { access: PeerAccess::Stream }),
             _ if !self.is_up(id) => Ok(None),
             Carrier::Mapped => self.window_mapped(id, memory),
@@ -75,7 +74,7 @@ impl State {
         }
         // A peer that was there once and is gone does not come back under the same number.
         let found = self.qps.get(id).and_then(|qp| qp.peer?.found);
-        let gone = found.is_some_and(|found| self.qps.get(found).is_none_or(|qp| qp.state == QpStep::Error));
+        let gone = found.is_some_and(|found| self.qps.get(found).is_none_or(|qp| qp.state == QpState::ERR));
         if gone { Err(ReachError::PeerGone) } else { Ok(None) }
     }
 

@@ -14,13 +14,12 @@ use super::engine::effect::Effect;
 use super::engine::keys::{Domain, KeyTable};
 use super::engine::message::Request;
 use super::engine::responder::{Responder, Verdict};
-use super::engine::state::State as QpStep;
 use super::fabric::{Command, State};
 use super::fault::planted::{self, Planted};
 use super::qp::Carrier;
 use super::wire::{Payload, QpRef, Right, Token};
 use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend};
-use crate::{AsyncEvent, EventKind, QpNum};
+use crate::{AsyncEvent, EventKind, QpNum, QpState};
 
 impl State {
     /// Posts a chain of send-queue requests, except the first `bypassed`, which are complete already.
@@ -65,7 +64,7 @@ impl State {
                 break;
             }
         }
-        if self.qps.get(id).is_some_and(|qp| qp.state == QpStep::Error) {
+        if self.qps.get(id).is_some_and(|qp| qp.state == QpState::ERR) {
             self.flush_receives(id);
         }
         outcome

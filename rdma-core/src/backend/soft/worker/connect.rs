@@ -2,7 +2,6 @@
 
 use std::io;
 
-use super::super::engine::state::State as QpStep;
 use super::super::fabric::{Command, FabricGuard};
 use super::super::gid;
 use super::super::options::Wire;
@@ -108,7 +107,7 @@ impl Worker {
     ) -> Result<(), UnmappedReason> {
         let shared = self.shares_memory(guard);
         // Outside INIT the step is refused below; a connection that exists must stay as it is.
-        let ready = guard.qps.get(id).is_some_and(|qp| qp.state == QpStep::Init);
+        let ready = guard.qps.get(id).is_some_and(|qp| qp.state == QpState::INIT);
         match (shared, ready) {
             (true, true) => guard.guarded().rendezvous.connect(id, hello, other_wire),
             (true, false) => Ok(()),

@@ -15,7 +15,6 @@ use super::channel::Channel;
 use super::cq::{CompletionQueue, CqRef, Hint};
 use super::device::Context;
 use super::engine::requester::Limits;
-use super::engine::state::Step;
 use super::fabric::{Fabric, FabricGuard};
 use super::mr::wait_until_revoked;
 use super::qp::{Carrier, Owner, QueuePair};
@@ -174,7 +173,7 @@ impl RawWorker for Worker {
             }
             let qp = guard.qps.get_mut(id).ok_or(libc::EINVAL)?;
             qp.access = options.access;
-            qp.step(Step::ToInit)
+            qp.step(QpState::INIT)
         })
     }
 
@@ -209,7 +208,7 @@ impl RawWorker for Worker {
         // A mapped peer runs our responder: it may have refused a request, which moves this end to ERR.
         guard.drain_mailbox(clock::now(), entry.id);
         let qp = guard.qps.get(entry.id);
-        qp.map(|qp| qp.state.number()).ok_or_else(|| refused(io::Error::from_raw_os_error(libc::EINVAL)))
+        qp.map(|qp| qp.state).ok_or_else(|| refused(io::Error::from_raw_os_error(libc::EINVAL)))
     }
 
     fn peer_access(&self, slot: Slot) -> PeerAccess {

@@ -9,14 +9,13 @@ use std::time::{Duration, Instant};
 use super::super::super::clock;
 use super::super::super::cq::CqRef;
 use super::super::super::engine::responder::LentResponder;
-use super::super::super::engine::state::State as QpStep;
 use super::super::super::fabric::{Command, State};
 use super::super::rendezvous::has_ended;
 use super::super::shm::{Mailbox, MailboxInit};
 use super::super::{DeviceRef, QpRef};
 use super::{Incoming, RevokeStatus};
-use crate::Deadline;
 use crate::backend::interface::{RawCompletion, RawRecv};
+use crate::{Deadline, QpState};
 
 /// Time that a writer may take for the chunk it announces: 250 ms. A chunk takes some ten microseconds, and the
 /// scheduler leaves a runnable process waiting for much less than this; so a writer that takes longer is stopped. A
@@ -143,7 +142,7 @@ impl State {
         self.take_completions(id);
         // After the completions: those that came before the refusal must reach the completion queue before the
         // flushed ones.
-        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpStep::Error) else { return };
+        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpState::ERR) else { return };
         if let Some(refusal) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.refusal()) {
             self.refuse(now, id, refusal.event);
         }
@@ -172,7 +171,7 @@ impl State {
     /// driver looks again then.
     pub(in super::super::super) fn next_flushed(&mut self, now: Instant, id: QpRef) -> Option<RawCompletion> {
         let qp = self.qps.get_mut(id)?;
-        if qp.mapped.incoming.is_none() || qp.state != QpStep::Error {
+        if qp.mapped.incoming.is_none() || qp.state != QpState::ERR {
             return qp.responder.next_flushed();
         }
         // Settled first, drained second: whatever a writer left before it was seen to be gone is then taken, and not

@@ -69,7 +69,7 @@ impl Rig {
         let cq = state.cqs.insert(queue);
         let owner = Owner { device, context, cq, domain: DOMAIN };
         let mut qp = QueuePair::new(QpNum(7), owner, &QueuePairOptions::default());
-        qp.step(crate::backend::soft::engine::state::Step::ToInit).unwrap();
+        qp.step(crate::QpState::INIT).unwrap();
         let peer = Peer { gid: THEIRS, qp_num: QpNum(8), found: None };
         qp.receive_from(OWN_BIT, peer, 5, Carrier::Mapped, 0).unwrap();
         let qp = state.qps.insert(qp);
