@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 
 use super::channel::Channel;
 use super::engine::keys::KeyTable;
-use super::engine::timer::Timer;
 use super::event::{ContextRef, Events};
 use super::fabric::{DeviceState, Fabric, FabricGuard, Silence};
 use super::fault::FaultPlan;
@@ -97,7 +96,7 @@ impl Device {
             wire: *wire,
             gids: Vec::new(),
             port: PortState::ACTIVE,
-            port_returns: Timer::Off,
+            port_returns: None,
             silence: Silence::No,
             faults: faults.clone(),
             keys: KeyTable::default(),

@@ -23,7 +23,6 @@ use super::cq::{CompletionQueue, CqRef};
 use super::driver::Driver;
 use super::engine::keys::KeyTable;
 use super::engine::message::{Reply, Request};
-use super::engine::timer::Timer;
 use super::event::{ContextRef, Events};
 use super::fault::{DelayedMessage, FaultPlan};
 use super::options::Wire;
@@ -43,8 +42,8 @@ pub(super) struct DeviceState {
     pub(super) wire: Wire,
     pub(super) gids: Vec<GidEntry>,
     pub(super) port: PortState,
-    /// Due when a port that is down comes back.
-    pub(super) port_returns: Timer,
+    /// The time at which a port that is down comes back.
+    pub(super) port_returns: Option<Instant>,
     pub(super) silence: Silence,
     pub(super) faults: Option<FaultPlan>,
     pub(super) keys: KeyTable,

@@ -193,7 +193,7 @@ impl State {
         self.settle_mailboxes(now);
         let settling = self.earliest;
         let requesters = self.qps.values().filter_map(|qp| qp.requester.poll_timeout()).min();
-        let ports = self.devices.values().filter_map(|device| device.port_returns.deadline()).min();
+        let ports = self.devices.values().filter_map(|device| device.port_returns).min();
         self.earliest = [requesters, ports, self.next_delayed_due(), settling].into_iter().flatten().min();
     }
 
@@ -228,7 +228,8 @@ impl State {
     }
 }
 
-fn is_due(timeout: Option<Instant>, now: Instant) -> bool {
+/// Whether a timer is on, and due.
+pub(super) fn is_due(timeout: Option<Instant>, now: Instant) -> bool {
     timeout.is_some_and(|at| now >= at)
 }
 

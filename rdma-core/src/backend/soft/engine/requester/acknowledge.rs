@@ -4,7 +4,6 @@ use std::time::Instant;
 
 use super::super::message::{Nak, Reply, ReplyKind};
 use super::super::sequence;
-use super::super::timer::Timer;
 use super::{Requester, State};
 use crate::CompletionStatus;
 use crate::backend::interface::RawOpcode;
@@ -59,8 +58,8 @@ impl Requester {
 
     /// Restarts the acknowledgement timer, because bytes are moving: a long message must not time out on a slow wire.
     pub(crate) fn moving(&mut self, now: Instant) {
-        if self.ack_timer != Timer::Off {
-            self.ack_timer = Timer::after(now, self.limits.ack_timeout);
+        if self.ack_timer.is_some() {
+            self.start_ack_timer(now);
         }
     }
 
@@ -127,8 +126,10 @@ impl Requester {
         self.asked_again = false;
         self.sent = self.sent.max(self.acked);
         self.reset_retries();
-        self.ack_timer =
-            if self.outstanding() > 0 { Timer::after(now, self.limits.ack_timeout) } else { Timer::Off };
+        self.ack_timer = None;
+        if self.outstanding() > 0 {
+            self.start_ack_timer(now);
+        }
     }
 
     /// Acts on a negative acknowledgement of the oldest outstanding request.

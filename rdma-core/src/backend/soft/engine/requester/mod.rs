@@ -15,7 +15,6 @@ pub(crate) use acknowledge::Landing;
 use super::effect::Effect;
 use super::keys::{Domain, KeyTable};
 use super::sequence;
-use super::timer::Timer;
 use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
 use crate::{CompletionStatus, RetryOptions, RnrRetry};
 
@@ -74,7 +73,8 @@ pub(crate) struct Requester {
     /// Requests that were sent at least once; replies beyond them are invalid.
     sent_max: usize,
     reads_outstanding: u8,
-    ack_timer: Timer,
+    /// The time at which the acknowledgement timer is due; `None` while it is off.
+    ack_timer: Option<Instant>,
     retries_left: u8,
     rnr_retries_left: u8,
     rewound: bool,
@@ -101,7 +101,7 @@ impl Requester {
             sent: 0,
             sent_max: 0,
             reads_outstanding: 0,
-            ack_timer: Timer::Off,
+            ack_timer: None,
             retries_left: 0,
             rnr_retries_left: 0,
             rewound: false,
@@ -176,7 +176,7 @@ impl Requester {
     pub(crate) fn fail(&mut self, status: Option<CompletionStatus>) {
         if !self.is_error() {
             self.state = State::Error { status };
-            self.ack_timer = Timer::Off;
+            self.ack_timer = None;
             self.rewound = false;
         }
     }
@@ -195,7 +195,7 @@ impl Requester {
     /// The time at which [`handle_timeout`](Self::handle_timeout) must be called.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
-            State::Sending => self.ack_timer.deadline(),
+            State::Sending => self.ack_timer,
             State::Backoff { until } => Some(until),
             State::Unready | State::Error { .. } => None,
         }

@@ -10,7 +10,6 @@ use super::super::effect::{Effect, Source};
 use super::super::keys::{Domain, KeyTable};
 use super::super::message::{Request, RequestOp};
 use super::super::sequence;
-use super::super::timer::Timer;
 use super::{Requester, State, done};
 use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
 use crate::{Access, CompletionStatus};
@@ -42,8 +41,8 @@ impl Requester {
         self.sent += 1;
         self.sent_max = self.sent_max.max(self.sent);
         self.reads_outstanding += u8::from(is_read);
-        if self.ack_timer == Timer::Off {
-            self.ack_timer = Timer::after(now, self.limits.ack_timeout);
+        if self.ack_timer.is_none() {
+            self.start_ack_timer(now);
         }
         Ok(Some(Effect::Transmit { request, payload }))
     }

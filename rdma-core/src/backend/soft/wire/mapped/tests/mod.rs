@@ -17,7 +17,6 @@ use crate::backend::interface::{MappedAccess, MappedOp, MappedOutcome, RawRecv};
 use crate::backend::soft::channel::Channel;
 use crate::backend::soft::cq::{CompletionQueue, Hint};
 use crate::backend::soft::engine::keys::{Domain, KeyTable};
-use crate::backend::soft::engine::timer::Timer;
 use crate::backend::soft::event::Events;
 use crate::backend::soft::fabric::{Command, DeviceState, Silence, State, find_peer};
 use crate::backend::soft::gid;
@@ -53,7 +52,7 @@ impl Rig {
             wire: Wire::Mapped,
             gids: Vec::new(),
             port: PortState::ACTIVE,
-            port_returns: Timer::Off,
+            port_returns: None,
             silence: Silence::No,
             faults: None,
             keys: KeyTable::default(),
