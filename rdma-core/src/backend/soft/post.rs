@@ -15,6 +15,7 @@ use super::engine::keys::{Domain, KeyTable};
 use super::engine::message::Request;
 use super::engine::responder::{Responder, Verdict};
 use super::fabric::{Command, State};
+use super::fault::Injected;
 use super::fault::planted::{self, Planted};
 use super::qp::Carrier;
 use super::wire::{Payload, QpRef, Right, Token};
@@ -121,13 +122,9 @@ impl State {
     }
 
     /// Asks the responder of `to` about a request.
-    pub(super) fn ask(&mut self, to: QpRef, request: &Request) -> Option<Verdict> {
-        self.responder_and_keys(to).map(|(it, keys, domain)| it.handle_request(request, keys, domain))
-    }
-
-    /// Asks the responder of `to` about a request as if no receive were posted, for an injected fault.
-    pub(super) fn ask_not_ready(&mut self, to: QpRef, request: &Request) -> Option<Verdict> {
-        self.responder_and_keys(to).map(|(it, keys, domain)| it.handle_not_ready(request, keys, domain))
+    pub(super) fn ask(&mut self, to: QpRef, request: &Request, injected: Injected) -> Option<Verdict> {
+        self.responder_and_keys(to)
+            .map(|(it, keys, domain)| it.handle_request(request, injected, keys, domain))
     }
 
     /// Moves `id` to ERR, because its responder refused a request, and raises `event`.

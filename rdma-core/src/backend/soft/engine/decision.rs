@@ -11,6 +11,7 @@
 use super::keys::KeyRefusal;
 use super::message::{Nak, Reply, ReplyKind, Request, RequestOp};
 use super::sequence;
+use crate::backend::soft::fault::Injected;
 use crate::backend::soft::fault::planted::{self, Planted};
 use crate::{Access, CompletionStatus, EventKind};
 
@@ -143,12 +144,14 @@ pub(crate) fn decide<'a, S: ResponderState>(
     }
 }
 
-/// Decides about a request as if no receive were posted, for an injected fault.
-pub(crate) fn decide_not_ready<'a, S: ResponderState>(
+/// Decides about a request as [`decide`] does, or as if no receive were posted where a fault says so.
+#[inline(always)]
+pub(crate) fn decide_injected<'a, S: ResponderState>(
     state: &'a S,
     request: &Request,
+    injected: Injected,
 ) -> Decision<S::Registration<'a>> {
-    if state.answers() && request.psn == state.expected() {
+    if injected == Injected::NotReady && state.answers() && request.psn == state.expected() {
         return not_ready(state, request);
     }
     decide(state, request)

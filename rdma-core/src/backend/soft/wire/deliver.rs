@@ -5,7 +5,7 @@ use std::time::Instant;
 use super::super::clock;
 use super::super::engine::message::{Reply, Request};
 use super::super::engine::requester::Landing;
-use super::super::engine::responder::{Outcome, Verdict};
+use super::super::engine::responder::Verdict;
 use super::super::fabric::{Command, State};
 use super::super::fault::{Injected, Message};
 use super::{Hello, Payload, Placement, QpRef, Right, Sink, Token};
@@ -23,8 +23,7 @@ impl Sink for State {
         let asked = match injected {
             Injected::Lose => None,
             Injected::Delay(until) => return self.delay_message(until, None, qp, message),
-            Injected::NotReady => self.ask_not_ready(qp, request),
-            Injected::Deliver | Injected::Corrupt(_) => self.ask(qp, request),
+            injected => self.ask(qp, request, injected),
         };
         match asked {
             Some(Verdict::Place { addr, len, serial }) => {
@@ -116,20 +115,17 @@ impl State {
     pub(in super::super) fn conclude(&mut self, now: Instant, qp: QpRef, verdict: Verdict) {
         match verdict {
             Verdict::Silence | Verdict::Place { .. } => {}
-            Verdict::Answer(reply) => self.commands.push_back(Command::Reply { qp, reply, payload: None }),
             Verdict::Serve { reply, addr, key, serial } => {
                 let token = Token { qp, right: Right::Answering { key, serial } };
                 let payload = (reply.len > 0).then_some(Payload { token, addr, len: reply.len });
                 self.commands.push_back(Command::Reply { qp, reply, payload });
             }
-            Verdict::Done(Outcome { reply, receive }) => {
+            Verdict::Answer { reply, receive, refused } => {
                 self.receive(qp, receive);
                 self.commands.push_back(Command::Reply { qp, reply, payload: None });
-            }
-            Verdict::Refuse { outcome: Outcome { reply, receive }, event } => {
-                self.receive(qp, receive);
-                self.commands.push_back(Command::Reply { qp, reply, payload: None });
-                self.refuse(now, qp, event);
+                if let Some(refusal) = refused {
+                    self.refuse(now, qp, refusal.event());
+                }
             }
         }
     }

@@ -46,11 +46,7 @@ impl State {
         payload: Option<Source>,
         injected: Injected,
     ) {
-        let asked = match injected {
-            Injected::NotReady => self.ask_not_ready(to, request),
-            _ => self.ask(to, request),
-        };
-        let Some(mut verdict) = asked else { return };
+        let Some(mut verdict) = self.ask(to, request, injected) else { return };
         if let Verdict::Place { addr, len, serial } = verdict {
             let Some(source) = payload.filter(|source| source.len == len) else { return };
             // SAFETY: the poster keeps the payload until the completion, which comes later. The target was checked
@@ -65,16 +61,13 @@ impl State {
         }
         match verdict {
             Verdict::Silence | Verdict::Place { .. } => {}
-            Verdict::Answer(reply) => self.carry_back(now, from, &reply, None),
             Verdict::Serve { reply, addr, .. } => self.carry_back(now, from, &reply, Some(addr)),
-            Verdict::Done(outcome) => {
-                self.receive(to, outcome.receive);
-                self.carry_back(now, from, &outcome.reply, None);
-            }
-            Verdict::Refuse { outcome, event } => {
-                self.receive(to, outcome.receive);
-                self.carry_back(now, from, &outcome.reply, None);
-                self.refuse(now, to, event);
+            Verdict::Answer { reply, receive, refused } => {
+                self.receive(to, receive);
+                self.carry_back(now, from, &reply, None);
+                if let Some(refusal) = refused {
+                    self.refuse(now, to, refusal.event());
+                }
             }
         }
     }

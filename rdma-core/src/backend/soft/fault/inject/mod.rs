@@ -206,7 +206,7 @@ impl State {
                 }
             }
             (Message::Request(request), None) => {
-                let mut verdict = self.ask(to, &request);
+                let mut verdict = self.ask(to, &request, Injected::Deliver);
                 if let Some(Verdict::Place { addr: target, len, serial }) = verdict
                     && len as usize == bytes.len()
                 {

@@ -9,7 +9,7 @@ use super::copy::{CopyResult, Endpoints};
 use super::{Executed, LocalBuffer, Outcome, RemoteResponder};
 use crate::Access;
 use crate::backend::soft::engine::decision::{
-    Decision, Receive, Refusal, ResponderState, ack, decide, decide_not_ready, nak, takes_receive,
+    Decision, Receive, Refusal, ResponderState, ack, decide_injected, nak, takes_receive,
 };
 use crate::backend::soft::engine::keys::KeyRefusal;
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
@@ -102,11 +102,7 @@ impl RemoteResponder {
     ///
     /// `local` is as for [`execute`](Self::execute).
     unsafe fn attempt(&self, request: &Request, local: LocalBuffer, injected: Injected) -> Executed {
-        let decision = match injected {
-            Injected::NotReady => decide_not_ready(self, request),
-            _ => decide(self, request),
-        };
-        match decision {
+        match decide_injected(self, request, injected) {
             Decision::Silence => Executed::quiet(Outcome::Silence),
             Decision::Answer(reply) => Executed::quiet(Outcome::Reply(reply)),
             Decision::Await(reply) => {

@@ -11,7 +11,7 @@ use crate::Access;
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::engine::keys::{Domain, KeyTable, Registered};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
-use crate::backend::soft::engine::responder::{Outcome as Concluded, Responder, Rules, Verdict};
+use crate::backend::soft::engine::responder::{Responder, Rules, Verdict};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::Injected;
 use crate::backend::soft::wire::shm::Outcome;
@@ -126,34 +126,26 @@ pub(super) struct Model {
 impl Model {
     /// Carries out a request as the wire inside a process does.
     pub(super) fn request(&mut self, request: &Request, payload: &[u8], not_ready: bool) -> Came {
-        let mut verdict = if not_ready {
-            self.responder.handle_not_ready(request, &self.keys, DOMAIN)
-        } else {
-            self.responder.handle_request(request, &self.keys, DOMAIN)
-        };
+        let injected = if not_ready { Injected::NotReady } else { Injected::Deliver };
+        let mut verdict = self.responder.handle_request(request, injected, &self.keys, DOMAIN);
         if let Verdict::Place { addr, len, serial } = verdict {
             let (at, len) = ((addr - BASE) as usize, len as usize);
             self.memory[at..at + len].copy_from_slice(&payload[..len]);
             verdict = self.responder.placed(serial, &self.keys);
         }
         let mut came = Came { outcome: Outcome::Silence, completion: None, refusal: None, read: None };
-        let mut conclude = |Concluded { reply, receive }| {
-            came.outcome = Outcome::Reply(reply);
-            came.completion = told(receive);
-        };
         match verdict {
             Verdict::Silence | Verdict::Place { .. } => {}
-            Verdict::Answer(reply) => came.outcome = Outcome::Reply(reply),
             Verdict::Serve { reply, addr, .. } => {
                 came.outcome = Outcome::Reply(reply);
                 let at = addr.wrapping_sub(BASE) as usize;
                 let bytes = if reply.len == 0 { &[][..] } else { &self.memory[at..at + reply.len as usize] };
                 came.read = Some(bytes.to_vec());
             }
-            Verdict::Done(outcome) => conclude(outcome),
-            Verdict::Refuse { outcome, event } => {
-                conclude(outcome);
-                came.refusal = Some(RefusedRequest { event });
+            Verdict::Answer { reply, receive, refused } => {
+                came.outcome = Outcome::Reply(reply);
+                came.completion = told(receive);
+                came.refusal = refused.map(|refusal| RefusedRequest { event: refusal.event() });
             }
         }
         came
