@@ -28,6 +28,13 @@ pub(crate) struct Request {
     pub(crate) len: u32,
 }
 
+impl Request {
+    /// Bytes of payload that follow the request.
+    pub(crate) fn payload_len(&self) -> u32 {
+        if self.op == RequestOp::Read { 0 } else { self.len }
+    }
+}
+
 /// The reason of a negative acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Nak {

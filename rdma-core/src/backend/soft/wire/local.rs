@@ -4,13 +4,12 @@
 
 use std::time::Instant;
 
-use super::super::engine::effect::Source;
+use super::super::engine::effect::Buffer;
 use super::super::engine::message::{Reply, Request};
-use super::super::engine::requester::Landing;
 use super::super::engine::responder::Verdict;
 use super::super::fabric::State;
 use super::super::fault::{Injected, Message, byte_of, flip};
-use super::{Placement, QpRef};
+use super::QpRef;
 use crate::memory::copy_shared;
 
 impl State {
@@ -20,20 +19,14 @@ impl State {
         now: Instant,
         from: QpRef,
         request: &Request,
-        payload: Option<Source>,
+        payload: Option<Buffer>,
     ) {
         let Some(to) = self.peer_of(from) else { return };
         let message = Message::Request(*request);
-        match self.inject(now, to, &message) {
-            Injected::Lose => {}
-            Injected::Delay(until) => {
-                let place = self.delay_message(until, Some(from), to, message);
-                self.copy_delayed_payload(place, payload.map(|source| source.addr));
-            }
-            injected => {
-                self.hand_over(now, (from, to), request, payload, injected);
-                self.overtaken(now, to, &message);
-            }
+        let data = payload.map(|payload| payload.addr);
+        if let Ok(injected) = self.admit(now, Some(from), to, &message, data) {
+            self.hand_over(now, (from, to), request, payload, injected);
+            self.overtaken(now, to, &message);
         }
     }
 
@@ -43,7 +36,7 @@ impl State {
         now: Instant,
         (from, to): (QpRef, QpRef),
         request: &Request,
-        payload: Option<Source>,
+        payload: Option<Buffer>,
         injected: Injected,
     ) {
         let Some(mut verdict) = self.ask(to, request, injected) else { return };
@@ -75,16 +68,9 @@ impl State {
     /// Carries a reply, with its data at `data`, to the requester of `to`.
     pub(super) fn carry_back(&mut self, now: Instant, to: QpRef, reply: &Reply, data: Option<u64>) {
         let message = Message::Reply(*reply);
-        match self.inject(now, to, &message) {
-            Injected::Lose => {}
-            Injected::Delay(until) => {
-                let place = self.delay_message(until, None, to, message);
-                self.copy_delayed_payload(place, data);
-            }
-            injected => {
-                self.hand_back(now, to, reply, data, injected);
-                self.overtaken(now, to, &message);
-            }
+        if let Ok(injected) = self.admit(now, None, to, &message, data) {
+            self.hand_back(now, to, reply, data, injected);
+            self.overtaken(now, to, &message);
         }
     }
 
@@ -99,7 +85,7 @@ impl State {
     ) {
         let Some(qp) = self.qps.get_mut(to) else { return };
         let landing = qp.requester.handle_reply(now, reply);
-        if let (Landing::At { addr, len, serial }, Some(data)) = (landing, data) {
+        if let (Some(Buffer { addr, len, serial }), Some(data)) = (landing, data) {
             // A read from a peer's process was copied to its target as it was carried out.
             if data != addr {
                 // SAFETY: the data was checked against a registration in this same hold of the lock, or is a copy
@@ -108,18 +94,6 @@ impl State {
             }
             corrupt(injected, addr, len);
             qp.requester.landed(now, serial);
-        }
-    }
-
-    /// Copies the payload of a message that a fault holds back.
-    pub(super) fn copy_delayed_payload(&mut self, place: Placement, from: Option<u64>) {
-        if let (Placement::At { token, addr, len }, Some(from)) = (place, from) {
-            // SAFETY: the payload is valid in this hold of the lock, as its message is being carried just now. The
-            // target was allocated for this copy, with `len` bytes, so nothing else uses it.
-            unsafe { copy(from, addr, len) };
-            if let super::Right::Delayed { serial } = token.right {
-                self.delayed_payload_arrived(serial);
-            }
         }
     }
 }

@@ -10,8 +10,6 @@ mod send;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-pub(crate) use acknowledge::Landing;
-
 use super::effect::Effect;
 use super::keys::{Domain, KeyTable};
 use super::sequence;

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use super::super::effect::{Effect, Source};
+use super::super::effect::{Buffer, Effect};
 use super::super::keys::{Domain, KeyTable};
 use super::super::message::{Request, RequestOp};
 use super::super::sequence;
@@ -37,7 +37,7 @@ impl Requester {
         }
         let request = request(send, sequence::add(self.first_psn, self.sent));
         let serial = self.first_serial + self.sent as u64;
-        let payload = (!is_read && send.len > 0).then_some(Source { addr: send.addr, len: send.len, serial });
+        let payload = (!is_read && send.len > 0).then_some(Buffer { addr: send.addr, len: send.len, serial });
         self.sent += 1;
         self.sent_max = self.sent_max.max(self.sent);
         self.reads_outstanding += u8::from(is_read);

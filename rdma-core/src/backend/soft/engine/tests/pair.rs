@@ -2,10 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::effect::Effect;
+use super::super::effect::{Buffer, Effect};
 use super::super::keys::{Domain, KeyTable};
 use super::super::message::{Reply, Request};
-use super::super::requester::{Landing, Limits, Requester};
+use super::super::requester::{Limits, Requester};
 use super::super::responder::{Responder, Rules, Verdict};
 use crate::backend::interface::{RawCompletion, RawOpcode, RawRecv, RawSend};
 use crate::backend::soft::fault::Injected;
@@ -173,7 +173,7 @@ impl Pair {
             Message::Request(request, payload) => self.deliver_request(to, &request, &payload),
             Message::Reply(reply, payload) => {
                 let (now, here) = (self.now, &mut self.ends[to]);
-                if let Landing::At { addr, len, serial } = here.requester.handle_reply(now, &reply) {
+                if let Some(Buffer { addr, len, serial }) = here.requester.handle_reply(now, &reply) {
                     here.bytes(addr, len).copy_from_slice(&payload);
                     here.requester.landed(now, serial);
                 }

@@ -4,10 +4,10 @@ use std::fmt::Write;
 use std::time::{Duration, Instant};
 
 use super::super::decision::Refusal;
-use super::super::effect::Effect;
+use super::super::effect::{Buffer, Effect};
 use super::super::keys::{Domain, KeyTable};
 use super::super::message::{Nak, Reply, ReplyKind, Request, RequestOp};
-use super::super::requester::{Landing, Limits, Requester, State as Sender};
+use super::super::requester::{Limits, Requester, State as Sender};
 use super::super::responder::{Responder, Rules, Verdict};
 use super::pair::{BASE, BYTES, KEY, send};
 use crate::backend::interface::{RawCompletion, RawOpcode, RawRecv, RawSend};
@@ -67,7 +67,7 @@ fn acknowledgements_behind_a_lost_answer_ask_for_it_once() {
     let again = "rewind, send 5, send 6, send 7, send 8, send 9";
     let hear = |it: &mut Requester, psn, kind, len| {
         let landing = it.handle_reply(now, &Reply { psn, kind, len });
-        if let Landing::At { serial, .. } = landing {
+        if let Some(Buffer { serial, .. }) = landing {
             it.landed(now, serial);
         }
         effects(it, now)
@@ -177,7 +177,7 @@ fn requester_by_state_and_event() {
             match reply {
                 Some(reply) => {
                     let landing = it.handle_reply(start, reply);
-                    if let Landing::At { serial, .. } = landing {
+                    if let Some(Buffer { serial, .. }) = landing {
                         it.landed(start, serial);
                     }
                 }
