@@ -12,7 +12,7 @@ use super::device::OpenDevice;
 use super::engine::keys::Domain;
 use super::fabric::{Command, DeviceState};
 use super::fault::FaultPlan;
-use super::wire::RevokeStatus;
+use super::wire::{Change, RevokeStatus};
 use super::{ProtectionDomain, clock, limits};
 use crate::backend::register::beyond_device;
 use crate::error::{CloseError, Quarantine, RegisterError};
@@ -110,7 +110,7 @@ fn add_key(
         && let Some(memory) = exports.insert(key, registered, backing)
     {
         // Announced when the guard drops, so before the caller can hand out the key.
-        guard.commands.push_back(Command::Announce { device: opened.device, memory });
+        guard.commands.push_back(Command::Tell { device: opened.device, change: Change::Announce(memory) });
     }
     Ok(key)
 }
@@ -134,7 +134,9 @@ impl Registration for MemoryRegion {
             self.revoked = true;
             let memory = device.exports.as_mut().and_then(|exports| exports.revoke(self.key));
             if let Some(memory) = memory {
-                guard.commands.push_back(Command::Forget { device: device_ref, memory });
+                guard
+                    .commands
+                    .push_back(Command::Tell { device: device_ref, change: Change::Forget(memory) });
             }
         }
         if !self.revoked {

@@ -26,7 +26,7 @@ use std::time::Instant;
 
 pub(super) use local::copy;
 pub(super) use mapped::{BypassProgress, Discarded, MappedState, OrphanMailbox, RevokeStatus};
-pub(super) use shm::rendezvous::{self, Announcement, Rendezvous, UnmappedReason};
+pub(super) use shm::rendezvous::{self, Announcement, Change, Rendezvous, UnmappedReason};
 pub(super) use shm::{
     Chunk, CompletionWatch, Export, KeyTable as MappedKeys, PAUSED_VERSION, Segment, WRITER_CHUNK,
 };

@@ -10,7 +10,7 @@ use super::super::super::clock;
 use super::super::super::cq::CqRef;
 use super::super::super::engine::responder::LentResponder;
 use super::super::super::fabric::{Command, State};
-use super::super::rendezvous::has_ended;
+use super::super::rendezvous::{Change, has_ended};
 use super::super::shm::{Mailbox, MailboxInit};
 use super::super::{DeviceRef, QpRef};
 use super::{Incoming, RevokeStatus};
@@ -68,7 +68,8 @@ impl State {
         if let Some(exports) = self.devices.get_mut(qp.device).and_then(|device| device.exports.as_mut()) {
             // The new writer hears of these with its invitation; writers that were invited before must be told now.
             for memory in receives.iter().filter_map(|receive| exports.announce(receive.lkey)) {
-                self.commands.push_back(Command::Announce { device: qp.device, memory });
+                self.commands
+                    .push_back(Command::Tell { device: qp.device, change: Change::Announce(memory) });
             }
         }
         self.commands.push_back(Command::CloseTcpInbound { qp: id });
@@ -84,7 +85,7 @@ impl State {
         let device = qp.device;
         let exports = self.devices.get_mut(device).and_then(|device| device.exports.as_mut());
         if let Some(memory) = exports.and_then(|exports| exports.announce(recv.lkey)) {
-            self.commands.push_back(Command::Announce { device, memory });
+            self.commands.push_back(Command::Tell { device, change: Change::Announce(memory) });
         }
         Ok(())
     }

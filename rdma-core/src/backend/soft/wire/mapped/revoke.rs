@@ -15,7 +15,7 @@ use std::time::Instant;
 use super::super::super::clock;
 use super::super::super::fabric::{Command, State};
 use super::super::super::shared_exports::SharedExports;
-use super::super::rendezvous::has_ended;
+use super::super::rendezvous::{Change, has_ended};
 use super::super::shm::{AccessScope, Chunk, WaitOutcome, Writer};
 use super::super::{DeviceRef, QpRef};
 use super::Incoming;
@@ -195,9 +195,9 @@ impl State {
         let (patches, replaced) = exports.replace(memory, &chunks);
         // Writers that came meanwhile wait for one of these two notices.
         if !patches.is_empty() {
-            self.commands.push_back(Command::Patch { device, memory, patches });
+            self.commands.push_back(Command::Tell { device, change: Change::Patch { id: memory, patches } });
         } else if since.is_some() {
-            self.commands.push_back(Command::Resume { device, memory });
+            self.commands.push_back(Command::Tell { device, change: Change::Resume(memory) });
         }
         if let Err(why) = replaced {
             return RevokeStatus::Quarantined(why);

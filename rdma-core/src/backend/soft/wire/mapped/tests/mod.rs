@@ -11,7 +11,7 @@ use rustix::event::epoll;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
 use super::super::shm::Protection;
-use super::super::shm::rendezvous::{Host, Rendezvous, UnmappedReason};
+use super::super::shm::rendezvous::{Change, Host, Rendezvous, UnmappedReason};
 use super::*;
 use crate::backend::interface::{MappedAccess, MappedOp, MappedOutcome, RawRecv};
 use crate::backend::soft::channel::Channel;
@@ -139,7 +139,7 @@ fn memory_of_receives_that_were_posted_before_is_told_to_the_peers_that_came_bef
     assert!(exports.insert(lkey, registered, memory.backing()).is_none());
     rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr: 0, len: 64, lkey }).unwrap();
     rig.create_mailbox();
-    let told = |command: &Command| matches!(command, Command::Announce { .. });
+    let told = |command: &Command| matches!(command, Command::Tell { change: Change::Announce(_), .. });
     assert_eq!(rig.state.commands.iter().filter(|command| told(command)).count(), 1);
 }
 

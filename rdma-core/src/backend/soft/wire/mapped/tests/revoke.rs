@@ -60,7 +60,7 @@ impl Rig {
 
     fn told(&self) -> Vec<(u32, u64, u64)> {
         let patches = self.state.commands.iter().filter_map(|command| match command {
-            Command::Patch { patches, .. } => Some(patches),
+            Command::Tell { change: Change::Patch { patches, .. }, .. } => Some(patches),
             _ => None,
         });
         patches.flatten().map(|patch| (patch.version, patch.offset, patch.bytes)).collect()
@@ -167,7 +167,8 @@ fn whoever_came_while_pages_were_to_be_replaced_is_told_that_they_are_not() {
     rig.state.settle_mailboxes(Instant::now());
     assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (0, 0));
     let id = memory.backing().unwrap().id;
-    let told = |command: &Command| matches!(command, Command::Resume { memory, .. } if *memory == id);
+    let told =
+        |command: &Command| matches!(command, Command::Tell { change: Change::Resume(it), .. } if *it == id);
     assert!(rig.state.commands.iter().any(told));
 }
 

@@ -161,20 +161,14 @@ impl Rendezvous {
         self.introduce_all(now, host);
     }
 
-    /// Queues a notice for every writer that was invited to `device`, and sends it.
-    pub(super) fn tell(
-        &mut self,
-        now: Instant,
-        device: DeviceRef,
-        say: impl Fn(&mut InvitedWriter),
-        host: &mut dyn Host,
-    ) {
+    /// Tells every writer that was invited to `device` of a change.
+    pub(crate) fn tell(&mut self, now: Instant, device: DeviceRef, change: &Change, host: &mut dyn Host) {
         let mut told = Vec::new();
         for (key, socket) in &mut self.sockets {
             if socket.device == Some(device)
                 && let Kind::InvitedWriter(writer) = &mut socket.kind
             {
-                say(writer);
+                writer.tell(change);
                 told.push(key);
             }
         }

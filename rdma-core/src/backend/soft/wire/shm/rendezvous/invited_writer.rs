@@ -8,7 +8,7 @@ use super::super::super::QpRef;
 use super::connection::NONE;
 use super::descriptors::{self, Sent};
 use super::frame::Frame;
-use super::{Announcement, UnmappedReason};
+use super::{Announcement, Change, UnmappedReason};
 use crate::memory::Patch;
 
 /// The connection of the writer that the responder of `qp` has invited.
@@ -32,30 +32,36 @@ impl InvitedWriter {
     /// Creates the connection's notices, beginning with the memories that exist.
     pub(super) fn new(qp: QpRef, memories: Vec<Announcement>) -> Self {
         let mut writer = Self { qp, outflow: VecDeque::new() };
-        memories.into_iter().for_each(|memory| writer.announce(memory));
+        memories.into_iter().for_each(|memory| writer.tell(&Change::Announce(memory)));
         writer
     }
 
-    /// Queues a memory and its patches, in this order: a patch of an unknown memory ends the connection.
-    pub(super) fn announce(&mut self, Announcement { id, len, memfd, patches }: Announcement) {
-        self.outflow.push_back(Notice::Memory { id, len, memfd });
-        self.patch(id, &patches);
+    /// Queues the notices of a change.
+    pub(super) fn tell(&mut self, change: &Change) {
+        match change {
+            // The memory goes before its patches: a patch of an unknown memory ends the connection.
+            Change::Announce(Announcement { id, len, memfd, patches }) => {
+                self.outflow.push_back(Notice::Memory { id: *id, len: *len, memfd: Arc::clone(memfd) });
+                self.patch(*id, patches);
+            }
+            Change::Patch { id, patches } => self.patch(*id, patches),
+            // Once: the last one follows all notices before it, so earlier ones are redundant.
+            Change::Resume(id) => {
+                self.outflow.retain(|parcel| !matches!(parcel, Notice::Resume(of) if of == id));
+                self.outflow.push_back(Notice::Resume(*id));
+            }
+            Change::Forget(id) => self.forget(*id),
+        }
     }
 
     /// Queues replacement pages. A memory has at most 64 patches, so these cannot pile up.
-    pub(super) fn patch(&mut self, id: u64, patches: &[Patch]) {
+    fn patch(&mut self, id: u64, patches: &[Patch]) {
         self.outflow.extend(patches.iter().map(|patch| Notice::Patch { id, patch: patch.clone() }));
-    }
-
-    /// Queues a resume, once: the last one follows all notices before it, so earlier ones are redundant.
-    pub(super) fn resume(&mut self, id: u64) {
-        self.outflow.retain(|parcel| !matches!(parcel, Notice::Resume(of) if *of == id));
-        self.outflow.push_back(Notice::Resume(id));
     }
 
     /// Queues the end of a memory. A writer that was not told of the memory yet need not be told of its end. So a
     /// writer that does not read makes no more notices wait than there are memories at a time.
-    pub(super) fn forget(&mut self, id: u64) {
+    fn forget(&mut self, id: u64) {
         let mut told = true;
         self.outflow.retain(|parcel| match parcel {
             Notice::Memory { id: of, .. } if *of == id => {

@@ -150,7 +150,6 @@ impl Rendezvous {
         }
         if let Some(old) = self.writers.insert(qp, key) {
             self.remove(old);
-            self.writers.insert(qp, key);
         }
     }
 
