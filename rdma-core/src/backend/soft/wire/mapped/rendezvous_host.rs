@@ -175,13 +175,12 @@ impl State {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         self.create_mailbox(id, writer)?;
         let qp = self.qps.get(id).ok_or_else(gone)?;
-        let segment = qp.mapped.incoming.as_ref().ok_or_else(gone)?.mailbox.segment();
-        let memfd = segment.memfd().ok_or_else(gone)?.try_clone_to_owned()?;
+        let mailbox = &qp.mapped.incoming.as_ref().ok_or_else(gone)?.mailbox;
         let exports = self.devices.get(qp.device).and_then(|device| device.exports.as_ref());
         let exports = exports.ok_or_else(gone)?;
         Ok(Invitation {
-            mailbox: (memfd, segment.len() as u64),
-            keys: exports.table()?,
+            mailbox: mailbox.segment().share()?,
+            keys: exports.table.segment().share()?,
             doorbell: self.cqs.get(qp.cq).ok_or_else(gone)?.doorbell()?,
             memories: exports.announced(),
         })

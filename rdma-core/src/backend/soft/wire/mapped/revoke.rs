@@ -145,11 +145,12 @@ impl State {
             return RevokeStatus::Done;
         };
         let exports = self.devices.get(device).and_then(|device| device.exports.as_ref());
-        let Some(owned) = exports.and_then(|exports| exports.owner_of(at.serial)) else {
+        let owner = exports.and_then(|exports| exports.owner_of(at.serial));
+        let Some(memory) = owner.map(|owner| owner.export.memory) else {
             incoming.detached = Some(at.serial);
             return if incoming.is_settled() { RevokeStatus::Done } else { RevokeStatus::Pending };
         };
-        match self.replace_stopped_pages(now, device, owned.memory, deadline) {
+        match self.replace_stopped_pages(now, device, memory, deadline) {
             RevokeStatus::Done if self.is_mailbox_settled(id) => RevokeStatus::Done,
             RevokeStatus::Done => RevokeStatus::Pending,
             look => look,
@@ -245,11 +246,13 @@ impl State {
         if incoming.is_detached() || has_ended(incoming.writer.as_fd()) {
             return None;
         }
-        let owned = self.exports(device)?.owner_of(at.serial).filter(|owned| owned.memory == memory)?;
+        let owner =
+            self.exports(device)?.owner_of(at.serial).filter(|owner| owner.export.memory == memory)?;
+        let access = owner.export.registered.access;
         // A window's pages are never replaced. Windows are written without a slot, so an announcement of one is a
         // lie.
-        let is_window = owned.access.contains(Access::WINDOW);
-        if !is_window && (owned.revoked || owned.access.is_remote()) {
+        let is_window = access.contains(Access::WINDOW);
+        if !is_window && (owner.revoked || access.is_remote()) {
             return Some(at);
         }
         // A registration without remote rights is written through a posted receive alone. Once the receive is

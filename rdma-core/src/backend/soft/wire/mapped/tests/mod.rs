@@ -188,7 +188,7 @@ fn only_memory_that_is_awaited_has_requests_sent_again() {
         Segment::map(memfd, len, Protection::ReadWrite).unwrap()
     };
     let mailbox = share(rig.mailbox().segment());
-    let keys = rig.state.devices[rig.device].exports.as_ref().unwrap().table().unwrap();
+    let keys = rig.state.devices[rig.device].exports.as_ref().unwrap().table.segment().share().unwrap();
     let keys = Segment::map(std::os::fd::AsFd::as_fd(&keys.0), keys.1, Protection::Read).unwrap();
     let responder = RemoteResponder::new(&Arc::new(mailbox), &Arc::new(keys)).unwrap();
     let doorbell = Channel::new().unwrap();

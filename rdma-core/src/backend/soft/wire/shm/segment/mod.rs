@@ -221,7 +221,17 @@ impl Segment {
         self.protection == Protection::ReadWrite
     }
 
-    /// Returns the descriptor to send to a peer; `None` for a segment that a peer sent.
+    /// Returns a copy of the descriptor, to send to a peer, and the length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// The process has no descriptors left, or a peer sent the segment.
+    pub(crate) fn share(&self) -> io::Result<(OwnedFd, u64)> {
+        let memfd = self.memfd().ok_or(io::ErrorKind::NotFound)?;
+        Ok((memfd.try_clone_to_owned()?, self.len as u64))
+    }
+
+    /// Returns the descriptor; `None` for a segment that a peer sent.
     pub(crate) fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.memfd.as_ref().map(AsFd::as_fd)
     }

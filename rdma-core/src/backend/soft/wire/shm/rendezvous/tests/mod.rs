@@ -41,7 +41,7 @@ fn doorbell() -> OwnedFd {
 }
 
 fn sent(segment: &Segment) -> (OwnedFd, u64) {
-    (segment.memfd().unwrap().try_clone_to_owned().unwrap(), segment.len() as u64)
+    segment.share().unwrap()
 }
 
 fn memory(id: u64) -> Announcement {
