@@ -74,7 +74,7 @@ pub(crate) struct LentResponder {
 /// The receives of a queue pair, and how far the requests of its peer are carried out.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    state: State,
+    pub(super) state: State,
     receives: VecDeque<RawRecv>,
     depth: usize,
     /// The sequence number of the next request.
@@ -145,11 +145,6 @@ impl Responder {
         let recv = self.receives.pop_front()?;
         let status = CompletionStatus::WR_FLUSH_ERR.0;
         Some(RawCompletion { wr_id: recv.wr_id, status, ..RawCompletion::default() })
-    }
-
-    #[cfg(test)]
-    pub(super) fn state(&self) -> State {
-        self.state
     }
 }
 

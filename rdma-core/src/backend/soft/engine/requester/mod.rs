@@ -59,7 +59,7 @@ impl Limits {
 /// `sent_max` the latter were sent before a rewind, so a late reply may still name them.
 #[derive(Debug)]
 pub(crate) struct Requester {
-    state: State,
+    pub(super) state: State,
     queue: VecDeque<RawSend>,
     depth: usize,
     /// The sequence number of the oldest request in the queue.
@@ -197,11 +197,6 @@ impl Requester {
             State::Backoff { until } => Some(until),
             State::Unready | State::Error { .. } => None,
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn state(&self) -> State {
-        self.state
     }
 
     pub(crate) fn is_error(&self) -> bool {

@@ -202,7 +202,7 @@ fn requester_by_state_and_event() {
 
 fn sender_state(it: &Requester, start: Instant) -> String {
     let timer = it.poll_timeout().map_or("no timer".to_owned(), |at| format!("{:?}", at - start));
-    let state = match it.state() {
+    let state = match it.state {
         Sender::Backoff { .. } => "Backoff".to_owned(),
         state => format!("{state:?}"),
     };
@@ -268,7 +268,7 @@ fn responder_by_state_and_event() {
                 }
                 let flushed = it.next_flushed().map_or("", |_| ", then a flush");
                 let verdict = describe(&verdict);
-                writeln!(table, "  {event}: {placed}{verdict}{flushed} -> {:?}", it.state()).unwrap();
+                writeln!(table, "  {event}: {placed}{verdict}{flushed} -> {:?}", it.state).unwrap();
             }
         }
     }

@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::super::super::clock;
 use super::super::super::cq::CqRef;
-use super::super::super::engine::responder::LentResponder;
 use super::super::super::fabric::{Command, State};
 use super::super::rendezvous::{Change, has_ended};
-use super::super::shm::{Mailbox, MailboxInit};
+use super::super::shm::Mailbox;
 use super::super::{DeviceRef, QpRef};
 use super::{Incoming, RevokeStatus};
 use crate::backend::interface::{RawCompletion, RawRecv};
@@ -49,12 +48,11 @@ impl State {
                 "{ORPHANS_MAX} peers are stopped in the middle of an access, the most that are kept"
             )));
         }
-        let LentResponder { receives, depth, expected, rules } = qp.responder.lend();
-        let terms = MailboxInit { depth, rules, domain: qp.domain, psn: expected };
-        let mailbox = match Mailbox::create(&terms, receives.iter().copied()) {
+        let lent = qp.responder.lend();
+        let mailbox = match Mailbox::create(&lent, qp.domain) {
             Ok(mailbox) => mailbox,
             Err(error) => {
-                qp.responder.take_back(receives, expected);
+                qp.responder.take_back(lent.receives, lent.expected);
                 return Err(error);
             }
         };
@@ -67,7 +65,7 @@ impl State {
         }
         if let Some(exports) = self.devices.get_mut(qp.device).and_then(|device| device.exports.as_mut()) {
             // The new writer hears of these with its invitation; writers that were invited before must be told now.
-            for memory in receives.iter().filter_map(|receive| exports.announce(receive.lkey)) {
+            for memory in lent.receives.iter().filter_map(|receive| exports.announce(receive.lkey)) {
                 self.commands
                     .push_back(Command::Tell { device: qp.device, change: Change::Announce(memory) });
             }
@@ -144,8 +142,8 @@ impl State {
         // After the completions: those that came before the refusal must reach the completion queue before the
         // flushed ones.
         let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpState::ERR) else { return };
-        if let Some(refusal) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.refusal()) {
-            self.refuse(now, id, refusal.event);
+        if let Some(event) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.refusal()) {
+            self.refuse(now, id, event);
         }
     }
 

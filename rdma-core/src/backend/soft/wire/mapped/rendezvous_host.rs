@@ -64,7 +64,7 @@ impl Host for State {
             }
             self.peer_memories.insert((peer.gid, memory), Arc::downgrade(&segment));
         }
-        self.discarded.memory(outgoing.responder.add_memory(memory, segment));
+        self.discarded.memory(outgoing.responder.memories.add(memory, segment));
         self.memory_arrived(now, id, memory);
     }
 
@@ -76,7 +76,7 @@ impl Host for State {
         patch: &Patch,
     ) -> Result<(), MapRefused> {
         let outgoing = self.qps.get(id).and_then(|qp| qp.mapped.outgoing.as_ref());
-        let Some(segment) = outgoing.and_then(|outgoing| outgoing.responder.memory(memory)) else {
+        let Some(segment) = outgoing.and_then(|outgoing| outgoing.responder.memories.get(memory)) else {
             return Ok(());
         };
         // The mapping is shared by all queue pairs to this peer, each of which is told of each patch: the first one
@@ -93,7 +93,7 @@ impl Host for State {
     fn forget_memory(&mut self, now: Instant, id: QpRef, memory: u64) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         if let Some(outgoing) = &mut qp.mapped.outgoing {
-            self.discarded.memory(outgoing.responder.remove_memory(memory));
+            self.discarded.memory(outgoing.responder.memories.remove(memory));
         }
         if let Some(peer) = qp.peer {
             self.peer_memories.remove(&(peer.gid, memory));

@@ -16,7 +16,7 @@ use super::super::super::clock;
 use super::super::super::fabric::{Command, State};
 use super::super::super::shared_exports::SharedExports;
 use super::super::rendezvous::{Change, has_ended};
-use super::super::shm::{AccessScope, Chunk, WaitOutcome, Writer};
+use super::super::shm::{AccessScope, Chunk, Writer};
 use super::super::{DeviceRef, QpRef};
 use super::Incoming;
 use super::own_mailboxes::{GRACE, LOOK_EVERY};
@@ -45,9 +45,9 @@ impl ActiveWriters {
     /// share one deadline, so many stopped ones take no longer than one. Never call it with the lock held.
     pub(in super::super::super) fn wait(&self, deadline: Deadline) -> bool {
         let until = deadline.instant().min(clock::now() + GRACE);
-        self.writers.iter().all(|(writer, process, what)| {
-            writer.wait(*what, until, || has_ended(process.as_fd())) != WaitOutcome::Stopped
-        })
+        self.writers
+            .iter()
+            .all(|(writer, process, what)| writer.wait(*what, until, || has_ended(process.as_fd())))
     }
 
     /// Whether each writer has left, or is dead, now.

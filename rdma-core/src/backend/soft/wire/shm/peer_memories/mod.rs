@@ -12,7 +12,7 @@ use super::segment::Segment;
 
 /// The mapped memories of one peer.
 #[derive(Debug, Default)]
-pub(super) struct PeerMemories {
+pub(crate) struct PeerMemories {
     by_id: HashMap<u64, Arc<Segment>, BuildHasherDefault<IdHasher>>,
     /// The mapping that was found last. Requests use the same memory again and again, and this saves the hash lookup.
     /// [`add`](Self::add) and [`remove`](Self::remove) must clear it.
@@ -35,18 +35,18 @@ unsafe impl Send for CachedMapping {}
 
 impl PeerMemories {
     /// Adds a memory, and returns the one that had the same identifier before.
-    pub(super) fn add(&mut self, id: u64, segment: Arc<Segment>) -> Option<Arc<Segment>> {
+    pub(crate) fn add(&mut self, id: u64, segment: Arc<Segment>) -> Option<Arc<Segment>> {
         self.last.set(None);
         self.by_id.insert(id, segment)
     }
 
     /// Returns the memory of that identifier.
-    pub(super) fn get(&self, id: u64) -> Option<&Arc<Segment>> {
+    pub(crate) fn get(&self, id: u64) -> Option<&Arc<Segment>> {
         self.by_id.get(&id)
     }
 
     /// Removes the memory of that identifier, and returns it.
-    pub(super) fn remove(&mut self, id: u64) -> Option<Arc<Segment>> {
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Arc<Segment>> {
         self.last.set(None);
         self.by_id.remove(&id)
     }
@@ -59,11 +59,6 @@ impl PeerMemories {
     /// registration before it touches a byte.
     pub(super) fn has(&self, id: u64, version: u32) -> bool {
         self.by_id.get(&id).is_some_and(|segment| segment.version() >= version)
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.by_id.len()
     }
 
     /// Returns the address of `len` bytes from `offset` on in that version of the memory; `None` if they are not

@@ -42,13 +42,13 @@ impl RemoteResponder {
     /// The outcome that an access to the range would have.
     pub(crate) fn window(&self, memory: RemoteMemory) -> Result<PeerWindow, AccessOutcome> {
         self.answers()?;
-        if !self.peer.access.contains(Access::WINDOW_BY) {
+        if !self.rules.access.contains(Access::WINDOW_BY) {
             return Err(AccessOutcome::Refused(KeyRefusal::AccessDenied));
         }
         let RemoteMemory { addr, len, rkey } = memory;
         let found = self.keys.find(rkey.0).ok_or(AccessOutcome::Refused(KeyRefusal::Unknown))?;
         let Export { registered, memory: id, offset, .. } = &found.export;
-        registered.check(self.peer.domain, addr, len, Access::WINDOW).map_err(AccessOutcome::Refused)?;
+        registered.check(self.domain, addr, len, Access::WINDOW).map_err(AccessOutcome::Refused)?;
         let segment = self.memories.get(*id).ok_or(AccessOutcome::Unmapped(*id))?;
         let begin = (addr - registered.addr).checked_add(*offset);
         let end = begin.and_then(|begin| begin.checked_add(len));
@@ -88,11 +88,11 @@ impl RemoteResponder {
             return instead;
         }
         let (needs, MappedAccess { remote_addr, len, rkey, op }) = (access.op.needs(), *access);
-        if !self.peer.access.contains(needs) {
+        if !self.rules.access.contains(needs) {
             return AccessOutcome::Refused(KeyRefusal::AccessDenied);
         }
         let Some(found) = self.keys.find(rkey) else { return AccessOutcome::Refused(KeyRefusal::Unknown) };
-        let (registered, domain) = (&found.export.registered, self.peer.domain);
+        let (registered, domain) = (&found.export.registered, self.domain);
         let allowed = match op {
             MappedOp::Probe => registered.check_any(domain, remote_addr, len),
             _ => registered.check(domain, remote_addr, len, needs),

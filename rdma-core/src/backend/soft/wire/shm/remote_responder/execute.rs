@@ -38,11 +38,11 @@ impl ResponderState for RemoteResponder {
 
     #[inline(always)]
     fn grants(&self) -> Access {
-        self.peer.access
+        self.rules.access
     }
 
     fn rnr_timer(&self) -> u8 {
-        self.peer.rnr_timer
+        self.rules.rnr_timer
     }
 
     #[inline(always)]
@@ -61,7 +61,7 @@ impl ResponderState for RemoteResponder {
     #[inline(always)]
     fn registration(&self, key: u32, addr: u64, len: u32, needs: Access) -> Result<FoundKey<'_>, KeyRefusal> {
         let found = self.keys.find(key).ok_or(KeyRefusal::Unknown)?;
-        found.export.registered.check(self.peer.domain, addr, len, needs)?;
+        found.export.registered.check(self.domain, addr, len, needs)?;
         Ok(found)
     }
 }

@@ -132,11 +132,6 @@ impl Rendezvous {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn run_as_another_user(&mut self) {
-        self.credentials.uid ^= 1;
-    }
-
     /// Whether an epoll key belongs to the rendezvous.
     pub(crate) fn is_own(key: u64) -> bool {
         key & OWN_BIT != 0

@@ -33,7 +33,7 @@ fn nothing_is_done_for_a_queue_pair_that_does_not_answer() {
 fn memory_that_is_not_mapped_is_named() {
     let mut rig = Rig::new(64, terms(1));
     rig.expose(1, 1);
-    rig.responder.remove_memory(MEMORY);
+    rig.responder.memories.remove(MEMORY);
     assert_eq!(touch(&rig, BASE, 8, 1, MappedOp::Probe), AccessOutcome::Unmapped(MEMORY));
     assert_eq!(store(&rig, BASE, 1), AccessOutcome::Unmapped(MEMORY));
     assert_eq!(store(&rig, BASE, 2), AccessOutcome::Refused(KeyRefusal::Unknown));
@@ -58,7 +58,7 @@ fn what_lets_nobody_in_is_no_use_to_wait_for() {
     let registered =
         Registered { domain: DOMAIN, addr: BASE, len: 32, access: Access::LOCAL_WRITE, serial: 1 };
     assert!(rig.keys.insert(&export(1, registered)));
-    rig.responder.remove_memory(MEMORY);
+    rig.responder.memories.remove(MEMORY);
     assert_eq!(touch(&rig, BASE, 8, 1, MappedOp::Probe), AccessOutcome::Refused(KeyRefusal::AccessDenied));
 }
 

@@ -108,6 +108,12 @@ impl Host for Scripted {
     }
 }
 
+impl Rendezvous {
+    pub(crate) fn run_as_another_user(&mut self) {
+        self.credentials.uid ^= 1;
+    }
+}
+
 /// A process: a rendezvous and its scripted state.
 struct End {
     rendezvous: Rendezvous,
