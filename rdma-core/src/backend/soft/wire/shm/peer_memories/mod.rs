@@ -4,16 +4,17 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::segment::Segment;
+use crate::backend::soft::engine::keys::Identity;
 
 /// The mapped memories of one peer.
 #[derive(Debug, Default)]
 pub(crate) struct PeerMemories {
-    by_id: HashMap<u64, Arc<Segment>, BuildHasherDefault<IdHasher>>,
+    by_id: HashMap<u64, Arc<Segment>, BuildHasherDefault<Identity>>,
     /// The mapping that was found last. Requests use the same memory again and again, and this saves the hash lookup.
     /// [`add`](Self::add) and [`remove`](Self::remove) must clear it.
     last: Cell<Option<(u64, CachedMapping)>>,
@@ -99,28 +100,6 @@ impl PeerMemories {
         let mapping = CachedMapping { version: segment.version(), base, len, writable };
         self.last.set(Some((id, mapping)));
         Some(mapping)
-    }
-}
-
-/// Hashes identifiers that a peer counts up from 1.
-#[derive(Debug, Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        // Multiplying by the golden ratio's bits spreads close numbers. The rotation is needed because the table
-        // takes its bucket from the low bits and its tag from the high ones.
-        self.0 = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }
 
