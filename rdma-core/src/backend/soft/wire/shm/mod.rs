@@ -43,7 +43,7 @@ pub(in super::super) use key_table::{Export, KeyTable, PAUSED_VERSION};
 pub(in super::super) use mailbox::{CompletionWatch, Mailbox, Writer};
 pub(in super::super) use map_refused::MapRefused;
 pub(in super::super) use remote_responder::{
-    AccessOutcome, CopyBudget, CopyProgress, Executed, LocalBuffer, Outcome, RemoteResponder, WRITER_CHUNK,
+    CopyBudget, CopyProgress, Executed, LocalBuffer, NoAccess, Outcome, RemoteResponder, WRITER_CHUNK,
 };
 #[cfg(test)]
 pub(in super::super) use segment::Protection;

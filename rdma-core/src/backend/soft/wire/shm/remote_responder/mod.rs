@@ -11,7 +11,7 @@ mod small;
 
 use std::sync::Arc;
 
-pub(crate) use access::AccessOutcome;
+pub(crate) use access::NoAccess;
 pub(crate) use copy::{CopyBudget, CopyProgress};
 
 use super::atomic::Ordering;
