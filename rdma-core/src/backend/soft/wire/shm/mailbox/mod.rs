@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use super::atomic::Ordering;
 use super::layout::{
-    CLOSED, CompletionEntry, Header, MAGIC, OF_WRITE, OPEN, ReceiveEntry, SILENT, VERSION, Verdict, WITH_IMM,
-    ring_offsets,
+    CLOSED, CompletionEntry, Header, MAGIC, OF_WRITE, OPEN, ReceiveEntry, SILENT, VERSION, WITH_IMM,
+    ring_offsets, verdict_event,
 };
 use super::segment::Segment;
 use super::shared_slice::{SharedRef, SharedSlice};
@@ -182,7 +182,7 @@ impl Mailbox {
             return None;
         }
         self.verdict = word;
-        Some(Verdict::event_of(word))
+        Some(verdict_event(word))
     }
 
     /// Arms the doorbell: the next completion rings it. Ask [`pending`](CompletionWatch::pending) afterwards, because

@@ -4,7 +4,7 @@
 
 use super::super::atomic::Ordering;
 use super::super::key_table::FoundKey;
-use super::super::layout::Verdict;
+use super::super::layout::{VERDICT_CODES, verdict_code};
 use super::copy::{CopyResult, Endpoints};
 use super::{Executed, LocalBuffer, Outcome, RemoteResponder};
 use crate::Access;
@@ -195,10 +195,10 @@ impl RemoteResponder {
             }
         }
         let word = &self.header.bell.verdict;
-        let count = word.load(Ordering::Relaxed) & !Verdict::CODES;
+        let count = word.load(Ordering::Relaxed) & !VERDICT_CODES;
         // The count in the upper bytes makes this a new word even when the code is that of the refusal before.
-        let next = count.wrapping_add(Verdict::CODES + 1);
-        word.store(next | Verdict::of(refusal) as u32, Ordering::Release);
+        let next = count.wrapping_add(VERDICT_CODES + 1);
+        word.store(next | verdict_code(refusal), Ordering::Release);
         let outcome = Outcome::Reply(nak(request.psn, refusal.nak()));
         Executed { outcome, ring, nudge: true }
     }

@@ -17,17 +17,18 @@ pub(crate) use copy::{CopyBudget, CopyProgress};
 use super::atomic::Ordering;
 use super::key_table::PeerKeyTable;
 use super::layout::{
-    CompletionEntry, Header, MAGIC, OPEN, RING_ENTRIES_MAX, ReceiveEntry, VERSION, Verdict, ring_offsets,
+    CompletionEntry, Header, MAGIC, OPEN, RING_ENTRIES_MAX, ReceiveEntry, VERDICT_CODES, VERSION,
+    ring_offsets,
 };
 use super::peer_memories::PeerMemories;
 use super::segment::Segment;
 use super::shared_slice::{SharedRef, SharedSlice};
-use crate::Access;
 use crate::backend::soft::engine::keys::Domain;
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
 use crate::backend::soft::engine::responder::Rules;
 use crate::backend::soft::fault::planted::{self, Planted};
 use crate::memory::CacheHint;
+use crate::{Access, EventKind};
 
 /// Most bytes that a writer announces in its slot at once.
 pub(crate) const WRITER_CHUNK: u64 = copy::CHUNK as u64;
@@ -161,9 +162,9 @@ impl RemoteResponder {
     /// error.
     #[inline]
     fn is_refused(&self) -> bool {
-        match self.header.bell.verdict.load(Ordering::Relaxed) & Verdict::CODES {
+        match self.header.bell.verdict.load(Ordering::Relaxed) & VERDICT_CODES {
             0 => false,
-            code => !(planted::is(Planted::NoError) && code == Verdict::Access as u32),
+            code => !(planted::is(Planted::NoError) && code == EventKind::QP_ACCESS_ERR.0),
         }
     }
 }
