@@ -52,15 +52,6 @@ impl MemoryRegion {
         access: Access,
         backing: Option<&Backing>,
     ) -> Result<Self, RegisterError> {
-        let refused = |source, explanation: &str| RegisterError::Refused {
-            len: len as u64,
-            source,
-            explanation: explanation.to_owned(),
-        };
-        let OpenDevice { name, max_mr_size, .. } = &*pd.context.opened;
-        if let Some(beyond) = beyond_device(name, len as u64, *max_mr_size) {
-            return Err(refused(io::Error::from_raw_os_error(libc::EINVAL), &beyond));
-        }
         let range = RegisteredRange { domain: pd.domain, addr: addr as u64, len: len as u64 };
         let key = add_key(&pd.context.opened, range, access, backing, None)?;
         Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: false, range })
@@ -83,6 +74,9 @@ fn add_key(
         source,
         explanation: explanation.to_owned(),
     };
+    if let Some(beyond) = beyond_device(&opened.name, len, opened.max_mr_size) {
+        return Err(refused(io::Error::from_raw_os_error(libc::EINVAL), &beyond));
+    }
     let gone = || io::Error::from_raw_os_error(libc::ENODEV);
     let mut guard = opened.lock();
     let device = guard.devices.get_mut(opened.device);
