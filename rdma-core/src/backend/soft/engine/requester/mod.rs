@@ -83,12 +83,6 @@ pub(crate) struct Requester {
 
 impl Requester {
     pub(crate) fn new(depth: usize) -> Self {
-        let limits = Limits {
-            ack_timeout: Duration::MAX,
-            retry_cnt: 0,
-            rnr_retry: RnrRetry::Times(0),
-            max_rd_atomic: 0,
-        };
         Self {
             state: State::Unready,
             queue: VecDeque::with_capacity(depth),
@@ -104,7 +98,7 @@ impl Requester {
             rnr_retries_left: 0,
             rewound: false,
             asked_again: false,
-            limits,
+            limits: Limits::new(&RetryOptions::default(), 0),
         }
     }
 
