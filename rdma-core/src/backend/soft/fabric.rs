@@ -37,7 +37,6 @@ use crate::memory::OwnProcess;
 use crate::{Gid, GidEntry, PortState};
 
 /// The state of one open device.
-#[derive(Debug)]
 pub(super) struct DeviceState {
     pub(super) wire: Wire,
     pub(super) gids: Vec<GidEntry>,
@@ -101,7 +100,7 @@ pub(super) enum Command {
 }
 
 /// Everything that the lock guards, except the sockets, the rendezvous and the driver.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct State {
     pub(super) devices: SlotMap<DeviceRef, DeviceState>,
     pub(super) by_gid: HashMap<Gid, DeviceRef>,
