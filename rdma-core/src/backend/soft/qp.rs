@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::clock;
 use super::cq::CqRef;
 use super::engine::keys::Domain;
-use super::engine::requester::{Limits, Requester};
+use super::engine::requester::Requester;
 use super::engine::responder::{Responder, Rules};
 use super::event::ContextRef;
 use super::fabric::{Command, State};
@@ -33,15 +33,6 @@ pub(super) struct Peer {
     pub(super) qp_num: QpNum,
     /// The queue pair that the peer was found to be, if it is of this process; spares the next look-up.
     pub(super) found: Option<QpRef>,
-}
-
-/// The objects that a new queue pair belongs to.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Owner {
-    pub(super) device: DeviceRef,
-    pub(super) context: ContextRef,
-    pub(super) cq: CqRef,
-    pub(super) domain: Domain,
 }
 
 /// A reliable-connection queue pair.
@@ -69,14 +60,19 @@ pub(super) struct QueuePair {
 }
 
 impl QueuePair {
-    pub(super) fn new(num: QpNum, owner: Owner, options: &QueuePairOptions) -> Self {
+    pub(super) fn new(
+        num: QpNum,
+        (device, domain): (DeviceRef, Domain),
+        (context, cq): (ContextRef, CqRef),
+        options: &QueuePairOptions,
+    ) -> Self {
         let inline = options.max_inline_data as usize * options.max_send_wr as usize;
         Self {
             num,
-            device: owner.device,
-            context: owner.context,
-            cq: owner.cq,
-            domain: owner.domain,
+            device,
+            context,
+            cq,
+            domain,
             state: QpState::RESET,
             access: Access::empty(),
             gid: Gid::default(),
@@ -151,13 +147,6 @@ impl QueuePair {
         self.step(QpState::RTR)?;
         (self.gid, self.peer, self.carrier) = (gid, Some(peer), carrier);
         self.responder.start(psn, Rules { access: self.access, rnr_timer });
-        Ok(())
-    }
-
-    /// RTR to RTS: the first request carries sequence number `psn`.
-    pub(super) fn send_from(&mut self, psn: u32, limits: Limits) -> Result<(), i32> {
-        self.step(QpState::RTS)?;
-        self.requester.start(psn, limits);
         Ok(())
     }
 

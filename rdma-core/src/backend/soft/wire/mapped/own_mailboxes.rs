@@ -59,7 +59,7 @@ impl State {
         mailbox.set_silent(silent);
         if let Some(queue) = self.cqs.get_mut(qp.cq) {
             queue.watch(id, mailbox.watch());
-            if queue.is_armed() {
+            if queue.armed {
                 mailbox.arm();
             }
         }
@@ -102,7 +102,8 @@ impl State {
             let Some(qp) = self.qps.get_mut(id) else { continue };
             let Some(incoming) = &mut qp.mapped.incoming else { continue };
             if awake && !incoming.mailbox.is_armed() {
-                queue.disarm();
+                // The peer has raised the channel already.
+                queue.armed = false;
             }
             while let Some(done) = incoming.mailbox.take() {
                 if !queue.push(RawCompletion { qp_num: qp.num.0, ..done }) {

@@ -21,7 +21,7 @@ use crate::backend::soft::event::Events;
 use crate::backend::soft::fabric::{Command, DeviceState, Silence, State, find_peer};
 use crate::backend::soft::gid;
 use crate::backend::soft::options::Wire;
-use crate::backend::soft::qp::{Carrier, Owner, Peer, QueuePair};
+use crate::backend::soft::qp::{Carrier, Peer, QueuePair};
 use crate::backend::soft::random::RandomPool;
 use crate::backend::soft::shared_exports::SharedExports;
 use crate::backend::soft::wire::{DeviceRef, Hello, QpRef};
@@ -66,8 +66,7 @@ impl Rig {
         let context = state.contexts.insert(Events::new(device, channel.clone()));
         let queue = CompletionQueue::new(context, 16, channel, Arc::new(Hint::default()));
         let cq = state.cqs.insert(queue);
-        let owner = Owner { device, context, cq, domain: DOMAIN };
-        let mut qp = QueuePair::new(QpNum(7), owner, &QueuePairOptions::default());
+        let mut qp = QueuePair::new(QpNum(7), (device, DOMAIN), (context, cq), &QueuePairOptions::default());
         qp.step(crate::QpState::INIT).unwrap();
         let peer = Peer { gid: THEIRS, qp_num: QpNum(8), found: None };
         qp.receive_from(OWN_BIT, peer, 5, Carrier::Mapped, 0).unwrap();

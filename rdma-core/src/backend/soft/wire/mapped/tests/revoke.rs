@@ -39,12 +39,13 @@ impl Rig {
 
     /// A second queue pair, and its writer.
     fn another(&mut self) -> (QpRef, Writer) {
-        let Owner { device, context, cq, domain } = {
-            let qp = &self.state.qps[self.qp];
-            Owner { device: qp.device, context: qp.context, cq: qp.cq, domain: qp.domain }
-        };
-        let owner = Owner { device, context, cq, domain };
-        let mut qp = QueuePair::new(QpNum(9), owner, &QueuePairOptions::default());
+        let qp = &self.state.qps[self.qp];
+        let mut qp = QueuePair::new(
+            QpNum(9),
+            (qp.device, qp.domain),
+            (qp.context, qp.cq),
+            &QueuePairOptions::default(),
+        );
         qp.step(crate::QpState::INIT).unwrap();
         let peer = Peer { gid: THEIRS, qp_num: QpNum(8), found: None };
         qp.receive_from(OWN_BIT, peer, 5, Carrier::Mapped, 0).unwrap();
