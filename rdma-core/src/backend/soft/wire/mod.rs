@@ -11,6 +11,7 @@
 //! wire that waits for a peer releases the lock after at most [`HOLD_BYTES_MAX`] bytes. That makes deregistration and
 //! destruction exact: they take the same lock, and afterwards no token of theirs is valid.
 
+mod accepting;
 mod deliver;
 mod fields;
 mod local;

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::Shutdown;
 use slotmap::{Key, KeyData, SecondaryMap, SlotMap};
 
 use self::frame::HELLO_BYTES;
@@ -153,7 +154,7 @@ impl Tcp {
         let Some(Socket { fd, kind, .. }) = self.sockets.remove(key) else { return };
         // A copy in a forked child would keep the socket open and watched, so closing the descriptor is not enough.
         let _ = epoll::delete(&self.epoll, &fd);
-        let _ = rustix::net::shutdown(&fd, rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&fd, Shutdown::Both);
         let link = match kind {
             Kind::Link(link) => link,
             Kind::Listener => return self.listeners -= 1,
@@ -195,7 +196,7 @@ impl Tcp {
         if requester.link.is_some() {
             return requester.link;
         }
-        let hello = Outgoing::hello(&requester.hello);
+        let hello = Outgoing::new(&requester.hello, None, false);
         let opened = socket::connect(requester.address).and_then(|fd| {
             let mut link = Link::new(Role::Requester, qp);
             // The queue is empty, so the hello always fits.
@@ -253,7 +254,10 @@ impl Tcp {
             }
             Kind::Lingering(lingering) => {
                 lingering.deadline = Some(now + LINGER_WAIT);
-                lingering.write(fd, sink)?;
+                // Only frames without payload are left, which are few bytes. Whatever the socket does not take is lost.
+                lingering.outflow.write(fd, sink, usize::MAX)?;
+                // A failure means that the connection is gone already.
+                let _ = rustix::net::shutdown(fd, Shutdown::Write);
                 self.watch(key, EventFlags::IN)?;
                 Ok(0)
             }
@@ -268,7 +272,8 @@ impl Tcp {
             // The socket may have become writable alone, while its requests must not be read.
             Kind::Link(link) if !link.watched.contains(EventFlags::IN) => Ok(()),
             Kind::Link(link) => link.read(now, fd, sink, &mut self.staging, BUDGET).map(drop),
-            Kind::Lingering(lingering) => lingering.read(fd, &mut self.staging),
+            // Whatever still comes is dropped, until the peer closes its end.
+            Kind::Lingering(_) => socket::receive_into(fd, &mut self.staging).map(drop),
             Kind::Stranger(_) => self.read_hello(key, sink),
             Kind::Listener => {
                 self.accept(now, key, sink);
@@ -315,7 +320,7 @@ impl Tcp {
     /// Queues a request and its payload, in order.
     pub(crate) fn enqueue_request(&mut self, qp: QpRef, request: &Request, payload: Option<Payload>) {
         if let Some(key) = self.open(qp) {
-            self.enqueue(key, Outgoing::request(&frame::encode_request(request), payload));
+            self.enqueue(key, Outgoing::new(&frame::encode_request(request), payload, false));
         }
     }
 
@@ -324,7 +329,7 @@ impl Tcp {
     pub(crate) fn enqueue_reply(&mut self, qp: QpRef, reply: &Reply, payload: Option<Payload>) {
         if let Some(key) = self.responders.get(qp) {
             let ack = reply.kind == ReplyKind::Ack;
-            self.enqueue(*key, Outgoing::reply(&frame::encode_reply(reply), payload, ack));
+            self.enqueue(*key, Outgoing::new(&frame::encode_reply(reply), payload, ack));
         }
     }
 
