@@ -3,6 +3,9 @@
 //! The payload is not part of a message. A wire moves it from the requester's memory to where the responder says, so
 //! that the wire inside a process copies once, and TCP reads straight into the target.
 
+/// Bytes of the longest message of a reliable connection, by the InfiniBand specification: 2 GiB.
+pub(crate) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
+
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestOp {

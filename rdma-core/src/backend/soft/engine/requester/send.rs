@@ -8,14 +8,11 @@ use std::time::Instant;
 
 use super::super::effect::{Buffer, Effect};
 use super::super::keys::{Domain, KeyTable};
-use super::super::message::{Request, RequestOp};
+use super::super::message::{MESSAGE_BYTES_MAX, Request, RequestOp};
 use super::super::sequence;
 use super::{Requester, State, done};
 use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
 use crate::{Access, CompletionStatus};
-
-/// Bytes of the longest message of a reliable connection, by the InfiniBand specification: 2 GiB.
-const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 
 impl Requester {
     /// Returns the next request to transmit. An error is the status of the oldest outstanding request, which is

@@ -10,7 +10,7 @@ use slotmap::SlotMap;
 use super::super::{Hello, Payload, QpRef, Right, Sink, Token};
 use super::frame::*;
 use super::inflow::{Inflow, Role};
-use crate::backend::soft::engine::message::{Reply, Request, RequestOp};
+use crate::backend::soft::engine::message::{MESSAGE_BYTES_MAX, Reply, Request, RequestOp};
 
 pub(crate) fn message(data: &[u8]) {
     if let Some((bytes, _)) = data.split_first_chunk()
