@@ -112,25 +112,15 @@ impl Device {
         let opened = OpenDevice { name: name.clone(), max_mr_size: *max_mr_size, device, fabric };
         let listening = listen(&mut guard, device, *wire, SocketAddrV4::new(ip, *tcp_port)).and_then(|at| {
             let table = gid::table(at, nonce, &netdev);
-            publish(&mut guard, device, &self.options, &table)?;
-            Ok(table)
+            guard.by_gid.extend(table.iter().map(|entry| (entry.gid, device)));
+            if let Some(state) = guard.devices.get_mut(device) {
+                state.gids = table;
+            }
+            publish(&mut guard, device, &self.options, gid::routable(at, nonce))
         });
-        match listening {
-            Ok(table) => {
-                for entry in &table {
-                    guard.by_gid.insert(entry.gid, device);
-                }
-                if let Some(state) = guard.devices.get_mut(device) {
-                    state.gids = table;
-                }
-                Ok(opened)
-            }
-            Err(source) => {
-                // Dropping `opened` takes the lock, so the guard must go first.
-                drop(guard);
-                Err(refused("listening for peers")(source))
-            }
-        }
+        // Dropping `opened` takes the lock, so the guard must go first.
+        drop(guard);
+        listening.map(|()| opened).map_err(refused("listening for peers"))
     }
 }
 
@@ -158,14 +148,13 @@ fn publish(
     guard: &mut FabricGuard<'_>,
     device: DeviceRef,
     options: &SoftOptions,
-    table: &[GidEntry],
+    gid: Gid,
 ) -> io::Result<()> {
-    let Some(entry) = table.iter().find(|entry| !entry.gid.is_link_local()) else { return Ok(()) };
     match options.wire {
-        Wire::Mapped => publish_as(guard, device, entry.gid),
+        Wire::Mapped => publish_as(guard, device, gid),
         // Faults are injected into messages, and mapped memory has none: with faults, other processes use TCP.
         Wire::Auto if options.faults.is_none() => {
-            if let Err(error) = publish_as(guard, device, entry.gid) {
+            if let Err(error) = publish_as(guard, device, gid) {
                 let mend = limit_advice(&error)
                     .unwrap_or("let it make memfds and listen at abstract Unix addresses");
                 crate::log::warn!(device = %options.name, %error, mend, "processes of this host reach the device over TCP alone");

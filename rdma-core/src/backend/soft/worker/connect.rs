@@ -105,14 +105,9 @@ impl Worker {
         hello: &Hello,
         other_wire: bool,
     ) -> Result<(), UnmappedReason> {
-        let shared = self.shares_memory(guard);
         // Outside INIT the step is refused below; a connection that exists must stay as it is.
         let ready = guard.qps.get(id).is_some_and(|qp| qp.state == QpState::INIT);
-        match (shared, ready) {
-            (true, true) => guard.guarded().rendezvous.connect(id, hello, other_wire),
-            (true, false) => Ok(()),
-            (false, _) => Err(UnmappedReason::NoNeighbour),
-        }
+        if ready { guard.guarded().rendezvous.connect(id, hello, other_wire) } else { Ok(()) }
     }
 }
 

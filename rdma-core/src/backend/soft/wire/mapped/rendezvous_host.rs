@@ -109,21 +109,11 @@ impl Host for State {
     fn requester_closed(&mut self, now: Instant, id: QpRef, reason: UnmappedReason) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         let outgoing = qp.mapped.outgoing.take();
-        qp.mapped.note_unmet(&reason);
         // A peer that was never mapped may only be late, and is not reported as gone.
         qp.mapped.peer_gone |=
             reason.is_departure() && outgoing.is_some() || matches!(reason, UnmappedReason::Dead);
         self.discarded.outgoing(outgoing);
-        if qp.carrier != Carrier::Mapped {
-            return;
-        }
-        if reason.is_departure() {
-            // A lost connection is silence, as on every wire: the next request looks for the peer again.
-            crate::log::debug!(qp = %qp.num, %reason, "a peer of this host has left");
-        } else {
-            self.leave_mapped(id, &reason);
-            self.pump(now, id);
-        }
+        self.peer_not_met(now, id, &reason);
     }
 
     fn responder_closed(&mut self, now: Instant, id: QpRef, reason: &UnmappedReason) {
@@ -136,12 +126,14 @@ impl Host for State {
 }
 
 impl State {
-    /// Handles a peer that was looked for and could not be met.
+    /// Handles a peer that was looked for and could not be met, or has left.
     pub(in super::super::super) fn peer_not_met(&mut self, now: Instant, id: QpRef, reason: &UnmappedReason) {
-        let Some(qp) = self.qps.get_mut(id) else { return };
-        qp.mapped.note_unmet(reason);
+        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.carrier == Carrier::Mapped) else { return };
+        if !reason.is_departure() && !matches!(reason, UnmappedReason::Busy) {
+            qp.mapped.unmet_reason = Some(reason.to_string());
+        }
         if reason.is_departure() || matches!(reason, UnmappedReason::NoNeighbour) {
-            // The peer was there once, so it is treated as silent.
+            // The peer was there once, so this is silence, as on every wire: the next request looks for the peer again.
             crate::log::debug!(qp = %qp.num, %reason, "a peer of this host is gone");
         } else {
             self.leave_mapped(id, reason);

@@ -308,13 +308,10 @@ impl Tcp {
     /// Notes that `qp` is ready to receive, and that its requester will send to the peer. Errors show as silence.
     pub(crate) fn connect(&mut self, qp: QpRef, hello: &Hello) {
         self.retry_waiting_due = !self.strangers.is_empty();
-        match gid::listens_at(hello.destination_gid) {
-            Some(address) => {
-                let requester = Requester { address, hello: frame::encode_hello(hello), link: None };
-                self.requesters.insert(qp, requester);
-            }
-            None => crate::log::warn!(gid = %hello.destination_gid, "not the GID of a software device"),
-        }
+        // The step to RTR takes this wire only for a GID that listens.
+        let Some(address) = gid::listens_at(hello.destination_gid) else { return };
+        let requester = Requester { address, hello: frame::encode_hello(hello), link: None };
+        self.requesters.insert(qp, requester);
     }
 
     /// Queues a request and its payload, in order.
