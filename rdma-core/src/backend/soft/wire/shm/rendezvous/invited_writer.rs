@@ -5,7 +5,6 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::super::super::QpRef;
-use super::connection::NONE;
 use super::descriptors::{self, Sent};
 use super::frame::Frame;
 use super::{Announcement, Change, UnmappedReason};
@@ -16,16 +15,7 @@ use crate::memory::Patch;
 pub(super) struct InvitedWriter {
     pub(super) qp: QpRef,
     /// Notices that the socket did not take yet, oldest first.
-    outflow: VecDeque<Notice>,
-}
-
-/// A notice to a writer.
-#[derive(Debug)]
-enum Notice {
-    Memory { id: u64, len: u64, memfd: Arc<OwnedFd> },
-    Patch { id: u64, patch: Patch },
-    Resume(u64),
-    Forget(u64),
+    outflow: VecDeque<(Frame, Option<Arc<OwnedFd>>)>,
 }
 
 impl InvitedWriter {
@@ -41,14 +31,14 @@ impl InvitedWriter {
         match change {
             // The memory goes before its patches: a patch of an unknown memory ends the connection.
             Change::Announce(Announcement { id, len, memfd, patches }) => {
-                self.outflow.push_back(Notice::Memory { id: *id, len: *len, memfd: Arc::clone(memfd) });
+                self.outflow.push_back((Frame::Memory { id: *id, len: *len }, Some(Arc::clone(memfd))));
                 self.patch(*id, patches);
             }
             Change::Patch { id, patches } => self.patch(*id, patches),
             // Once: the last one follows all notices before it, so earlier ones are redundant.
             Change::Resume(id) => {
-                self.outflow.retain(|parcel| !matches!(parcel, Notice::Resume(of) if of == id));
-                self.outflow.push_back(Notice::Resume(*id));
+                self.outflow.retain(|(frame, _)| *frame != Frame::Resume { id: *id });
+                self.outflow.push_back((Frame::Resume { id: *id }, None));
             }
             Change::Forget(id) => self.forget(*id),
         }
@@ -56,40 +46,33 @@ impl InvitedWriter {
 
     /// Queues replacement pages. A memory has at most 64 patches, so these cannot pile up.
     fn patch(&mut self, id: u64, patches: &[Patch]) {
-        self.outflow.extend(patches.iter().map(|patch| Notice::Patch { id, patch: patch.clone() }));
+        self.outflow.extend(patches.iter().map(|Patch { version, offset, bytes, memfd }| {
+            let frame = Frame::Patch { id, offset: *offset, len: *bytes, version: *version };
+            (frame, Some(Arc::clone(memfd)))
+        }));
     }
 
     /// Queues the end of a memory. A writer that was not told of the memory yet need not be told of its end. So a
     /// writer that does not read makes no more notices wait than there are memories at a time.
     fn forget(&mut self, id: u64) {
         let mut told = true;
-        self.outflow.retain(|parcel| match parcel {
-            Notice::Memory { id: of, .. } if *of == id => {
+        self.outflow.retain(|(frame, _)| match frame {
+            Frame::Memory { id: of, .. } if *of == id => {
                 told = false;
                 false
             }
-            Notice::Patch { id: of, .. } | Notice::Resume(of) => *of != id,
+            Frame::Patch { id: of, .. } | Frame::Resume { id: of } => *of != id,
             _ => true,
         });
         if told {
-            self.outflow.push_back(Notice::Forget(id));
+            self.outflow.push_back((Frame::Forget { id }, None));
         }
     }
 
     /// Sends as many notices as the socket takes, and returns the result of the last one.
     pub(super) fn send(&mut self, fd: BorrowedFd<'_>) -> Result<Sent, UnmappedReason> {
-        while let Some(parcel) = self.outflow.front() {
-            let sent = match parcel {
-                Notice::Memory { id, len, memfd } => {
-                    descriptors::send(fd, &Frame::Memory { id: *id, len: *len }, &[memfd])?
-                }
-                Notice::Patch { id, patch: Patch { version, offset, bytes, memfd } } => {
-                    let (id, offset, len, version) = (*id, *offset, *bytes, *version);
-                    descriptors::send(fd, &Frame::Patch { id, offset, len, version }, &[memfd])?
-                }
-                Notice::Resume(id) => descriptors::send(fd, &Frame::Resume { id: *id }, &NONE)?,
-                Notice::Forget(id) => descriptors::send(fd, &Frame::Forget { id: *id }, &NONE)?,
-            };
+        while let Some((frame, memfd)) = self.outflow.front() {
+            let sent = descriptors::send(fd, frame, memfd.as_slice())?;
             if sent != Sent::Whole {
                 return Ok(sent);
             }
