@@ -39,19 +39,7 @@ impl State {
         payload: Option<Buffer>,
         injected: Injected,
     ) {
-        let Some(mut verdict) = self.ask(to, request, injected) else { return };
-        if let Verdict::Place { addr, len, serial } = verdict {
-            let Some(source) = payload.filter(|source| source.len == len) else { return };
-            // SAFETY: the poster keeps the payload until the completion, which comes later. The target was checked
-            // against a registration or a receive in this same hold of the lock, and stays until a deregistration, a
-            // completion or a destruction, because all of these need the lock.
-            unsafe { copy(source.addr, addr, len) };
-            corrupt(injected, addr, len);
-            match self.ask_placed(to, serial) {
-                Some(next) => verdict = next,
-                None => return,
-            }
-        }
+        let Some(verdict) = self.settle(to, request, payload, injected) else { return };
         match verdict {
             Verdict::Silence | Verdict::Place { .. } => {}
             Verdict::Serve { reply, addr, .. } => self.carry_back(now, from, &reply, Some(addr)),
@@ -63,6 +51,26 @@ impl State {
                 }
             }
         }
+    }
+
+    /// Asks the responder of `to` about a request, and copies its payload to where the responder says. `None` when there
+    /// is no responder, or when the payload is not what the request says.
+    pub(in super::super) fn settle(
+        &mut self,
+        to: QpRef,
+        request: &Request,
+        payload: Option<Buffer>,
+        injected: Injected,
+    ) -> Option<Verdict> {
+        let verdict = self.ask(to, request, injected)?;
+        let Verdict::Place { addr, len, serial } = verdict else { return Some(verdict) };
+        let source = payload.filter(|source| source.len == len)?;
+        // SAFETY: the poster keeps the payload until the completion, which comes later, or it is a copy that the caller
+        // keeps. The target was checked against a registration or a receive in this same hold of the lock, and stays
+        // until a deregistration, a completion or a destruction, because all of these need the lock.
+        unsafe { copy(source.addr, addr, len) };
+        corrupt(injected, addr, len);
+        self.ask_placed(to, serial)
     }
 
     /// Carries a reply, with its data at `data`, to the requester of `to`.

@@ -10,7 +10,6 @@ use std::time::{Duration, Instant};
 use super::super::engine::decision::takes_receive;
 use super::super::engine::effect::Buffer;
 use super::super::engine::message::{Reply, Request};
-use super::super::engine::responder::Verdict;
 use super::super::fabric::{Silence, State};
 use super::super::qp::Carrier;
 use super::super::wire::{Payload, QpRef, Right, Token, copy};
@@ -212,28 +211,19 @@ impl State {
             return;
         }
         let addr = bytes.as_ptr().expose_provenance() as u64;
+        let payload = Some(Buffer { addr, len: bytes.len() as u32, serial: 0 });
         match (message, from) {
             (Message::Request(request), Some(from)) => {
-                let payload = Buffer { addr, len: bytes.len() as u32, serial: 0 };
                 if self.qps.get(from).is_some_and(|qp| qp.carrier == Carrier::Mapped) {
-                    self.execute(now, from, &request, Some(payload), Injected::Deliver);
+                    self.execute(now, from, &request, payload, Injected::Deliver);
                     self.pump(now, from);
                 } else if self.peer_of(from) == Some(to) {
-                    self.hand_over(now, (from, to), &request, Some(payload), Injected::Deliver);
+                    self.hand_over(now, (from, to), &request, payload, Injected::Deliver);
                     self.pump(now, from);
                 }
             }
             (Message::Request(request), None) => {
-                let mut verdict = self.ask(to, &request, Injected::Deliver);
-                if let Some(Verdict::Place { addr: target, len, serial }) = verdict
-                    && len as usize == bytes.len()
-                {
-                    // SAFETY: `bytes` is the source and lives until the end of this function. The responder checked the
-                    // target under the lock that is still held, so no deregistration can have come since.
-                    unsafe { copy(addr, target, len) };
-                    verdict = self.ask_placed(to, serial);
-                }
-                if let Some(verdict) = verdict {
+                if let Some(verdict) = self.settle(to, &request, payload, Injected::Deliver) {
                     self.conclude(now, to, verdict);
                 }
             }
