@@ -1,6 +1,7 @@
 //! Effects: what a requester asks its wire to do, one at a time.
 
 use super::message::Request;
+use crate::CompletionStatus;
 use crate::backend::interface::RawCompletion;
 
 /// Bytes of a request in the memory of the requester: the payload to be sent, or the target of a read's data.
@@ -10,6 +11,11 @@ pub(crate) struct Buffer {
     pub(crate) len: u32,
     /// The serial of the request, by which the wire asks whether it may still use the memory.
     pub(crate) serial: u64,
+}
+
+/// The completion of a failed request.
+pub(crate) fn failed(wr_id: u64, status: CompletionStatus) -> RawCompletion {
+    RawCompletion { wr_id, status: status.0, ..RawCompletion::default() }
 }
 
 /// An effect, from [`Requester::poll_effect`](super::requester::Requester::poll_effect).

@@ -9,6 +9,7 @@
 use std::collections::VecDeque;
 
 use super::decision::{Decision, Receive, Refusal, ResponderState, ack, decide_injected, nak, takes_receive};
+use super::effect::failed;
 use super::keys::{Domain, KeyRefusal, KeyTable};
 use super::message::{Reply, ReplyKind, Request, RequestOp};
 use super::sequence;
@@ -143,8 +144,7 @@ impl Responder {
             return None;
         }
         let recv = self.receives.pop_front()?;
-        let status = CompletionStatus::WR_FLUSH_ERR.0;
-        Some(RawCompletion { wr_id: recv.wr_id, status, ..RawCompletion::default() })
+        Some(failed(recv.wr_id, CompletionStatus::WR_FLUSH_ERR))
     }
 }
 
@@ -261,12 +261,8 @@ impl Responder {
 
     /// Refuses a request, and fails the receive that it takes.
     fn refuse(&mut self, request: &Request, refusal: Refusal) -> Verdict {
-        let failed = |recv: RawRecv, status: CompletionStatus| RawCompletion {
-            wr_id: recv.wr_id,
-            status: status.0,
-            ..RawCompletion::default()
-        };
-        let receive = refusal.receive().and_then(|status| Some(failed(self.receives.pop_front()?, status)));
+        let receive =
+            refusal.receive().and_then(|status| Some(failed(self.receives.pop_front()?.wr_id, status)));
         let reply = nak(request.psn, refusal.nak());
         Verdict::Answer { reply, receive, refused: Some(refusal) }
     }

@@ -10,7 +10,7 @@ mod send;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::effect::Effect;
+use super::effect::{Effect, failed};
 use super::keys::{Domain, KeyTable};
 use super::sequence;
 use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
@@ -180,8 +180,7 @@ impl Requester {
             State::Error { status } => status.take(),
             State::Unready | State::Sending | State::Backoff { .. } => None,
         };
-        let status = status.unwrap_or(CompletionStatus::WR_FLUSH_ERR).0;
-        Some(RawCompletion { wr_id: send.wr_id, status, ..RawCompletion::default() })
+        Some(failed(send.wr_id, status.unwrap_or(CompletionStatus::WR_FLUSH_ERR)))
     }
 
     /// The time at which [`handle_timeout`](Self::handle_timeout) must be called.

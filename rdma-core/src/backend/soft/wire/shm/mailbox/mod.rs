@@ -19,6 +19,7 @@ use super::shared_slice::{SharedRef, SharedSlice};
 use super::writer_slot::{AccessScope, Chunk, fence_after_revoke};
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::clock;
+use crate::backend::soft::engine::effect::failed;
 use crate::backend::soft::engine::keys::Domain;
 use crate::backend::soft::engine::responder::LentResponder;
 use crate::backend::soft::fault::planted::{self, Planted};
@@ -140,9 +141,6 @@ impl Mailbox {
         // The poster is about to read the received bytes, which are in the writer's cache.
         prefetch(recv.addr);
         let status = CompletionStatus(entry.status.load(Ordering::Relaxed));
-        let failed = |status: CompletionStatus| {
-            Some(RawCompletion { wr_id: recv.wr_id, status: status.0, ..RawCompletion::default() })
-        };
         let byte_len = entry.byte_len.load(Ordering::Relaxed);
         let (imm, flags) = (entry.imm.load(Ordering::Relaxed), entry.flags.load(Ordering::Relaxed));
         let write_imm = flags & OF_WRITE != 0;
@@ -157,10 +155,12 @@ impl Mailbox {
                 imm: (flags & WITH_IMM != 0).then_some(imm),
                 ..RawCompletion::default()
             }),
-            CompletionStatus::LOC_LEN_ERR | CompletionStatus::LOC_PROT_ERR => failed(status),
+            CompletionStatus::LOC_LEN_ERR | CompletionStatus::LOC_PROT_ERR => {
+                Some(failed(recv.wr_id, status))
+            }
             _ => {
                 self.violated = true;
-                failed(CompletionStatus::LOC_QP_OP_ERR)
+                Some(failed(recv.wr_id, CompletionStatus::LOC_QP_OP_ERR))
             }
         }
     }
@@ -231,8 +231,7 @@ impl Mailbox {
             return None;
         }
         let recv = self.receives.pop_front()?;
-        let status = CompletionStatus::WR_FLUSH_ERR.0;
-        Some(RawCompletion { wr_id: recv.wr_id, status, ..RawCompletion::default() })
+        Some(failed(recv.wr_id, CompletionStatus::WR_FLUSH_ERR))
     }
 
     /// Returns the receives that the peer did not take, oldest first, and the sequence number of its next request,
