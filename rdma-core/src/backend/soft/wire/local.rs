@@ -8,7 +8,7 @@ use super::super::engine::effect::Buffer;
 use super::super::engine::message::{Reply, Request};
 use super::super::engine::responder::Verdict;
 use super::super::fabric::State;
-use super::super::fault::{Injected, Message, byte_of, flip};
+use super::super::fault::{Injected, Message};
 use super::QpRef;
 use crate::memory::copy_shared;
 
@@ -69,7 +69,8 @@ impl State {
         // keeps. The target was checked against a registration or a receive in this same hold of the lock, and stays
         // until a deregistration, a completion or a destruction, because all of these need the lock.
         unsafe { copy(source.addr, addr, len) };
-        corrupt(injected, addr, len);
+        // SAFETY: the bytes were written just now, and the lock was held since, so they are still ours to write.
+        unsafe { injected.corrupt(addr, len) };
         self.ask_placed(to, serial)
     }
 
@@ -100,18 +101,10 @@ impl State {
                 // that the state owns. The target is that of a read that has not completed, so its poster keeps it.
                 unsafe { copy(data, addr, len) };
             }
-            corrupt(injected, addr, len);
+            // SAFETY: the bytes were written just now, and the lock was held since, so they are still ours to write.
+            unsafe { injected.corrupt(addr, len) };
             qp.requester.landed(now, serial);
         }
-    }
-}
-
-/// Flips a byte of a payload, if a fault says so.
-fn corrupt(injected: Injected, addr: u64, len: u32) {
-    if let Injected::Corrupt(chance) = injected {
-        // SAFETY: the byte is in the range that was written just now, and the lock was held since, so it is still
-        // ours to write.
-        unsafe { flip(byte_of(addr, len, chance)) };
     }
 }
 

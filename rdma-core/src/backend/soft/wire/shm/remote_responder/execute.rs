@@ -5,7 +5,7 @@
 use super::super::atomic::Ordering;
 use super::super::key_table::FoundKey;
 use super::super::layout::{VERDICT_CODES, verdict_code};
-use super::copy::{CopyResult, Endpoints};
+use super::copy::CopyResult;
 use super::{Executed, LocalBuffer, Outcome, RemoteResponder};
 use crate::Access;
 use crate::backend::soft::engine::decision::{
@@ -111,10 +111,9 @@ impl RemoteResponder {
             }
             Decision::NoBytes => self.finish(request),
             Decision::Write { to, addr } => {
-                let ends = Endpoints { local, remote: addr };
                 // SAFETY: the caller promises that `request.len` bytes at `local.addr` stay readable, so
                 // `write_payload` may read them.
-                let copied = unsafe { self.write_payload(&to, request, ends, injected) };
+                let copied = unsafe { self.write_payload(&to, request, local, addr, injected) };
                 self.conclude(request, &to, copied)
             }
             Decision::Read { of: Some(of) } => {
@@ -178,10 +177,8 @@ impl RemoteResponder {
     #[inline(never)]
     fn finish(&self, request: &Request) -> Executed {
         let takes_receive = takes_receive(request) && self.next_receive().is_some();
-        match self.finish_without_memory(takes_receive, || self.complete(request)) {
-            CopyResult::All { ring } => acknowledge(request, ring),
-            _ => Executed::quiet(Outcome::Silence),
-        }
+        let finished = self.finish_without_memory(takes_receive, || self.complete(request));
+        finished.map_or(Executed::quiet(Outcome::Silence), |ring| acknowledge(request, ring))
     }
 
     /// Refuses a request, and fails the receive that it takes: the peer's queue pair moves to ERR.
@@ -189,10 +186,9 @@ impl RemoteResponder {
     fn refuse(&self, request: &Request, refusal: Refusal) -> Executed {
         let mut ring = false;
         if let Some(status) = refusal.receive() {
-            match self.finish_without_memory(true, || self.fail_receive(status)) {
-                CopyResult::All { ring: rings } => ring = rings,
-                _ => return Executed::quiet(Outcome::Silence),
-            }
+            let failed = self.finish_without_memory(true, || self.push_completion(status, 0, 0, 0));
+            let Some(rings) = failed else { return Executed::quiet(Outcome::Silence) };
+            ring = rings;
         }
         let word = &self.header.bell.verdict;
         let count = word.load(Ordering::Relaxed) & !VERDICT_CODES;
