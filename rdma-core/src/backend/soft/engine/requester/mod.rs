@@ -128,7 +128,7 @@ impl Requester {
                 return Some(Effect::Rewind);
             }
             if self.acked > 0 {
-                match self.retire() {
+                match self.pop().as_ref().and_then(done) {
                     Some(done) => return Some(Effect::Complete(done)),
                     None => continue,
                 }
@@ -145,11 +145,6 @@ impl Requester {
                 },
             };
         }
-    }
-
-    /// Removes the oldest request, which is carried out. Returns its completion, if it asks for one.
-    fn retire(&mut self) -> Option<RawCompletion> {
-        self.pop().as_ref().and_then(done)
     }
 
     /// Removes the oldest request, and moves every count with it.
