@@ -139,23 +139,17 @@ impl State {
 
     /// Takes the completions and the refusal that the peer left in the mailbox of `id`.
     pub(in super::super::super) fn drain_mailbox(&mut self, now: Instant, id: QpRef) {
-        self.take_completions(id);
+        while let Some(qp) = self.qps.get_mut(id)
+            && let Some(done) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.take())
+        {
+            let (cq, num) = (qp.cq, qp.num);
+            self.complete(cq, num, done);
+        }
         // After the completions: those that came before the refusal must reach the completion queue before the
         // flushed ones.
         let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpState::ERR) else { return };
         if let Some(event) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.refusal()) {
             self.refuse(now, id, event);
-        }
-    }
-
-    /// Takes the completions that the peer left in the mailbox of `id`.
-    fn take_completions(&mut self, id: QpRef) {
-        while let Some(qp) = self.qps.get_mut(id) {
-            let (cq, num) = (qp.cq, qp.num);
-            let Some(done) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.take()) else {
-                break;
-            };
-            self.complete(cq, num, done);
         }
     }
 

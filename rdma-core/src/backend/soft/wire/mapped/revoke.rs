@@ -150,17 +150,13 @@ impl State {
             incoming.detached = Some(at.serial);
             return if incoming.is_settled() { RevokeStatus::Done } else { RevokeStatus::Pending };
         };
-        match self.replace_stopped_pages(now, device, memory, deadline) {
-            RevokeStatus::Done if self.is_mailbox_settled(id) => RevokeStatus::Done,
+        let look = self.replace_stopped_pages(now, device, memory, deadline);
+        let incoming = self.incoming(MailboxRef::Live(id));
+        match look {
+            RevokeStatus::Done if incoming.is_none_or(Incoming::is_settled) => RevokeStatus::Done,
             RevokeStatus::Done => RevokeStatus::Pending,
             look => look,
         }
-    }
-
-    /// Whether nothing happens in the mailbox of `id` any more, or there is none.
-    fn is_mailbox_settled(&mut self, id: QpRef) -> bool {
-        let incoming = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut());
-        incoming.is_none_or(|incoming| incoming.is_settled())
     }
 
     /// Replaces the pages under the stopped writers of a memory. Each of them announced its chunk, or lost its right,

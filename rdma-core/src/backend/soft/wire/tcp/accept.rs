@@ -63,16 +63,8 @@ impl Tcp {
         self.watch_listeners(EventFlags::empty());
     }
 
-    /// Accepts again once the pause is over.
-    pub(super) fn resume_accepting(&mut self, now: Instant) {
-        if self.accept_paused.is_some_and(|until| until <= now) {
-            self.accept_paused = None;
-            self.watch_listeners(EventFlags::IN);
-        }
-    }
-
     /// Lets epoll watch all listeners for `events`.
-    fn watch_listeners(&self, events: EventFlags) {
+    pub(super) fn watch_listeners(&self, events: EventFlags) {
         for (key, socket) in &self.sockets {
             if matches!(socket.kind, Kind::Listener)
                 && let Err(error) = epoll::modify(&self.epoll, &socket.fd, data(key), events)

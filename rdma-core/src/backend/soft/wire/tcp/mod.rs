@@ -407,7 +407,10 @@ impl Tcp {
     pub(crate) fn handle_timeout(&mut self, now: Instant, sink: &mut dyn Sink) {
         self.served = Some(now);
         self.retry_waiting(sink);
-        self.resume_accepting(now);
+        if self.accept_paused.is_some_and(|until| until <= now) {
+            self.accept_paused = None;
+            self.watch_listeners(EventFlags::IN);
+        }
         while let Some((key, deadline)) = self.oldest_waiting()
             && deadline <= now
         {

@@ -223,9 +223,8 @@ impl Rendezvous {
 
     /// Closes both connections of `qp`, which is in ERR or gone.
     pub(crate) fn close(&mut self, qp: QpRef) {
-        for key in [self.requesters.remove(qp), self.writers.remove(qp)].into_iter().flatten() {
-            self.remove(key);
-        }
+        self.drop_requester(qp);
+        self.drop_writer(qp);
     }
 
     /// Closes the connection of `qp`'s requester, which takes another wire.
