@@ -175,15 +175,9 @@ fn publish_as(guard: &mut FabricGuard<'_>, device: DeviceRef, gid: Gid) -> io::R
     Ok(())
 }
 
-impl OpenDevice {
-    pub(super) fn lock(&self) -> FabricGuard<'_> {
-        self.fabric.lock()
-    }
-}
-
 impl Drop for OpenDevice {
     fn drop(&mut self) {
-        let mut guard = self.lock();
+        let mut guard = self.fabric.lock();
         let Some(state) = guard.devices.remove(self.device) else { return };
         for entry in &state.gids {
             guard.by_gid.remove(&entry.gid);
@@ -195,14 +189,14 @@ impl Drop for OpenDevice {
         guarded.sockets.unlisten(self.device);
         guarded.rendezvous.unlisten(self.device);
         if guarded.state.devices.is_empty() {
-            guard.driver.wake();
+            guard.driver.wake.raise();
         }
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.opened.lock().contexts.remove(self.context);
+        self.opened.fabric.lock().contexts.remove(self.context);
     }
 }
 
@@ -217,14 +211,14 @@ impl Context {
 
     pub(crate) fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
         limits::check_port(&self.opened.name, port)?;
-        let guard = self.opened.lock();
+        let guard = self.opened.fabric.lock();
         let state = guard.devices.get(self.opened.device).map_or(PortState::DOWN, |device| device.port);
         Ok(limits::port_attributes(state))
     }
 
     pub(crate) fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
         limits::check_port(&self.opened.name, port)?;
-        let guard = self.opened.lock();
+        let guard = self.opened.fabric.lock();
         Ok(guard.devices.get(self.opened.device).map_or_else(Vec::new, |device| device.gids.clone()))
     }
 
@@ -234,7 +228,7 @@ impl Context {
             device: self.opened.name.clone(),
             source,
         };
-        let mut guard = self.opened.lock();
+        let mut guard = self.opened.fabric.lock();
         guard.contexts.get_mut(self.context).map_or(Ok(None), Events::next).map_err(refused)
     }
 

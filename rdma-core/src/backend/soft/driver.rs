@@ -45,7 +45,7 @@ const WAKE_KEY: u64 = 0;
 pub(super) struct Driver {
     /// Sockets register themselves here, with keys of their own choice.
     pub(super) epoll: Arc<OwnedFd>,
-    wake: Channel,
+    pub(super) wake: Channel,
     /// Counts posts and polls while there are connections.
     calls: AtomicU64,
     naps: Naps,
@@ -79,10 +79,6 @@ impl Driver {
             guarded.asleep = Some(Some(next));
             self.wake.raise();
         }
-    }
-
-    pub(super) fn wake(&self) {
-        self.wake.raise();
     }
 
     /// Counts a post or poll: such a thread serves the sockets itself when it finds no completion.

@@ -78,7 +78,7 @@ fn add_key(
         return Err(refused(io::Error::from_raw_os_error(libc::EINVAL), &beyond));
     }
     let gone = || io::Error::from_raw_os_error(libc::ENODEV);
-    let mut guard = opened.lock();
+    let mut guard = opened.fabric.lock();
     let device = guard.devices.get_mut(opened.device);
     let DeviceState { keys, random, exports, .. } =
         device.ok_or_else(|| refused(gone(), "the device is closed: open it again"))?;
@@ -117,7 +117,7 @@ impl Registration for MemoryRegion {
     /// Revokes the key. After `Ok` no byte lands any more: local threads and TCP place bytes under the lock that this
     /// takes, and mapped writers are waited for.
     fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
-        let mut guard = self.opened.lock();
+        let mut guard = self.opened.fabric.lock();
         let device_ref = self.opened.device;
         let Some(device) = guard.devices.get_mut(device_ref) else { return Ok(()) };
         if device.faults.as_ref().is_some_and(FaultPlan::refuses_deregistration) {
@@ -144,7 +144,7 @@ impl Registration for MemoryRegion {
         drop(guard);
         active_writers.wait(deadline);
         let revoked = wait_until_revoked(deadline, |now| {
-            self.opened.lock().advance_key_revoke(now, device_ref, self.key, deadline)
+            self.opened.fabric.lock().advance_key_revoke(now, device_ref, self.key, deadline)
         });
         revoked.map_err(|source| CloseError { verb: "ibv_dereg_mr", source })
     }
@@ -158,7 +158,7 @@ impl Registration for MemoryRegion {
     }
 
     fn has_ended(&mut self) -> bool {
-        let mut guard = self.opened.lock();
+        let mut guard = self.opened.fabric.lock();
         let is_free = guard.active_writers(self.opened.device, self.key).are_gone();
         if is_free {
             guard.forget_key(self.opened.device, self.key);

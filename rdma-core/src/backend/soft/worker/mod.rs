@@ -78,7 +78,7 @@ impl Worker {
         let hint = Arc::new(Hint::default());
         let depth = options.max_cqe as usize;
         let queue = CompletionQueue::new(context.context, depth, channel.clone(), Arc::clone(&hint));
-        let cq = context.opened.lock().cqs.insert(queue);
+        let cq = context.opened.fabric.lock().cqs.insert(queue);
         Ok(Self {
             fabric: context.opened.fabric,
             context: Arc::clone(context),
