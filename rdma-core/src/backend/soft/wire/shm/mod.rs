@@ -46,7 +46,7 @@ pub(in super::super) use remote_responder::{
     CopyBudget, CopyProgress, Executed, LocalBuffer, NoAccess, Outcome, RemoteResponder, WRITER_CHUNK,
 };
 #[cfg(test)]
-pub(in super::super) use segment::Protection;
+pub(in super::super) use segment::READ_WRITE;
 pub(in super::super) use segment::Segment;
 pub(in super::super) use writer_slot::{AccessScope, Chunk};
 

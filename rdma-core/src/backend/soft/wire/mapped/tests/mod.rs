@@ -8,9 +8,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
+use rustix::mm::ProtFlags;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use super::super::shm::Protection;
+use super::super::shm::READ_WRITE;
 use super::super::shm::rendezvous::{Change, Host, Rendezvous, UnmappedReason};
 use super::*;
 use crate::backend::interface::{MappedAccess, MappedOp, MappedOutcome, RawRecv};
@@ -184,11 +185,11 @@ fn only_memory_that_is_awaited_has_requests_sent_again() {
     rig.create_mailbox();
     let share = |segment: &Segment| {
         let (memfd, len) = (segment.memfd().unwrap(), segment.len() as u64);
-        Segment::map(memfd, len, Protection::ReadWrite).unwrap()
+        Segment::map(memfd, len, READ_WRITE).unwrap()
     };
     let mailbox = share(rig.mailbox().segment());
     let keys = rig.state.devices[rig.device].exports.as_ref().unwrap().table.segment().share().unwrap();
-    let keys = Segment::map(std::os::fd::AsFd::as_fd(&keys.0), keys.1, Protection::Read).unwrap();
+    let keys = Segment::map(std::os::fd::AsFd::as_fd(&keys.0), keys.1, ProtFlags::READ).unwrap();
     let responder = RemoteResponder::new(&Arc::new(mailbox), &Arc::new(keys)).unwrap();
     let doorbell = Channel::new().unwrap();
     let doorbell = std::os::fd::AsFd::as_fd(&doorbell).try_clone_to_owned().unwrap();

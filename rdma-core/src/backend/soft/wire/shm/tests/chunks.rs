@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::mm::ProtFlags;
+
 use super::super::key_table::PAUSED_VERSION;
 use super::super::remote_responder::SegmentsRefused;
 use super::{ALL, BASE, DOMAIN, MEMORY, Rig, execute, mapped, terms};
@@ -13,7 +15,7 @@ use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, Requ
 use crate::backend::soft::engine::responder::LentResponder;
 use crate::backend::soft::fault::Injected;
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
-use crate::backend::soft::wire::shm::segment::Protection;
+use crate::backend::soft::wire::shm::segment::READ_WRITE;
 use crate::backend::soft::wire::shm::{Chunk, Export, Mailbox, Outcome, RemoteResponder, Segment};
 
 const CHUNK: usize = HOLD_BYTES_MAX;
@@ -150,7 +152,7 @@ fn what_is_not_mapped_is_not_carried_out_until_it_is() {
     let request = rig.next(RequestOp::Write, 1, BASE + 1, 3);
     let write = |rig: &mut Rig| execute(&mut rig.responder, &request, &mut [1, 2, 3], Injected::Deliver);
     assert_eq!(write(&mut rig).outcome, Outcome::Unmapped(MEMORY + 1));
-    let segment = mapped(&rig.memory, Protection::ReadWrite);
+    let segment = mapped(&rig.memory, READ_WRITE);
     rig.responder.memories.add(MEMORY + 1, Arc::clone(&segment));
     assert_eq!(write(&mut rig).outcome, Outcome::Unmapped(MEMORY + 1), "pages that were replaced");
     let len = segment.len() as u64;
@@ -225,7 +227,7 @@ fn nothing_is_answered_after_a_refusal_or_the_end() {
 fn only_a_mailbox_with_its_rings_makes_a_responder() {
     let rig = Rig::new(1, terms(4));
     let (mailbox, keys) = (rig.mailbox.segment(), rig.keys.segment());
-    let (writable, readable) = (mapped(mailbox, Protection::ReadWrite), mapped(mailbox, Protection::Read));
+    let (writable, readable) = (mapped(mailbox, READ_WRITE), mapped(mailbox, ProtFlags::READ));
     let refused = |mailbox, keys| RemoteResponder::new(mailbox, keys).unwrap_err();
     assert!(matches!(refused(&readable, keys), SegmentsRefused::NotMailbox));
     assert!(matches!(refused(keys, keys), SegmentsRefused::NotMailbox));

@@ -9,7 +9,7 @@ use super::{BASE, Rig, execute, mapped, terms};
 use crate::backend::soft::engine::message::{ReplyKind, Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::Injected;
-use crate::backend::soft::wire::shm::segment::Protection;
+use crate::backend::soft::wire::shm::segment::READ_WRITE;
 use crate::backend::soft::wire::shm::{AccessScope, Outcome, RemoteResponder};
 
 /// Several chunks, so that most deregistrations hit a message between two of them or inside one.
@@ -39,8 +39,7 @@ fn write_on(responder: &mut RemoteResponder, mut psn: u32, mut ends: impl FnMut(
 
 /// Deregisters again and again; returns in how many rounds a byte landed afterwards.
 fn deregister_on(rig: &mut Rig, waits: bool) -> u64 {
-    let words: SharedSlice<Word> =
-        SharedSlice::new(&mapped(&rig.memory, Protection::ReadWrite), 0, BYTES / 4).unwrap();
+    let words: SharedSlice<Word> = SharedSlice::new(&mapped(&rig.memory, READ_WRITE), 0, BYTES / 4).unwrap();
     let writer = rig.mailbox.writer();
     let mut late = 0;
     for serial in 1..=ROUNDS {

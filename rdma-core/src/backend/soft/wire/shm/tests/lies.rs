@@ -14,7 +14,7 @@ use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::Injected;
 use crate::backend::soft::wire::shm::RemoteResponder;
-use crate::backend::soft::wire::shm::segment::Protection;
+use crate::backend::soft::wire::shm::segment::READ_WRITE;
 use crate::{Access, CompletionStatus, EventKind, RemoteKey, RemoteMemory};
 
 const DEPTH: usize = 4;
@@ -111,7 +111,7 @@ proptest! {
         prop_assert!(owner.rig.keys.insert(&export(3, of_window)));
         let words: SharedSlice<Word> = SharedSlice::new(owner.rig.mailbox.segment(), 0, WORDS).unwrap();
         let keys: SharedSlice<Word> = SharedSlice::new(owner.rig.keys.segment(), 0, KEY_WORDS).unwrap();
-        let theirs = mapped(owner.rig.mailbox.segment(), Protection::ReadWrite);
+        let theirs = mapped(owner.rig.mailbox.segment(), READ_WRITE);
         let mut local = vec![0; 5000];
         for act in acts {
             match act {

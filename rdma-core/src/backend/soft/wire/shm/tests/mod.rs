@@ -13,8 +13,10 @@ mod oracle;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use rustix::mm::ProtFlags;
+
 use super::remote_responder::{Executed, LocalBuffer, Outcome};
-use super::segment::Protection;
+use super::segment::READ_WRITE;
 use super::{Export, KeyTable, Mailbox, RemoteResponder, Segment};
 use crate::Access;
 use crate::backend::interface::RawRecv;
@@ -35,7 +37,7 @@ pub(super) fn terms(depth: usize) -> LentResponder {
     LentResponder { receives: VecDeque::new(), depth, expected: 0x00ff_fffe, rules }
 }
 
-pub(super) fn mapped(segment: &Segment, protection: Protection) -> Arc<Segment> {
+pub(super) fn mapped(segment: &Segment, protection: ProtFlags) -> Arc<Segment> {
     let memfd = segment.memfd().expect("made here");
     Arc::new(Segment::map(memfd, segment.len() as u64, protection).unwrap())
 }
@@ -98,9 +100,9 @@ impl Rig {
 }
 
 fn responder(keys: &KeyTable, mailbox: &Mailbox, memory: &Segment) -> RemoteResponder {
-    let theirs = mapped(mailbox.segment(), Protection::ReadWrite);
-    let mut responder = RemoteResponder::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
-    responder.memories.add(MEMORY, mapped(memory, Protection::ReadWrite));
+    let theirs = mapped(mailbox.segment(), READ_WRITE);
+    let mut responder = RemoteResponder::new(&theirs, &mapped(keys.segment(), ProtFlags::READ)).unwrap();
+    responder.memories.add(MEMORY, mapped(memory, READ_WRITE));
     responder
 }
 

@@ -2,7 +2,7 @@
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use super::super::super::segment::Protection;
+use super::super::super::segment::READ_WRITE;
 use super::owners::{Owner, borrowed, good, say, welcome};
 use super::*;
 use crate::memory::Mapping;
@@ -72,8 +72,7 @@ fn pages_that_are_replaced_are_mapped_by_those_that_were_told_and_by_those_that_
 fn what_two_queue_pairs_share_is_mapped_once_whoever_hears_first() {
     let (mut a, mut b) = pair();
     let (memory, announced) = replaceable(2);
-    let shared =
-        Arc::new(Segment::map(announced.memfd.as_fd(), announced.len, Protection::ReadWrite).unwrap());
+    let shared = Arc::new(Segment::map(announced.memfd.as_fd(), announced.len, READ_WRITE).unwrap());
     a.state.shares = Some((announced.id, Arc::clone(&shared)));
     b.tell(Change::Announce(announced.clone()));
     let patches = replace(&memory, page()..2 * page());
