@@ -60,10 +60,6 @@ impl Discarded {
         self.outgoing.extend(outgoing.map(|outgoing| *outgoing));
     }
 
-    fn memory(&mut self, memory: Option<Arc<Segment>>) {
-        self.memories.extend(memory);
-    }
-
     pub(in super::super) fn is_empty(&self) -> bool {
         self.outgoing.is_empty() && self.memories.is_empty()
     }

@@ -64,7 +64,7 @@ impl Host for State {
             }
             self.peer_memories.insert((peer.gid, memory), Arc::downgrade(&segment));
         }
-        self.discarded.memory(outgoing.responder.memories.add(memory, segment));
+        self.discarded.memories.extend(outgoing.responder.memories.add(memory, segment));
         self.memory_arrived(now, id, memory);
     }
 
@@ -93,7 +93,7 @@ impl Host for State {
     fn forget_memory(&mut self, now: Instant, id: QpRef, memory: u64) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         if let Some(outgoing) = &mut qp.mapped.outgoing {
-            self.discarded.memory(outgoing.responder.memories.remove(memory));
+            self.discarded.memories.extend(outgoing.responder.memories.remove(memory));
         }
         if let Some(peer) = qp.peer {
             self.peer_memories.remove(&(peer.gid, memory));

@@ -128,7 +128,7 @@ impl Link {
     /// that wait.
     pub(super) fn wanted(&self) -> EventFlags {
         let mut events = EventFlags::empty();
-        events.set(EventFlags::OUT, !self.outflow.is_empty());
+        events.set(EventFlags::OUT, self.outflow.len() > 0);
         events.set(EventFlags::IN, self.role == Role::Requester || self.outflow.len() < REPLIES_MAX);
         events
     }

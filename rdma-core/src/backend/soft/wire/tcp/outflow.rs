@@ -101,10 +101,6 @@ impl Outflow {
         self.queue.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
     /// Drops the frames of which no byte was sent, except the hello: the peer understands nothing without it.
     pub(super) fn drop_unsent(&mut self) {
         let kept = self.sent > 0 || self.queue.front().is_some_and(Outgoing::is_hello);
