@@ -53,8 +53,8 @@ impl State {
         }
     }
 
-    /// Asks the responder of `to` about a request, and copies its payload to where the responder says. `None` when there
-    /// is no responder, or when the payload is not what the request says.
+    /// Asks the responder of `to` about a request, and copies its payload to where the responder says. `None` when
+    /// there is no responder, or when the payload is not what the request says.
     pub(in super::super) fn settle(
         &mut self,
         to: QpRef,

@@ -68,9 +68,8 @@ impl Message {
 }
 
 impl State {
-    /// Lets the faults of the device of `to` act on a message that arrives there, with its payload at `data` if all of it
-    /// is there already. The error of a message that is lost or held back says where its payload must still go, if
-    /// anywhere.
+    /// Lets the faults of the device of `to` act on a message that arrives there, with its payload at `data` if that is
+    /// there already. The error of a message that is lost or held back says where its payload must still go, if any.
     pub(in super::super) fn admit(
         &mut self,
         now: Instant,

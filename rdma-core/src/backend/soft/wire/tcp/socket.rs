@@ -54,7 +54,7 @@ pub(super) fn whole_segments(fd: BorrowedFd<'_>, bytes: usize) -> usize {
     bytes - bytes % segment.max(1)
 }
 
-/// Receives into `direct` first, and then into `staging`. `None` when nothing is there; epoll reports when something is.
+/// Receives into `direct` first, and then into `staging`. `None` when nothing is there; epoll reports what comes.
 ///
 /// # Errors
 ///

@@ -104,7 +104,7 @@ impl RemoteResponder {
             }
         };
         self.copy_chunks(found, (remote, request.len), local.budget, copy, || {
-            // SAFETY: the range was written just now, and the slot was held since, so it is still mapped and ours to write.
+            // SAFETY: the range was written just now, and the slot was held since, so it is still ours to write.
             unsafe { injected.corrupt(target.as_ptr().expose_provenance() as u64, request.len) };
             self.complete(request)
         })
