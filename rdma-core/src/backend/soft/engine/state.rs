@@ -18,9 +18,10 @@ impl QpState {
         self != Self::RESET
     }
 
-    /// Whether sends, writes and reads may be posted.
+    /// Whether sends, writes and reads may be posted: in RTS and ERR. One comparison, because no queue pair of the
+    /// device is in a state between these.
     pub(crate) fn takes_sends(self) -> bool {
-        matches!(self, Self::RTS | Self::ERR)
+        self.0 >= Self::RTS.0
     }
 
     /// Whether the peer's requests are carried out.
