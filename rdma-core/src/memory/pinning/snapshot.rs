@@ -18,8 +18,8 @@ pub struct PinningProbe {
 
 /// The limits on pinning at one moment, for one thread.
 ///
-/// A file that cannot be read gives [`NotKnown`] and never counts as "unlimited". The values change while
-/// other threads and processes pin and free memory, so a prediction from them may be outdated.
+/// A file that cannot be read gives [`NotKnown`](super::NotKnown) and never counts as "unlimited". The values change
+/// while other threads and processes pin and free memory, so a prediction from them may be outdated.
 ///
 /// `Display` prints a summary of several lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
