@@ -69,12 +69,6 @@ impl Reach {
                 }
         })
     }
-
-    /// The greatest reach for which the links to the neighbours suffice, in a communicator of `world` ranks.
-    fn of_neighbours(world: u32) -> Self {
-        let suffice = |reach: &Self| reach.peers(0, world).next().is_none();
-        [Self::All, Self::Doublings].into_iter().find(suffice).unwrap_or_default()
-    }
 }
 
 /// The geometry of the mailboxes of a link beyond the neighbours, in a communicator of `world` ranks. All ranks compute the same.
@@ -126,7 +120,7 @@ impl LinkTable {
             epoch,
             hosts,
             links: neighbours.into_iter().map(|link| (link.rank, link)).collect(),
-            reach: Reach::of_neighbours(world),
+            reach: Reach::default(),
             opening: VecDeque::new(),
             connecting: None,
             unlinked: None,

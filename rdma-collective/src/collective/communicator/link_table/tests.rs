@@ -28,13 +28,6 @@ fn links_go_both_ways_and_a_tree_of_any_root_has_its() {
 }
 
 #[test]
-fn the_neighbours_suffice_in_a_small_world() {
-    let reaches = [1, 2, 3, 4, 5, 100].map(Reach::of_neighbours);
-    assert_eq!(reaches[..3], [Reach::All; 3]);
-    assert_eq!(reaches[3..], [Reach::Neighbours; 3]);
-}
-
-#[test]
 fn what_links_take_is_bounded() {
     let options = CommunicatorOptions::default();
     for world in [1, 2, 8, 16, 100, 1024, 65536] {
