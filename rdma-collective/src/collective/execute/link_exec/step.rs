@@ -123,10 +123,9 @@ impl LinkExec {
         let Some(out) = links.table.link_mut(to) else { return Ok(false) };
         let buffer = core.lane(out.lane).and_then(|lane| out.outbox.begin_stage(lane, step.used()));
         let Some(mut buffer) = buffer else { return Ok(false) };
-        // Taken out meanwhile, because both links may be one.
-        let (message, made) =
-            (&mut buffer[HEADER_BYTES..], step.peer().and_then(|from| links.table.link(from)));
-        let made = match (made, step) {
+        // The buffer is out of its mailbox meanwhile, because both links may be one.
+        let message = &mut buffer[HEADER_BYTES..];
+        let made = match (step.peer().and_then(|from| links.table.link(from)), step) {
             (Some(from), Step::ReduceFrom { operand, last, .. }) => {
                 memory.reduce_to(&from.inbox, number, operand, self.arithmetic, last, message)
             }
