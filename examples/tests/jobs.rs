@@ -11,8 +11,10 @@ mod seed;
 use common::{Ended, LONG, Running, TOKEN, start_with};
 use rdma_collective::bootstrap::meeting_ports;
 use seed::Random;
+use std::collections::BTreeSet;
 use std::fs;
-use std::thread::sleep;
+use std::sync::Mutex;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
@@ -24,6 +26,8 @@ const ORDERS: [u32; 2] = [100, 4];
 const PAUSE: Duration = Duration::from_millis(40);
 /// The time after which two processes that both serve as rank 0 are taken to go on doing so.
 const BOTH_SERVE: Duration = Duration::from_secs(5);
+/// Orders that are tried beside each other, because most of their time the processes wait.
+const AT_ONCE: u32 = 4;
 
 /// Two jobs at one port.
 struct Jobs {
@@ -78,8 +82,9 @@ impl Jobs {
         let mut both_serve: Option<Instant> = None;
         loop {
             let ended = self.started.iter_mut().any(|job| !job[0].as_mut().unwrap().is_running());
+            let listening = listening();
             let serving =
-                meeting_ports(self.port, false).into_iter().filter(|port| is_listening(*port)).count();
+                meeting_ports(self.port, false).into_iter().filter(|port| listening.contains(port)).count();
             if serving >= 2 {
                 both_serve.get_or_insert_with(Instant::now);
             }
@@ -111,36 +116,50 @@ fn listed(table: &str) -> Vec<u32> {
     lines.map(|(_, rest)| rest.split_whitespace().next().unwrap().parse().unwrap()).collect()
 }
 
-/// Whether a process of this host listens at a port.
-fn is_listening(port: u16) -> bool {
-    let suffix = format!(":{port:04X}");
+/// The ports at which processes of this host listen.
+fn listening() -> BTreeSet<u16> {
     let table = fs::read_to_string("/proc/net/tcp").unwrap();
-    table.lines().any(|line| {
+    let port = |line: &str| {
         let mut columns = line.split_whitespace().skip(1);
-        let (local, state) = (columns.next().unwrap_or_default(), columns.nth(1).unwrap_or_default());
-        local.ends_with(&suffix) && state == "0A"
-    })
+        let (local, state) = (columns.next()?, columns.nth(1)?);
+        let (_, port) = local.rsplit_once(':')?;
+        (state == "0A").then(|| u16::from_str_radix(port, 16).ok())?
+    };
+    table.lines().filter_map(port).collect()
 }
 
-/// A port at which nobody listens, nor at those that ranks derive from it; below those of connections.
+/// A port at which nobody listens, nor at those that ranks derive from it; below those of connections. No other jobs of
+/// this test are given one of these ports, because several orders are tried at once.
 fn free_ports(random: &mut Random) -> u16 {
+    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
+    let mut given = GIVEN.lock().unwrap();
+    let listening = listening();
     for _ in 0..100 {
         let port = 10_000 + random.below(20_000) as u16;
-        if !meeting_ports(port, false).into_iter().any(is_listening) {
+        let ports = meeting_ports(port, false);
+        if !ports.iter().any(|port| listening.contains(port) || given.contains(port)) {
+            given.extend(ports);
             return port;
         }
     }
     panic!("no free range of ports")
 }
 
-fn orders() -> u32 {
+/// Tries all orders, some beside each other.
+fn each_order(attempt: impl Fn(u32) + Sync) {
     let is_full = std::env::var("SOAK").is_ok_and(|soak| soak == "full");
-    ORDERS[usize::from(!is_full)]
+    let attempt = &attempt;
+    thread::scope(|scope| {
+        for first in 0..AT_ONCE {
+            let orders = (first..ORDERS[usize::from(!is_full)]).step_by(AT_ONCE as usize);
+            scope.spawn(move || orders.for_each(attempt));
+        }
+    });
 }
 
 /// Both rank 0 are up before the last rank joins: both jobs end, and each names the process that serves at the port.
 fn assert_both_end(name: &str, token: Option<(&'static str, &'static str)>) {
-    for order in 0..orders() {
+    each_order(|order| {
         let mut jobs = Jobs::new(name, order, [token; 2]);
         let last = 1 + jobs.random.below(jobs.ranks as u32 - 1) as usize;
         let (late, early): (Vec<_>, Vec<_>) =
@@ -159,7 +178,7 @@ fn assert_both_end(name: &str, token: Option<(&'static str, &'static str)>) {
         for rank in jobs.started.iter_mut().flatten().flatten() {
             assert!(rank.stdout().is_empty());
         }
-    }
+    });
 }
 
 #[test]
@@ -174,7 +193,7 @@ fn two_jobs_with_one_token_both_end_and_name_the_process_at_the_port() {
 
 #[test]
 fn two_jobs_with_tokens_of_their_own_both_run() {
-    for order in 0..orders() {
+    each_order(|order| {
         let mut jobs = Jobs::new("two tokens", order, [Some(TOKEN), Some(OTHER_TOKEN)]);
         for process in jobs.shuffled() {
             jobs.start(process, LINE);
@@ -184,7 +203,7 @@ fn two_jobs_with_tokens_of_their_own_both_run() {
             assert_eq!(listed(&ended.stdout).len(), jobs.ranks, "{}", ended.stdout);
             jobs.started[job].drain(..).flatten().for_each(|rank| drop(rank.finish().expect(0)));
         }
-    }
+    });
 }
 
 #[test]

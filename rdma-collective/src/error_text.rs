@@ -36,7 +36,7 @@ debug_as_display!(
     LaneFailure
 );
 debug_as_display!(KvError, LayoutError, LinkError, PlanError, PoolError, TransferError);
-debug_as_display!(impl<T> WaitError<T>);
+debug_as_display!(WaitError<T>);
 
 #[cfg(test)]
 mod tests {

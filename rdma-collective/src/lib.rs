@@ -8,6 +8,9 @@ pub mod env;
 pub mod kv;
 pub mod link;
 
+#[cfg(test)]
+#[path = "../../rdma-core/src/tests/alone.rs"]
+mod alone;
 mod error_text;
 mod groups;
 mod liveness;

@@ -45,11 +45,13 @@
 #![deny(unsafe_code)]
 
 #[cfg(test)]
+#[path = "tests/alone.rs"]
 mod alone;
 mod backend;
 pub mod error;
 #[cfg(fuzzing)]
 #[doc(hidden)]
+#[path = "tests/fuzzing.rs"]
 pub mod fuzzing;
 #[doc(hidden)]
 pub mod log;

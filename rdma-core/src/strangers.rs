@@ -2,7 +2,7 @@
 //!
 //! Anybody may connect to a listener, and each connection takes a descriptor. So all listeners of the process draw
 //! from one budget: a quarter of the descriptors that are free, and 256 at most. A listener whose share is spent lets
-//! its oldest stranger make room. The other descriptors stay with the job, whoever connects.
+//! its oldest stranger make room, and hears one at least. The other descriptors stay with the job, whoever connects.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -38,13 +38,21 @@ pub struct Place(Door);
 
 impl Place {
     /// Takes a place; `None` when the share of this door is spent. The caller then drops its oldest stranger and asks
-    /// again, or drops the newcomer if it has none.
+    /// again, or takes the [`first`](Self::first) if it has none.
     #[must_use]
     pub fn take(door: Door) -> Option<Self> {
         let most = budget(doors(HELD.load(Ordering::Relaxed)).iter().sum());
         let take = |word| has_room(doors(word), door, most).then_some(word + one(door));
         HELD.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).ok()?;
         Some(Self(door))
+    }
+
+    /// Takes a place for the only stranger of a listener, whose share is spent. Another listener at the same door has
+    /// the places, and may have them for as long as a crowd comes there. So each listener hears one at least.
+    #[must_use]
+    pub fn first(door: Door) -> Self {
+        HELD.fetch_add(one(door), Ordering::Relaxed);
+        Self(door)
     }
 }
 

@@ -19,8 +19,10 @@ use crate::{process, workspace};
 /// Test executables that measure times or the use of a processor, or that stop and kill at moments of their choice
 /// (`kv` after some packets, and heartbeats are packets): nothing may run beside these.
 const ALONE: [&str; 8] = ["busy", "chaos", "idle", "kill", "killed", "killed_ranks", "kv", "liveness"];
+/// Executables of [`ALONE`] that wait nearly all the time: they run beside each other.
+const WAITING: [&str; 3] = ["idle", "killed", "killed_ranks"];
 /// Test executables that take longest. They start first, so that the others need not wait for them at the end.
-const FIRST: [&str; 4] = ["mapped", "ui", "soft", "transfers"];
+const FIRST: [&str; 6] = ["mapped", "ui", "soft", "transfers", "ring_collectives", "strangers"];
 
 /// Does `work` with each of `items`, `width` at a time; what came of it is in their order.
 pub fn each<T: Sync, R: Send>(items: &[T], width: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {
@@ -70,12 +72,14 @@ pub fn run_tests(
     let mut tests: Vec<_> =
         built.iter().filter(|built| built.is_test && is(&ALONE, built) == is_alone).collect();
     tests.sort_by_key(|test| !is(&FIRST, test));
+    let (waiting, others): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| is(&WAITING, test));
     let work = |test: &&Executable| {
         let mut command = test.command();
         prepare(&mut command);
         run(&test.title(), &mut command)
     };
-    let rows = each(&tests, if is_alone { 1 } else { processors() + 1 }, work);
+    let mut rows = each(&waiting, WAITING.len(), work);
+    rows.extend(each(&others, if is_alone { 1 } else { processors() + 1 }, work));
     let failed = rows.iter().filter(|row| row.counts.failed > 0).map(|row| row.suite.as_str());
     let failed = failed.collect::<Vec<_>>().join(", ");
     Row {

@@ -2,6 +2,7 @@
 //! processes, where the workspace is) is in [`process`] and [`workspace`].
 
 mod beside;
+mod callgrind;
 mod cargo;
 mod checkout;
 mod ci;
@@ -9,6 +10,7 @@ mod compare;
 mod count;
 mod figures;
 mod git;
+mod instructions;
 mod lines;
 mod packages;
 mod process;
@@ -56,6 +58,8 @@ enum Command {
     Count(count::Args),
     /// Counts the functions that one all-reduce of a slice enters, now and at a revision.
     Walk(walk::Args),
+    /// Counts the instructions of a post and its poll on the software device, now and at a revision.
+    Instructions(instructions::Args),
     /// Compares the speed of the working tree with that of a revision.
     Compare(compare::Args),
     /// Makes benches/RESULTS.md and README's rows of what the benches have saved.
@@ -77,6 +81,7 @@ fn main() -> ExitCode {
         Command::Tidy(args) => tidy::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Count(args) => count::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Walk(args) => walk::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::Instructions(args) => instructions::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Compare(args) => compare::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Results(args) => results::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Figures => figures::main().map(|()| ExitCode::SUCCESS),

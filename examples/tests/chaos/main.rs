@@ -2,8 +2,8 @@
 //!
 //! The others must end by themselves, soon, and with an error that names the one at fault and nobody else. A run is
 //! decided by its seed, which a failure prints: set `SOAK_SEED` to it to see that failure again. `cargo xtask soak`
-//! sets `SOAK=full` for the full counts; without it there are a tenth of them. `CHAOS_DEVICE` names the device that is
-//! used, which is the software device otherwise.
+//! sets `SOAK=full` for the full counts; without it there are a tenth of them, or fewer. `CHAOS_DEVICE` names the
+//! device that is used, which is the software device otherwise.
 
 #[path = "../common/mod.rs"]
 mod common;

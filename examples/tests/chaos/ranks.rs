@@ -2,7 +2,7 @@
 
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use examples::collectives::Collective;
@@ -184,27 +184,41 @@ fn kill(fault: &Fault, rounds: impl IntoIterator<Item = u32>) {
     assert_most_in_operations(fault, &places);
 }
 
-/// Stops victims in so many rounds, and resumes them when the others have ended.
+/// Does something with each of `items`: two at a time where it is no soak, because each waits most of its time.
+fn in_pairs<T: Sync, R: Send>(items: impl IntoIterator<Item = T>, each: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    let at_once = if is_full() || device() != SOFT { 1 } else { 2 };
+    let (items, each): (Vec<T>, _) = (items.into_iter().collect(), &each);
+    let pair = |pair: &[T]| {
+        thread::scope(|scope| {
+            let begun: Vec<_> = pair.iter().map(|item| scope.spawn(move || each(item))).collect();
+            begun.into_iter().map(|one| one.join().unwrap()).collect::<Vec<R>>()
+        })
+    };
+    items.chunks(at_once).flat_map(pair).collect()
+}
+
+/// Stops victims in so many rounds.
 fn stop(fault: &Fault, rounds: impl IntoIterator<Item = u32>) {
-    let _alone = alone();
-    let mut told = Vec::new();
-    for round in rounds {
-        let scene = Scene::begin(fault, round);
-        let since = scene.signal(Signal::STOP);
-        let Checked { victims, round: text, places } = scene.check_survivors(since, end_of_stopped_within);
-        told.extend(places);
-        for (number, victim) in victims {
-            victim.signal(Signal::CONT);
-            let resumed = victim.finish();
-            assert_eq!(resumed.status.code(), Some(1), "{text}; resumed, it goes on: {}", resumed.stderr);
-            let error = final_error(&resumed, fault.collective, number);
-            let fenced = error.contains("the other ranks went on without this one")
-                && error.contains("did not run for")
-                && named(&error).is_empty();
-            assert!(fenced, "{text}; resumed, it ends with: {error}");
-        }
-    }
+    let told = in_pairs(rounds, |round| stop_and_resume(fault, *round)).concat();
     assert_most_in_operations(fault, &told);
+}
+
+/// Stops victims, and resumes them when the others have ended.
+fn stop_and_resume(fault: &Fault, round: u32) -> Vec<Place> {
+    let scene = Scene::begin(fault, round);
+    let since = scene.signal(Signal::STOP);
+    let Checked { victims, round: text, places } = scene.check_survivors(since, end_of_stopped_within);
+    for (number, victim) in victims {
+        victim.signal(Signal::CONT);
+        let resumed = victim.finish();
+        assert_eq!(resumed.status.code(), Some(1), "{text}; resumed, it goes on: {}", resumed.stderr);
+        let error = final_error(&resumed, fault.collective, number);
+        let fenced = error.contains("the other ranks went on without this one")
+            && error.contains("did not run for")
+            && named(&error).is_empty();
+        assert!(fenced, "{text}; resumed, it ends with: {error}");
+    }
+    places
 }
 
 #[test]
@@ -236,11 +250,13 @@ fn survivors_of_a_killed_rank_name_it_while_strangers_flood_the_port() {
 
 #[test]
 fn survivors_of_a_stopped_rank_name_it_and_it_ends_when_it_is_resumed() {
+    let _alone = alone();
     stop(&Fault { name: "stop", ..KILL }, 0..count(20));
 }
 
 #[test]
 fn a_stopped_rank_is_named_though_deadlines_are_shorter_than_peers_may_be_silent() {
+    let _alone = alone();
     let timeout = Duration::from_secs(2);
     stop(&Fault { name: "stop with short deadlines", timeout, ..KILL }, 0..count(20));
 }
@@ -266,13 +282,14 @@ fn survivors_of_a_rank_that_is_killed_in_any_collective_name_it() {
 #[test]
 fn survivors_of_a_rank_that_is_stopped_in_any_collective_name_it() {
     // Their deadlines come before it is known who is silent.
-    others("stop in any collective", Duration::from_secs(2)).for_each(|fault| stop(&fault, few(1)));
+    let _alone = alone();
+    in_pairs(others("stop in any collective", Duration::from_secs(2)), |fault| stop(fault, few(1)));
 }
 
 /// Threads that leave no core idle.
 fn busy<T>(cores: usize, meanwhile: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         for _ in 0..cores {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
@@ -289,7 +306,7 @@ fn busy<T>(cores: usize, meanwhile: impl FnOnce() -> T) -> T {
 fn four_ranks_beside_busy_loops_are_not_taken_for_lost() {
     let _alone = alone();
     let span = if is_full() { Duration::from_secs(30) } else { Duration::from_secs(4) };
-    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let cores = thread::available_parallelism().map_or(2, usize::from);
     let hold = |wire: &str| {
         let mut ranks: Vec<_> = (0..)
             .zip(job(KILL.collective, 4, free_port(), &format!("{} --wire {wire}", WORKLOADS[0]), TIMEOUT))

@@ -4,46 +4,65 @@ use std::collections::VecDeque;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::common::{LONG, Running, TOKEN, free_port, start_with};
-use crate::{Over, alone, slack};
+use crate::{Over, alone, is_full, slack};
 
 const ALLREDUCE: &str = env!("CARGO_BIN_EXE_allreduce");
 const KVCACHE: &str = env!("CARGO_BIN_EXE_kvcache_transfer");
 const STRANGERS: usize = 1000;
+/// Threads that connect them, each as many.
+const THREADS: usize = 20;
 /// Joins with strangers, and as many without; the middle one of each counts.
 const JOINS: usize = 5;
 const DELAY_MAX: Duration = Duration::from_millis(100);
 
-/// Two processes: the one that waits at a port, and the one that belongs there.
+/// Ranks of a job in a soak, and in another run; the descriptors that each may have (`ulimit -n`).
+const RANKS_MAX: [u32; 2] = [8, 2];
+const DESCRIPTORS: u32 = 256;
+
+/// Processes: the one that waits at a port, and those that belong there.
 struct Meeting {
     waits: fn(u16) -> Running,
-    joins: fn(u16) -> Running,
+    join: fn(u16) -> Vec<Running>,
 }
 
-fn rank(rank: &str, port: u16) -> Running {
-    let port = port.to_string();
-    let place = [("RANK", rank), ("WORLD_SIZE", "2"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port)];
-    start_with(ALLREDUCE, "--device soft -b 64 -e 64 -n 1 -w 0 -T 120", &place)
+fn ranks() -> u32 {
+    RANKS_MAX[usize::from(!is_full())]
+}
+
+fn rank(rank: u32, port: u16) -> Running {
+    let (rank, ranks, port) = (rank.to_string(), ranks().to_string(), port.to_string());
+    let place = [
+        ("RANK", rank.as_str()),
+        ("WORLD_SIZE", &ranks),
+        ("MASTER_ADDR", "127.0.0.1"),
+        ("MASTER_PORT", &port),
+    ];
+    let line = format!("--nofile={DESCRIPTORS} {ALLREDUCE} --device soft -b 64 -e 64 -n 1 -w 0 -T 120");
+    start_with("prlimit", &line, &place)
 }
 
 fn side(role: &str) -> Running {
     start_with(KVCACHE, &format!("--device soft --prompt 64 -T 120 {role}"), &[TOKEN])
 }
 
-const RANKS: Meeting = Meeting { waits: |port| rank("0", port), joins: |port| rank("1", port) };
+const RANKS: Meeting = Meeting {
+    waits: |port| rank(0, port),
+    join: |port| (1..ranks()).map(|other| rank(other, port)).collect(),
+};
 
 const SIDES: Meeting = Meeting {
     waits: |port| side(&format!("--role decode --listen 127.0.0.1:{port}")),
-    joins: |port| side(&format!("--role prefill --peer 127.0.0.1:{port}")),
+    join: |port| vec![side(&format!("--role prefill --peer 127.0.0.1:{port}"))],
 };
 
 impl Meeting {
-    /// How long both take from when the second is started, with so many strangers there before.
+    /// How long all take from when the others are started, with so many strangers there before.
     fn take_place(&self, strangers: usize) -> Duration {
         let port = free_port();
         let waits = (self.waits)(port);
@@ -53,14 +72,25 @@ impl Meeting {
             assert!(Instant::now() < listens, "nobody listens: {error}");
             sleep(Duration::from_millis(5));
         }
-        let silent: Vec<_> = (0..strangers).map(|_| TcpStream::connect(address).unwrap()).collect();
+        let silent = connect(address, strangers);
         let since = Instant::now();
-        let joins = (self.joins)(port);
-        joins.finish().expect(0);
+        for joins in (self.join)(port) {
+            joins.finish().expect(0);
+        }
         waits.finish().expect(0);
         drop(silent);
         since.elapsed()
     }
+}
+
+/// Connects so many strangers, by several threads, because the kernel lets a connection that meets a full backlog try
+/// again only after a second.
+fn connect(address: SocketAddr, strangers: usize) -> Vec<TcpStream> {
+    let some = |strangers| (0..strangers).map(|_| TcpStream::connect(address).unwrap()).collect::<Vec<_>>();
+    thread::scope(|scope| {
+        let begun: Vec<_> = (0..THREADS).map(|_| scope.spawn(move || some(strangers / THREADS))).collect();
+        begun.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    })
 }
 
 /// Does something while strangers keep coming to a port: silent ones that stay, and others that send what is no
@@ -68,7 +98,7 @@ impl Meeting {
 pub fn beside_strangers<T>(port: u16, meanwhile: impl FnOnce() -> T) -> T {
     const STAY_MAX: usize = 100;
     let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
+    thread::scope(|scope| {
         let flood = scope.spawn(|| {
             let (mut there, mut came) = (VecDeque::new(), 0_u32);
             while !over.load(Ordering::Relaxed) {

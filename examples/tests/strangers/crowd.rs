@@ -2,19 +2,33 @@
 
 use std::collections::{BTreeSet, VecDeque};
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
+
+use rdma_collective::bootstrap::{JobToken, StoreOptions, StoreServer};
 
 /// The job's token, which the strangers know: many jobs have one that anybody can compute.
 pub const TOKEN: [u8; 16] = *b"no token was set";
 /// Connections that one look at the ports makes, so that the job gets a processor in between.
 const AT_ONCE: usize = 32;
 const PAUSE: Duration = Duration::from_millis(5);
+/// The pause once the crowd is there: fewer connections a second, because each costs the job and the test a processor.
+const CALM: Duration = Duration::from_millis(20);
+/// The time between two looks for new ports: a look reads all descriptors of the job, and takes as long as its work.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// The rate of a slow stranger: a byte a second.
 const SLOW: Duration = Duration::from_secs(1);
+
+/// The length of a Hello without its header.
+const HELLO_BYTES: u32 = 44;
+
+/// The header of a Hello to the store. Its version must be right, because otherwise the store reads nothing behind it.
+fn of_store(length: u32) -> Vec<u8> {
+    [&b"rcst"[..], &[2, 0, 1, 0, 0, 0, 0, 0], &length.to_le_bytes()].concat()
+}
 
 /// A way to be a stranger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,17 +53,13 @@ impl Kind {
 
     /// The first words of this kind at each of the three listeners; the strangers say them in turns.
     fn openings(self) -> Vec<Vec<u8>> {
-        let of_store = |length: u32| {
-            let mut frame = [&b"rcst"[..], &[1, 0, 1, 0, 0, 0, 0, 0]].concat();
-            frame.extend(length.to_le_bytes());
-            frame
-        };
+        let hello = [&of_store(HELLO_BYTES)[..], &TOKEN].concat();
         let greeting = [&b"RDMH"[..], &[1, 0, 0, 0], &TOKEN].concat();
         let blob = |length: u32| [&b"RDML"[..], &[2, 0, 2, 0], &length.to_le_bytes()].concat();
         let wire = [&b"rdmasoft"[..], &[1, 0, 0, 0]].concat();
         match self {
             Self::Idle | Self::HalfOpen => vec![Vec::new()],
-            Self::Slow => vec![of_store(32), greeting, wire],
+            Self::Slow => vec![hello, greeting, wire],
             Self::Garbage => vec![
                 b"GET / HTTP/1.1\r\nHost: a\r\n\r\n".to_vec(),
                 vec![0xff; 4096],
@@ -57,7 +67,7 @@ impl Kind {
                 [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc].to_vec(),
                 [greeting, vec![0x77; 3000]].concat(),
             ],
-            Self::Token => vec![greeting.clone(), [greeting.clone(), blob(2048)].concat(), greeting],
+            Self::Token => vec![greeting.clone(), [greeting, blob(2048)].concat(), hello],
             Self::Huge => vec![
                 [of_store(u32::MAX), vec![1; 4000]].concat(),
                 [greeting, blob(u32::MAX), vec![1; 4000]].concat(),
@@ -129,11 +139,14 @@ impl Drop for Over<'_> {
 fn flood(kind: Kind, crowd: usize, first: u16, pids: &PidList, (over, came): (&AtomicBool, &AtomicUsize)) {
     let openings = kind.openings();
     let mut there: VecDeque<Stranger> = VecDeque::new();
-    let mut spoke = Instant::now();
+    let (mut spoke, mut looked) = (Instant::now(), None::<Instant>);
+    let mut ports = BTreeSet::new();
     while !over.load(Ordering::Relaxed) {
-        let mut ports: BTreeSet<u16> =
-            pids.0.lock().unwrap().iter().flat_map(|pid| listens_at(*pid)).collect();
-        ports.insert(first);
+        if looked.is_none_or(|looked| looked.elapsed() > LOOK_EVERY) {
+            ports = pids.0.lock().unwrap().iter().flat_map(|pid| listens_at(*pid)).collect();
+            ports.insert(first);
+            looked = Some(Instant::now());
+        }
         for port in &ports {
             for _ in 0..AT_ONCE {
                 let opening = &openings[came.load(Ordering::Relaxed) % openings.len()];
@@ -143,6 +156,7 @@ fn flood(kind: Kind, crowd: usize, first: u16, pids: &PidList, (over, came): (&A
                 there.push_back(stranger);
             }
         }
+        let is_whole = there.len() > crowd * ports.len();
         while there.len() > crowd * ports.len() {
             there.pop_front();
         }
@@ -150,7 +164,7 @@ fn flood(kind: Kind, crowd: usize, first: u16, pids: &PidList, (over, came): (&A
             spoke = Instant::now();
             there.iter_mut().for_each(Stranger::say_more);
         }
-        sleep(PAUSE);
+        sleep(if is_whole { CALM } else { PAUSE });
     }
 }
 
@@ -170,6 +184,19 @@ fn listens_at(pid: u32) -> Vec<u16> {
         is_own.then(|| u16::from_str_radix(port, 16).ok())?
     };
     table.lines().filter_map(of_process).collect()
+}
+
+#[test]
+fn the_store_reads_what_strangers_say_as_far_as_the_token() {
+    const OTHER_TOKEN: u8 = 2;
+    let options = StoreOptions::new(JobToken::from_bytes([7; 16]), 1);
+    let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), options).unwrap();
+    let mut stream = TcpStream::connect(server.address()).unwrap();
+    let hello = [&of_store(HELLO_BYTES)[..], &TOKEN, &[0; HELLO_BYTES as usize - TOKEN.len()]].concat();
+    stream.write_all(&hello).unwrap();
+    let mut refused = [0; 17];
+    stream.read_exact(&mut refused).unwrap();
+    assert_eq!(refused[16], OTHER_TOKEN, "{refused:?}");
 }
 
 #[test]

@@ -38,14 +38,14 @@ fn assert_says_unread(program: Running) {
 
 #[test]
 fn ranks_do_not_wait_for_a_reader_and_the_program_says_that_there_is_none() {
-    let rows = "-b 8 -e 8K -i 64 -n 1 -w 0 -T 10";
+    let rows = "-b 8 -e 8K -i 64 -n 1 -w 0 -T 5";
     let (program, _reader) = unread(ALLREDUCE, &format!("--device soft --ranks 3 {rows}"));
     assert_says_unread(program);
 }
 
 #[test]
 fn sides_of_a_transfer_do_not_wait_for_a_reader() {
-    let lines = ["--prompt 16 -T 10", "--prompt 16 -T 10 --json", "--prompt 16 --requests 3 -T 10"];
+    let lines = ["--prompt 16 -T 5", "--prompt 16 -T 5 --json", "--prompt 16 --requests 3 -T 5"];
     let programs = lines.map(|line| unread(KVCACHE, &format!("--device soft {line}")));
     for (program, _reader) in programs {
         assert_says_unread(program);
@@ -55,7 +55,7 @@ fn sides_of_a_transfer_do_not_wait_for_a_reader() {
 #[test]
 fn a_twin_does_not_wait_for_a_reader() {
     let flags = format!("-d soft -p {} -s 64 -n 50", free_port());
-    let (server, _reader) = unread(WRITE_BW, &format!("{flags} --timeout 10"));
+    let (server, _reader) = unread(WRITE_BW, &format!("{flags} --timeout 5"));
     start(WRITE_BW, &format!("127.0.0.1 {flags} --timeout 60")).finish().expect(0);
     assert_says_unread(server);
 }

@@ -56,8 +56,8 @@ pub enum BootstrapError {
     },
     /// None of the ports at which the store may listen is the store of this job.
     #[error(
-        "no store of this job at {host}, ports {ports:?}, within {waited:.1?}; see whether rank 0 runs there{}. The \
-         last that answered: {source}",
+        "no store of this job at {host}, ports {ports:?}, within {waited:.1?}; see whether rank 0 runs there{}; if it \
+         has ended, its log says why. The last that answered: {source}",
         told(by.as_ref())
     )]
     NotFound {
@@ -219,7 +219,8 @@ pub enum BootstrapError {
     },
     /// Another process has joined as this rank.
     #[error(
-        "rank {rank} has joined from {first} before, this process comes from {second}; give each process its own rank"
+        "rank {rank} has joined from {} before, this process comes from {second}; give each process its own rank",
+        crate::quoted::Quoted(first)
     )]
     JoinedTwice {
         /// The rank.

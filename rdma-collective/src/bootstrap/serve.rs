@@ -77,6 +77,9 @@ impl Service {
         loop {
             let mode = *self.mode.lock().unwrap_or_else(PoisonError::into_inner);
             if let Mode::End { by } = mode {
+                if self.store.end() {
+                    self.refuse_the_joining();
+                }
                 self.connections.retain(|_, connection| connection.state == State::Member);
                 if self.connections.is_empty() || by <= Instant::now() {
                     let present = self.store.present();
@@ -158,13 +161,14 @@ impl Service {
         }
     }
 
-    /// Takes a place for a newcomer; the oldest strangers make room for it. `None` if there are none.
+    /// Takes a place for a newcomer; the oldest strangers make room for it. `None` if there is no room among those that
+    /// have joined.
     fn take_place(&mut self) -> Option<Place> {
         loop {
             let room = self.connections.len() < self.options.connections_max;
             match room.then(|| Place::take(Door::Store)).flatten() {
                 None if self.drop_oldest_stranger() => {}
-                place => return place,
+                place => return place.or_else(|| room.then(|| Place::first(Door::Store))),
             }
         }
     }
@@ -184,6 +188,16 @@ impl Service {
             self.connections.remove(&id);
         }
         true
+    }
+
+    /// Tells those that are joining right now which rank has left. They would take the end of the store for the cause.
+    fn refuse_the_joining(&mut self) {
+        self.accept();
+        let joining = |connection: &Connection| connection.state == State::Stranger;
+        let ids = self.connections.iter().filter(|(_, connection)| joining(connection)).map(|(id, _)| *id);
+        for id in ids.collect::<Vec<_>>() {
+            self.turn(id, PollFlags::IN);
+        }
     }
 
     /// Handles the events of one connection.
@@ -322,4 +336,59 @@ pub(crate) fn is_exhausted(error: &io::Error) -> bool {
 fn timespec(duration: Duration) -> Timespec {
     let millis = duration.as_micros().div_ceil(1000).min(3_600_000) as i64;
     Timespec { tv_sec: millis / 1000, tv_nsec: (millis % 1000) * 1_000_000 }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    use super::*;
+    use crate::bootstrap::JobToken;
+    use crate::bootstrap::frame::FrameReader;
+
+    /// A store of three ranks, of which rank 1 has joined and left, and one connection that says `said` and is not
+    /// accepted yet. The store ends; returns what it answers.
+    fn last_word(said: &[u8]) -> Option<Reply> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        stream.write_all(said).unwrap();
+        let from = stream.local_addr().unwrap();
+        // Loopback has delivered the bytes by then.
+        std::thread::sleep(Duration::from_millis(20));
+        listener.set_nonblocking(true).unwrap();
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let mode = Arc::new(Mutex::new(Mode::End { by: Instant::now() }));
+        let options = StoreOptions::new(TOKEN, 3);
+        let mut service = Service::new(listener, Arc::new(wake), mode, options, Served::default());
+        service.store.join(100, from, &hello(1)).unwrap();
+        service.store.handle_request(Instant::now(), 100, 0, Request::Hello(hello(1)));
+        service.store.handle_disconnect(100);
+        assert_eq!(service.run().unwrap(), Ranks::default());
+        let mut bytes = Vec::new();
+        stream.read_to_end(&mut bytes).unwrap();
+        let mut reader = FrameReader::new(1000);
+        let header = bytes.get(..reader.wanted())?;
+        assert!(reader.push(header).unwrap().is_none());
+        let frame = reader.push(&bytes[header.len()..]).unwrap().expect("one frame");
+        Some(Reply::decode(&frame).unwrap())
+    }
+
+    const TOKEN: JobToken = JobToken::from_bytes([3; 16]);
+
+    fn hello(rank: u32) -> Hello {
+        let run = crate::bootstrap::message::run_hash("");
+        Hello { token: TOKEN, rank, world: 3, attempt: 5, run, pid: 7 }
+    }
+
+    #[test]
+    fn a_rank_that_is_joining_when_the_store_ends_hears_which_rank_has_left() {
+        let said = Request::Hello(hello(2)).encode(9).encode();
+        let told = last_word(&said);
+        assert_eq!(told, Some(Reply::Refused(Refusal::Left { rank: 1 })));
+        let stranger = Hello { token: JobToken::from_bytes([4; 16]), ..hello(2) };
+        let told = last_word(&Request::Hello(stranger).encode(9).encode());
+        assert_eq!(told, Some(Reply::Refused(Refusal::OtherToken)), "a stranger hears nothing of the job");
+        assert_eq!(last_word(&said[..20]), None);
+    }
 }

@@ -308,7 +308,8 @@ impl Engine {
     /// [`own_process`](Self::own_process), with the error of what runs on the engine.
     #[inline]
     pub(crate) fn check_process(&self) -> Result<(), EngineError> {
-        Ok(self.own_process()?)
+        self.handle.get()?;
+        Ok(())
     }
 
     /// Whether this process is a forked child of the one that made the engine.

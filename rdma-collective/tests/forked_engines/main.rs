@@ -31,7 +31,7 @@ const OTHER_ERROR: i32 = 3;
 
 /// Makes the call in a child and returns what is wrong with its end; `None` if it ended as promised.
 fn fault(kind: Kind, fixture: &Fixture, call: &Call) -> Option<String> {
-    let end = raw::in_child(kind, fixture, |copy| match ((call.run)(copy), call.promise) {
+    let end = raw::in_child_in_time(kind, fixture, |copy| match ((call.run)(copy), call.promise) {
         (_, Promise::Harmless) | (Outcome::Absent, _) => KEPT,
         (Outcome::Done, Promise::Refused) => NOT_REFUSED,
         (Outcome::Refused(text), Promise::Refused) if text.contains("was forked from the one that made") => {

@@ -96,62 +96,69 @@ fn faulty(
 #[test]
 fn a_rank_that_dies_in_the_midst_is_named_on_all_others_long_before_the_deadline() {
     for (at, kind) in (0..).zip(KINDS) {
-        for (wire, root) in WIRES.into_iter().zip([0, 2, 3]) {
-            let plans: [FaultPlan; 4] = std::array::from_fn(|rank| FaultPlan::seeded(rank as u64));
-            let own = plans.clone();
-            let (options, device) = faulty(wire, move |rank| plans[rank as usize].clone());
-            let patient = Some(RetryOptions { ack_timeout: AckTimeout::new(18), ..RetryOptions::default() });
-            let options = move |rank| match rank {
-                // Cut off, it would find a neighbour lost, and be the first to say so.
-                2 => EngineOptions { retry: patient.clone(), ..options.clone() },
-                _ => options.clone(),
-            };
-            let call = Call { kind, count: 100_000, root, ..CALL };
-            let ended = AtomicU32::new(0);
-            let outcomes = each_rank_with(4, options, device, move |mut rank| {
-                let mut comm = rank.communicator(CommunicatorOptions::default());
-                let mut buffers = call.zeros(4);
-                call.call(&mut comm, &mut buffers, long()).unwrap();
-                let faults = own[2].clone();
-                if comm.rank() == 2 {
-                    thread::spawn(move || {
-                        thread::sleep(Duration::from_micros(3000 + 700 * at));
-                        faults.kill();
-                    });
-                }
-                let started = Instant::now();
-                let error = loop {
-                    if let Err(error) = call.call(&mut comm, &mut buffers, long()) {
-                        break error;
-                    }
-                };
-                assert!(started.elapsed() < Duration::from_secs(20), "{error}");
-                ended.fetch_add(1, Ordering::Relaxed);
-                // This rank says no goodbye, and keeps its memory while the others find out.
-                while comm.rank() == 2
-                    && ended.load(Ordering::Relaxed) < 4
-                    && started.elapsed() < Duration::from_secs(30)
-                {
-                    thread::sleep(Duration::from_millis(10));
-                }
-                error
-            });
-            for (rank, error) in outcomes.iter().enumerate().filter(|(rank, _)| *rank != 2) {
-                match error {
-                    CollectiveError::PeerFailed { rank: culprit, .. }
-                    | CollectiveError::Aborted { culprit, .. } => {
-                        assert_eq!(*culprit, 2, "{call:?} on {wire:?}, rank {rank}: {error}");
-                    }
-                    other => panic!("{call:?} on {wire:?}, rank {rank}: {other}"),
-                }
+        // The wires beside each other, because most of the time all ranks wait for one that is silent.
+        thread::scope(|scope| {
+            for (wire, root) in WIRES.into_iter().zip([0, 2, 3]) {
+                scope.spawn(move || assert_dead_is_named(at, kind, wire, root));
             }
+        });
+    }
+}
+
+/// Lets rank 2 of 4 die a little after an operation of `kind` has begun, later for each `at`.
+fn assert_dead_is_named(at: u64, kind: Kind, wire: Wire, root: u32) {
+    let plans: [FaultPlan; 4] = std::array::from_fn(|rank| FaultPlan::seeded(rank as u64));
+    let own = plans.clone();
+    let (options, device) = faulty(wire, move |rank| plans[rank as usize].clone());
+    let patient = Some(RetryOptions { ack_timeout: AckTimeout::new(18), ..RetryOptions::default() });
+    let options = move |rank| match rank {
+        // Cut off, it would find a neighbour lost, and be the first to say so.
+        2 => EngineOptions { retry: patient.clone(), ..options.clone() },
+        _ => options.clone(),
+    };
+    let call = Call { kind, count: 100_000, root, ..CALL };
+    let ended = AtomicU32::new(0);
+    let outcomes = each_rank_with(4, options, device, move |mut rank| {
+        let mut comm = rank.communicator(CommunicatorOptions::default());
+        let mut buffers = call.zeros(4);
+        call.call(&mut comm, &mut buffers, long()).unwrap();
+        let faults = own[2].clone();
+        if comm.rank() == 2 {
+            thread::spawn(move || {
+                thread::sleep(Duration::from_micros(3000 + 700 * at));
+                faults.kill();
+            });
+        }
+        let started = Instant::now();
+        let error = loop {
+            if let Err(error) = call.call(&mut comm, &mut buffers, long()) {
+                break error;
+            }
+        };
+        assert!(started.elapsed() < Duration::from_secs(20), "{error}");
+        ended.fetch_add(1, Ordering::Relaxed);
+        // This rank says no goodbye, and keeps its memory while the others find out.
+        while comm.rank() == 2
+            && ended.load(Ordering::Relaxed) < 4
+            && started.elapsed() < Duration::from_secs(30)
+        {
+            thread::sleep(Duration::from_millis(10));
+        }
+        error
+    });
+    for (rank, error) in outcomes.iter().enumerate().filter(|(rank, _)| *rank != 2) {
+        match error {
+            CollectiveError::PeerFailed { rank: culprit, .. } | CollectiveError::Aborted { culprit, .. } => {
+                assert_eq!(*culprit, 2, "{call:?} on {wire:?}, rank {rank}: {error}");
+            }
+            other => panic!("{call:?} on {wire:?}, rank {rank}: {other}"),
         }
     }
 }
 
 #[test]
 fn a_rank_that_never_comes_is_named_at_the_deadline() {
-    for kind in KINDS {
+    let at_the_deadline = |kind| {
         let (present, ended) = (Barrier::new(2), AtomicU32::new(0));
         let outcomes = each_communicator(3, Wire::Local, CommunicatorOptions::default(), move |mut comm| {
             if comm.rank() == 2 {
@@ -179,7 +186,9 @@ fn a_rank_that_never_comes_is_named_at_the_deadline() {
                 other => panic!("{kind:?}: {other}"),
             }
         }
-    }
+    };
+    // The kinds beside each other, because all ranks wait for the deadline.
+    thread::scope(|scope| KINDS.iter().for_each(|kind| drop(scope.spawn(|| at_the_deadline(*kind)))));
 }
 
 #[test]

@@ -3,7 +3,6 @@
 //! Posting them is [`worker`](super::worker)'s; this file only describes them.
 
 use super::interface::RawOpcode;
-use crate::error::RangeError;
 use crate::memory::CacheHint;
 use crate::{Failure, LocalBuf, Opcode, QpNum, RemoteKey, RemoteMemory, Success, WorkId};
 
@@ -244,8 +243,3 @@ pub struct Completion {
 
 /// Bytes of the longest message of a reliable connection, by the InfiniBand specification: 2 GiB.
 pub(super) const MESSAGE_BYTES_MAX: u64 = 1 << 31;
-
-/// Checks that the range lies within the `bound` bytes of its region.
-pub(super) fn check_range(range: &AttachedRange, bound: usize) -> Result<(), RangeError> {
-    RangeError::check(range.offset as u64, range.len as u64, bound as u64)
-}

@@ -12,18 +12,10 @@ use crate::types::Failure;
 #[doc(hidden)]
 #[macro_export]
 macro_rules! debug_as_display {
-    (impl<$parameter:ident> $error:ty) => {
+    ($($error:ident $(<$parameter:ident>)?),+ $(,)?) => {$(
         // Derived impls are not listed in `public-api.txt`.
         #[automatically_derived]
-        impl<$parameter> ::core::fmt::Debug for $error {
-            fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-                ::core::fmt::Display::fmt(self, f)
-            }
-        }
-    };
-    ($($error:ty),+ $(,)?) => {$(
-        #[automatically_derived]
-        impl ::core::fmt::Debug for $error {
+        impl$(<$parameter>)? ::core::fmt::Debug for $error$(<$parameter>)? {
             fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
                 ::core::fmt::Display::fmt(self, f)
             }
@@ -31,29 +23,18 @@ macro_rules! debug_as_display {
     )+};
 }
 
+debug_as_display!(CloseError, ConnectError, CreateError, DetachError, Failure, FenceError, Forked);
 debug_as_display!(
-    CloseError,
-    ConnectError,
-    CreateError,
-    DetachError,
-    Failure,
-    FenceError,
-    Forked,
-    LibraryUnavailable
-);
-debug_as_display!(
+    LibraryUnavailable,
     NoUsableGid,
     NotKnown,
     OpenError,
     PinningDiagnosis,
     PollError,
-    PostError,
-    Quarantine,
-    QueryError
+    PostError
 );
-debug_as_display!(RangeError, ReachError, RegisterError, UnshareError, Unshared);
-debug_as_display!(impl<W> PartialPost<W>);
-debug_as_display!(impl<W> PostRefused<W>);
+debug_as_display!(PartialPost<W>, PostRefused<W>, Quarantine, QueryError, RangeError, ReachError);
+debug_as_display!(RegisterError, UnshareError, Unshared);
 
 #[cfg(test)]
 mod tests {

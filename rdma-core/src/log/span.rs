@@ -1,7 +1,7 @@
 //! Spans, which begin and end as lines are written: when no lock is held, and at the cost of a span if a subscriber
 //! unwinds.
 
-use std::mem::replace;
+use std::mem::{ManuallyDrop, replace};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -46,7 +46,10 @@ impl Drop for Span {
     fn drop(&mut self) {
         let stage = replace(&mut *self.0.lock(), Stage::Ended);
         if let Stage::Open(span) = stage {
-            write(move || drop(span));
+            // A line that is left out is dropped here, where a lock may be held. The span is leaked then, because its
+            // drop tells the subscriber.
+            let span = ManuallyDrop::new(span);
+            write(move || drop(ManuallyDrop::into_inner(span)));
         }
     }
 }

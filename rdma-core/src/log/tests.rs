@@ -1,6 +1,8 @@
 //! Lines under holds: when they are written, and what panics and floods cost.
 
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::*;
 
@@ -75,4 +77,44 @@ fn a_flood_is_cut_short_and_counted() {
     drop(hold);
     assert_eq!(count.get(), KEPT_MAX as u32);
     assert_eq!(LINES.with_borrow(|lines| (lines.kept.len(), lines.left_out)), (0, 0));
+}
+
+/// A subscriber that counts the spans that end.
+struct Ends(Arc<AtomicU32>);
+
+impl tracing::Subscriber for Ends {
+    fn enabled(&self, _: &tracing::Metadata<'_>) -> bool {
+        true
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
+        tracing::span::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
+    fn event(&self, _: &tracing::Event<'_>) {}
+    fn enter(&self, _: &tracing::span::Id) {}
+    fn exit(&self, _: &tracing::span::Id) {}
+    fn try_close(&self, _: tracing::span::Id) -> bool {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        true
+    }
+}
+
+#[test]
+fn a_span_whose_end_is_left_out_is_not_told_under_a_hold() {
+    // Keeps the subscriber of the span that is leaked reachable, so that a detector of leaks has nothing to say.
+    static SUBSCRIBER: OnceLock<tracing::Dispatch> = OnceLock::new();
+    let ended = Arc::new(AtomicU32::new(0));
+    let subscriber = SUBSCRIBER.get_or_init(|| tracing::Dispatch::new(Ends(Arc::clone(&ended))));
+    tracing::dispatcher::with_default(subscriber, || {
+        let spans = [(); 2].map(|()| debug_span!("planted"));
+        let hold = Hold::new();
+        (0..KEPT_MAX).for_each(|_| write(|| ()));
+        let [one, other] = spans;
+        drop(one);
+        assert_eq!(ended.load(Ordering::Relaxed), 0, "the subscriber ran under a hold");
+        drop(hold);
+        drop(other);
+        assert_eq!(ended.load(Ordering::Relaxed), 1);
+    });
 }

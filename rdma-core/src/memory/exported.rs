@@ -95,13 +95,12 @@ impl Drop for Exported {
         // In a forked child the copy is leaked with its field.
         let Ok(active) = self.active.get_mut() else { return };
         let Some((memory, registration)) = active.take() else { return };
+        let bytes = memory.len();
         if Quarantine::is_cause(&error) {
-            let bytes = memory.len();
-            quarantine::keep(quarantine::KeptMemory::Shared(memory), registration);
+            quarantine::keep(memory, bytes, registration);
             crate::log::warn!(%error, bytes, "memory is quarantined until the stopped peer goes on or ends");
             return;
         }
-        let bytes = memory.len();
         // Freed memory would be given to somebody else while the device still writes it.
         std::mem::forget((memory, registration));
         crate::log::error!(%error, bytes, "a peer's right could not be revoked; the memory is leaked, not freed");

@@ -26,9 +26,8 @@ const NAP_MAX: Duration = Duration::from_millis(1);
 const SPINS_PER_LOOK: u32 = 64;
 
 mod sealed {
-    pub trait Word: Copy {
-        const LEN: u32;
-        fn to_bits(self) -> u64;
+    pub trait Word: Copy + Into<u64> {
+        const LEN: u32 = size_of::<Self>() as u32;
         fn from_bits(bits: u64) -> Self;
     }
 }
@@ -45,24 +44,12 @@ impl Flag for u32 {}
 impl Flag for u64 {}
 
 impl Word for u32 {
-    const LEN: u32 = 4;
-
-    fn to_bits(self) -> u64 {
-        self.into()
-    }
-
     fn from_bits(bits: u64) -> Self {
         bits as Self
     }
 }
 
 impl Word for u64 {
-    const LEN: u32 = 8;
-
-    fn to_bits(self) -> u64 {
-        self
-    }
-
     fn from_bits(bits: u64) -> Self {
         bits
     }
@@ -158,7 +145,7 @@ impl Region {
         let _held = self.memory().hold();
         // SAFETY: `flag_at` checked range and alignment, and `self` keeps the region mapped. `_held` keeps
         // its pages from being replaced, so the store cannot get lost.
-        unsafe { store(at.as_ptr(), F::LEN, flag.to_bits()) };
+        unsafe { store(at.as_ptr(), F::LEN, flag.into()) };
         Ok(())
     }
 
@@ -207,11 +194,18 @@ impl Region {
     }
 
     fn flag_at<F: Flag>(&self, offset: usize) -> Result<NonNull<u8>, ReachError> {
-        let (at, len) = (self.address_of(offset, F::LEN as usize)?, F::LEN as usize);
-        if !at.as_ptr().addr().is_multiple_of(len) {
-            return Err(ReachError::Unaligned { address: at.as_ptr().addr() as u64, len });
-        }
+        check_aligned(self.address_of(offset, F::LEN as usize)?, F::LEN as usize)
+    }
+}
+
+/// Returns the address of a flag of `len` bytes, or fails unless it is a multiple of `len`.
+#[inline]
+pub(super) fn check_aligned(at: NonNull<u8>, len: usize) -> Result<NonNull<u8>, ReachError> {
+    let address = at.addr().get();
+    if address.is_multiple_of(len) {
         Ok(at)
+    } else {
+        Err(ReachError::Unaligned { address: address as u64, len })
     }
 }
 

@@ -1,11 +1,34 @@
-//! Mapping a memfd over a mapping of this process, without a hole when the kernel refuses.
+//! Mapping a memfd over a mapping of this process; [`map_over`] leaves no hole when the kernel refuses.
 
 #![expect(unsafe_code, reason = "maps pages over pages")]
 
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::ptr::NonNull;
 
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+
+/// Protection of memory that this process reads and writes.
+pub(super) const WRITABLE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
+
+/// Maps `len` bytes of a memfd from `offset` on, shared and writable, at `at`. `flags` says what becomes of a mapping
+/// that is there.
+///
+/// # Safety
+///
+/// The caller owns the mapping at `at..at + len`, in whole pages, or knows that there is none, and its users do not
+/// mind other pages.
+pub(super) unsafe fn map_shared(
+    at: NonNull<u8>,
+    len: usize,
+    flags: MapFlags,
+    memfd: impl AsFd,
+    offset: u64,
+) -> Result<(), Errno> {
+    let (at, flags) = (at.as_ptr().cast(), MapFlags::SHARED | flags);
+    // SAFETY: the caller owns what is mapped there, or the address is free, so nobody else's mapping is replaced.
+    unsafe { rustix::mm::mmap(at, len, WRITABLE, flags, memfd, offset) }.map(drop)
+}
 
 /// Maps the first `len` bytes of a memfd, shared, over the mapping at `at`. After an error the old pages are still
 /// there.

@@ -11,6 +11,7 @@
 //! Besides `backend`, this folder is the only one with `unsafe` code. It knows no device: a registration is a
 //! `Registration` that a backend made.
 
+mod anonymous_pages;
 mod capacity;
 mod copy;
 mod exported;
@@ -28,6 +29,7 @@ mod registered;
 mod sharing;
 mod window;
 
+use anonymous_pages::AnonymousPages;
 pub(crate) use capacity::file_limit_below;
 #[doc(hidden)]
 pub use copy::{CacheHint, copy_slice};
@@ -42,6 +44,7 @@ pub(crate) use in_place::check_needs;
 pub(crate) use kinds::{Backing, Irreplaceable, Mapping, Pages, Patch};
 pub use local_buf::LocalBuf;
 pub(crate) use map_over::map_over;
+use map_over::{WRITABLE, map_shared};
 pub use owned::Memory;
 pub use quarantine::{Quarantined, quarantined};
 pub use region::Region;

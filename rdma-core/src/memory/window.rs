@@ -17,9 +17,9 @@ use std::sync::{Arc, OnceLock, Weak};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::flag::{self, Flag};
-use super::{Backoff, CacheHint, InPlace, Keys, Mapping, OwnProcess, Registered, check_needs, copy};
+use super::{Backoff, CacheHint, InPlace, Keys, OwnProcess, Registered, check_needs, copy};
 use crate::error::{RangeError, ReachError};
-use crate::log::Hold;
+use crate::log::Held;
 use crate::{Deadline, RemoteMemory};
 
 /// Bytes that [`InPlace::run`] gets at a time, at most; the same bound as on a `PeerSlice`.
@@ -61,11 +61,7 @@ impl MappedRange {
 
     #[inline]
     fn flag_at<F: Flag>(self, offset: usize) -> Result<NonNull<u8>, ReachError> {
-        let (at, len) = (self.at(offset, F::LEN as usize)?, F::LEN as usize);
-        if !at.as_ptr().addr().is_multiple_of(len) {
-            return Err(ReachError::Unaligned { address: at.as_ptr().addr() as u64, len });
-        }
-        Ok(at)
+        flag::check_aligned(self.at(offset, F::LEN as usize)?, F::LEN as usize)
     }
 
     #[inline]
@@ -86,7 +82,7 @@ impl MappedRange {
         let to = self.at(offset, bytes.len())?;
         // SAFETY: `at` checked the range, and the owner of this value keeps it mapped. No reference to shared
         // memory exists, because windows never give one.
-        unsafe { copy::copy_shared(bytes.as_ptr(), to.as_ptr(), bytes.len()) };
+        unsafe { copy::copy_shared_hinted(bytes.as_ptr(), to.as_ptr(), bytes.len(), CacheHint::Cached) };
         Ok(())
     }
 
@@ -104,7 +100,7 @@ impl MappedRange {
         let at = self.flag_at::<F>(offset)?;
         // SAFETY: `flag_at` checked range and alignment, and the owner of this value keeps the range mapped, so
         // the store is valid.
-        unsafe { flag::store(at.as_ptr(), F::LEN, flag.to_bits()) };
+        unsafe { flag::store(at.as_ptr(), F::LEN, flag.into()) };
         Ok(())
     }
 
@@ -120,36 +116,16 @@ impl MappedRange {
 /// The memory of a window, mapped as long as this value lives.
 struct WindowMemory {
     range: MappedRange,
-    /// `Registered` until the window is dropped, `Revoked` afterwards; mapped in both states. `None` only
-    /// inside [`revoke`](Self::revoke).
-    state: Mutex<Option<WindowState>>,
-}
-
-enum WindowState {
-    Registered(Registered),
-    #[expect(dead_code, reason = "is kept")]
-    Revoked(Mapping),
+    /// The registration, which ends when the window is dropped. This value keeps the bytes mapped afterwards, too.
+    registered: Mutex<Registered>,
 }
 
 impl WindowMemory {
     /// Revokes the key, so that nobody maps the window any more. Peers that have it mapped keep it.
     fn revoke(&self) {
-        let _lines = Hold::new();
-        let mut state = self.state.lock();
-        *state = match state.take() {
-            Some(WindowState::Registered(mut registered)) => {
-                // A refused deregistration is tried once more when the last handle is dropped, and reported
-                // then.
-                match registered.deregister(Deadline::in_drop()) {
-                    Ok(()) => registered.into_mapping().map_or_else(
-                        |kept| Some(WindowState::Registered(kept.0)),
-                        |mapping| Some(WindowState::Revoked(mapping)),
-                    ),
-                    Err(_) => Some(WindowState::Registered(registered)),
-                }
-            }
-            revoked => revoked,
-        };
+        let mut registered = Held::lock(|| self.registered.lock());
+        // A refused deregistration is tried once more when the last handle is dropped, and reported then.
+        let _ = registered.deregister(Deadline::in_drop());
     }
 }
 
@@ -189,23 +165,26 @@ impl WindowMemory {
 /// ```
 pub struct Window {
     kept: OwnProcess<Arc<WindowMemory>>,
+    /// The range of `kept`, to be read. Whoever writes asks `kept` for it: a forked child may only read, because its
+    /// parent and the peers would see its writes.
+    range: MappedRange,
     keys: Keys,
 }
 
 impl Window {
     pub(crate) fn new(memory: Registered) -> Self {
         let (keys, range) = (memory.keys(), MappedRange { base: memory.as_ptr(), len: memory.len() });
-        let kept = Arc::new(WindowMemory { range, state: Mutex::new(Some(WindowState::Registered(memory))) });
+        let kept = Arc::new(WindowMemory { range, registered: Mutex::new(memory) });
         if let Some(mut windows) = local_windows() {
             windows.insert(range.base.as_ptr().addr(), Arc::downgrade(&kept));
         }
-        Self { kept: OwnProcess::new(kept), keys }
+        Self { kept: OwnProcess::new(kept), range, keys }
     }
 
     /// Returns the description by which a peer can [map](crate::Worker::peer_window) the window.
     #[must_use]
     pub fn remote(&self) -> RemoteMemory {
-        let addr = self.kept.unasked().range.base.as_ptr() as u64;
+        let addr = self.range.base.as_ptr() as u64;
         RemoteMemory { addr, len: self.len() as u64, rkey: self.keys.rkey }
     }
 
@@ -213,7 +192,7 @@ impl Window {
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a registration is never empty")]
     pub fn len(&self) -> usize {
-        self.kept.unasked().range.len
+        self.range.len
     }
 
     /// Copies `bytes` to `offset`.
@@ -224,7 +203,7 @@ impl Window {
     /// child.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        self.range()?.copy_in(offset, bytes)
+        self.kept.get()?.range.copy_in(offset, bytes)
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
@@ -234,7 +213,7 @@ impl Window {
     /// [`ReachError::Range`] when `bytes` do not fit. A forked child reads what its parent reads.
     #[inline]
     pub fn copy_out(&self, offset: usize, bytes: &mut [u8]) -> Result<(), ReachError> {
-        self.kept.unasked().range.copy_out(offset, bytes, CacheHint::Cached)
+        self.range.copy_out(offset, bytes, CacheHint::Cached)
     }
 
     /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what a peer writes
@@ -245,7 +224,7 @@ impl Window {
     /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
-        self.range()?.run(offset, len, work)
+        self.kept.get()?.range.run(offset, len, work)
     }
 
     /// Stores a flag. Whoever sees the flag also sees everything that this thread wrote before.
@@ -256,7 +235,7 @@ impl Window {
     /// the flag's length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.range()?.store(offset, flag)
+        self.kept.get()?.range.store(offset, flag)
     }
 
     /// Loads a flag that a peer may store. Everything that the peer wrote before the flag is then visible.
@@ -266,7 +245,7 @@ impl Window {
     /// [`ReachError::Range`], and [`ReachError::Unaligned`]. A forked child reads what its parent reads.
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.kept.unasked().range.load(offset)
+        self.range.load(offset)
     }
 
     /// Waits until `enough` accepts a flag that a peer stores here, and returns it.
@@ -283,14 +262,8 @@ impl Window {
         enough: impl FnMut(F) -> bool,
         deadline: Deadline,
     ) -> Result<F, ReachError> {
-        let range = self.range()?;
+        let range = self.kept.get()?.range;
         Backoff::new(deadline).until(|| range.load(offset), enough)
-    }
-
-    /// The range, to be written. A forked child may only read, because its parent and the peers would see its writes.
-    #[inline]
-    fn range(&self) -> Result<MappedRange, ReachError> {
-        Ok(self.kept.get()?.range)
     }
 }
 
@@ -364,7 +337,7 @@ impl PeerWindow {
     /// forked child, which does not have its parent's mapping.
     #[inline]
     pub fn copy_in(&self, offset: usize, bytes: &[u8]) -> Result<(), ReachError> {
-        self.range()?.copy_in(offset, bytes)
+        self.mapped.get()?.0.copy_in(offset, bytes)
     }
 
     /// Copies `bytes.len()` bytes from `offset` into `bytes`.
@@ -389,7 +362,7 @@ impl PeerWindow {
         bytes: &mut [u8],
         hint: CacheHint,
     ) -> Result<(), ReachError> {
-        self.range()?.copy_out(offset, bytes, hint)
+        self.mapped.get()?.0.copy_out(offset, bytes, hint)
     }
 
     /// Runs `work` once on `len` bytes from `offset`, in place. It may or may not see what the owner writes
@@ -400,7 +373,7 @@ impl PeerWindow {
     /// The errors of [`copy_in`](Self::copy_in).
     #[inline]
     pub fn run<W: InPlace>(&self, offset: usize, len: usize, work: &mut W) -> Result<(), ReachError> {
-        self.range()?.run(offset, len, work)
+        self.mapped.get()?.0.run(offset, len, work)
     }
 
     /// Stores a flag. Whoever sees the flag also sees everything that this thread wrote before, to this peer
@@ -412,7 +385,7 @@ impl PeerWindow {
     /// multiple of the flag's length.
     #[inline]
     pub fn store<F: Flag>(&self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.range()?.store(offset, flag)
+        self.mapped.get()?.0.store(offset, flag)
     }
 
     /// Loads a flag. Everything that was written before the flag is then visible.
@@ -422,12 +395,7 @@ impl PeerWindow {
     /// The errors of [`store`](Self::store).
     #[inline]
     pub fn load<F: Flag>(&self, offset: usize) -> Result<F, ReachError> {
-        self.range()?.load(offset)
-    }
-
-    #[inline]
-    fn range(&self) -> Result<MappedRange, ReachError> {
-        Ok(self.mapped.get()?.0)
+        self.mapped.get()?.0.load(offset)
     }
 }
 

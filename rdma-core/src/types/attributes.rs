@@ -1,7 +1,6 @@
 //! Attributes and events that devices and ports report about themselves.
 
-use std::fmt;
-
+use super::names::names;
 use crate::{Lid, Mtu, PortNum, QpNum};
 
 /// The limits and identity of a device.
@@ -55,27 +54,17 @@ const SOFT_ROCE: u32 = 0x00ff_ffff;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct PortState(pub u32);
 
-impl PortState {
-    /// The link is down: no cable, or `ip link set … down`.
-    pub const DOWN: Self = Self(1);
-    /// The link is up, but the subnet manager has not configured the port yet.
-    pub const INIT: Self = Self(2);
-    /// The port is configured but not active yet.
-    pub const ARMED: Self = Self(3);
-    /// The port carries data.
-    pub const ACTIVE: Self = Self(4);
-}
+names! {
+    PortState, "port state":
 
-impl fmt::Display for PortState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::DOWN => f.write_str("DOWN"),
-            Self::INIT => f.write_str("INIT"),
-            Self::ARMED => f.write_str("ARMED"),
-            Self::ACTIVE => f.write_str("ACTIVE"),
-            Self(other) => write!(f, "port state {other}"),
-        }
-    }
+    /// The link is down: no cable, or `ip link set … down`.
+    DOWN = 1, "DOWN";
+    /// The link is up, but the subnet manager has not configured the port yet.
+    INIT = 2, "INIT";
+    /// The port is configured but not active yet.
+    ARMED = 3, "ARMED";
+    /// The port carries data.
+    ACTIVE = 4, "ACTIVE";
 }
 
 /// The kind of network that a port is attached to; it decides how peers are addressed.
@@ -84,21 +73,13 @@ impl fmt::Display for PortState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct LinkLayer(pub u8);
 
-impl LinkLayer {
-    /// InfiniBand: peers are addressed by LID.
-    pub const INFINIBAND: Self = Self(1);
-    /// Ethernet (RoCE): peers are addressed by GID.
-    pub const ETHERNET: Self = Self(2);
-}
+names! {
+    LinkLayer, "link layer":
 
-impl fmt::Display for LinkLayer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::INFINIBAND => f.write_str("InfiniBand"),
-            Self::ETHERNET => f.write_str("Ethernet"),
-            Self(other) => write!(f, "link layer {other}"),
-        }
-    }
+    /// InfiniBand: peers are addressed by LID.
+    INFINIBAND = 1, "InfiniBand";
+    /// Ethernet (RoCE): peers are addressed by GID.
+    ETHERNET = 2, "Ethernet";
 }
 
 /// The state and limits of a port.
@@ -134,32 +115,24 @@ pub struct PortAttributes {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct QpState(pub u32);
 
-impl QpState {
+names! {
+    QpState, "queue pair state":
+
     /// The queue pair is new; nothing may be posted.
-    pub const RESET: Self = Self(0);
+    RESET = 0, "RESET";
     /// Receives may be posted; no packet is accepted yet.
-    pub const INIT: Self = Self(1);
+    INIT = 1, "INIT";
     /// Ready to receive: packets of the peer are carried out.
-    pub const RTR: Self = Self(2);
+    RTR = 2, "RTR";
     /// Ready to send: requests may be posted, too.
-    pub const RTS: Self = Self(3);
+    RTS = 3, "RTS";
     /// The send queue is being drained.
-    pub const SQD: Self = Self(4);
+    SQD = 4, "SQD";
     /// The send queue failed (never on a reliable connection).
-    pub const SQE: Self = Self(5);
+    SQE = 5, "SQE";
     /// The queue pair failed or was fenced: every work request is flushed. The only way out is to destroy the
     /// queue pair.
-    pub const ERR: Self = Self(6);
-}
-
-impl fmt::Display for QpState {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = ["RESET", "INIT", "RTR", "RTS", "SQD", "SQE", "ERR"];
-        match name.get(self.0 as usize) {
-            Some(name) => f.write_str(name),
-            None => write!(f, "queue pair state {}", self.0),
-        }
-    }
+    ERR = 6, "ERR";
 }
 
 /// The kind of an asynchronous event.
@@ -171,36 +144,23 @@ impl fmt::Display for QpState {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct EventKind(pub u32);
 
-impl EventKind {
-    /// A completion queue overran, so its completions are lost.
-    pub const CQ_ERR: Self = Self(0);
-    /// A queue pair failed outside any work request.
-    pub const QP_FATAL: Self = Self(1);
-    /// A peer sent a request that the queue pair refused as invalid.
-    pub const QP_REQ_ERR: Self = Self(2);
-    /// A peer used a key or a range that it has no right to.
-    pub const QP_ACCESS_ERR: Self = Self(3);
-    /// The device failed; open it again.
-    pub const DEVICE_FATAL: Self = Self(8);
-    /// A port became active.
-    pub const PORT_ACTIVE: Self = Self(9);
-    /// A port went down.
-    pub const PORT_ERR: Self = Self(10);
-}
+names! {
+    EventKind, "event":
 
-impl fmt::Display for EventKind {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::CQ_ERR => f.write_str("completion queue overrun"),
-            Self::QP_FATAL => f.write_str("queue pair failed"),
-            Self::QP_REQ_ERR => f.write_str("invalid request from a peer"),
-            Self::QP_ACCESS_ERR => f.write_str("access violation by a peer"),
-            Self::DEVICE_FATAL => f.write_str("device failed"),
-            Self::PORT_ACTIVE => f.write_str("port active"),
-            Self::PORT_ERR => f.write_str("port down"),
-            Self(other) => write!(f, "event {other}"),
-        }
-    }
+    /// A completion queue overran, so its completions are lost.
+    CQ_ERR = 0, "completion queue overrun";
+    /// A queue pair failed outside any work request.
+    QP_FATAL = 1, "queue pair failed";
+    /// A peer sent a request that the queue pair refused as invalid.
+    QP_REQ_ERR = 2, "invalid request from a peer";
+    /// A peer used a key or a range that it has no right to.
+    QP_ACCESS_ERR = 3, "access violation by a peer";
+    /// The device failed; open it again.
+    DEVICE_FATAL = 8, "device failed";
+    /// A port became active.
+    PORT_ACTIVE = 9, "port active";
+    /// A port went down.
+    PORT_ERR = 10, "port down";
 }
 
 /// An asynchronous event: something that happened to a device outside any work request.

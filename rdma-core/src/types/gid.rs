@@ -3,6 +3,8 @@
 use std::fmt;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
+use super::names::names;
+
 /// A global identifier of a port: 16 bytes, written like an IPv6 address.
 ///
 /// ```
@@ -60,24 +62,15 @@ impl fmt::Display for Gid {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct GidType(pub u32);
 
-impl GidType {
-    /// InfiniBand packets.
-    pub const INFINIBAND: Self = Self(0);
-    /// RoCE v1: Ethernet frames with an EtherType of their own, which no router forwards.
-    pub const ROCE_V1: Self = Self(1);
-    /// RoCE v2: UDP packets to port 4791, which routers forward.
-    pub const ROCE_V2: Self = Self(2);
-}
+names! {
+    GidType, "GID type":
 
-impl fmt::Display for GidType {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match *self {
-            Self::INFINIBAND => f.write_str("IB"),
-            Self::ROCE_V1 => f.write_str("RoCE v1"),
-            Self::ROCE_V2 => f.write_str("RoCE v2"),
-            Self(other) => write!(f, "GID type {other}"),
-        }
-    }
+    /// InfiniBand packets.
+    INFINIBAND = 0, "IB";
+    /// RoCE v1: Ethernet frames with an EtherType of their own, which no router forwards.
+    ROCE_V1 = 1, "RoCE v1";
+    /// RoCE v2: UDP packets to port 4791, which routers forward.
+    ROCE_V2 = 2, "RoCE v2";
 }
 
 /// A filled entry of a port's GID table. See `ibv_query_gid_table(3)`.

@@ -12,6 +12,7 @@ mod deadline;
 mod gid;
 mod key;
 mod mtu;
+mod names;
 mod number;
 mod options;
 mod refused;

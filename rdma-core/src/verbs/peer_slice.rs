@@ -287,7 +287,7 @@ impl<'w> PeerSlice<'w> {
     /// The errors of [`copy_in`](Self::copy_in), and [`ReachError::Unaligned`] unless the flag's address in
     /// the peer's memory is a multiple of its length.
     pub fn store<F: Flag>(&mut self, offset: usize, flag: F) -> Result<(), ReachError> {
-        self.reach(offset, F::LEN as usize, PeerOp::Store(flag.to_bits())).map(drop)
+        self.reach(offset, F::LEN as usize, PeerOp::Store(flag.into())).map(drop)
     }
 
     /// Loads a flag from `offset`. Everything that was written before the flag is then visible. The peer must

@@ -23,7 +23,7 @@ const OTHER_ERROR: i32 = 3;
 
 /// Makes the call in a child and returns what is wrong with its end; `None` if it ended as promised.
 fn fault(kind: Kind, fixture: &Fixture, call: &Call, absent: &mut usize) -> Option<String> {
-    let end = raw::in_child(kind, fixture, |copy| match ((call.run)(copy), call.promise) {
+    let end = raw::in_child_in_time(kind, fixture, |copy| match ((call.run)(copy), call.promise) {
         (Outcome::Absent, _) => ABSENT,
         (_, Promise::Harmless) => KEPT,
         (Outcome::Done, Promise::Refused) => NOT_REFUSED,

@@ -56,6 +56,7 @@ fn leaks(export: bool) {
     ground::assert_unchanged(&canaries);
 }
 
+/// Case d1. At 2f7198b a subscriber that panicked let this memory be freed, and the write landed in a vector.
 pub fn leaks_an_export() {
     leaks(true);
 }
@@ -165,6 +166,8 @@ pub fn tcp_peer_cannot_be_called() {
 }
 
 /// A write into memory that no peer can map: the wire finds that out while posting, under its lock.
+///
+/// Case d5. At 2f7198b the post did not return when the subscriber asked a device.
 pub fn writes_to_unmapped_memory() {
     let context = device(Wire::Mapped);
     let pd = context.alloc_pd().unwrap();

@@ -25,7 +25,7 @@ struct Ground {
 }
 
 static GROUND: OnceLock<Ground> = OnceLock::new();
-/// Set by a case that leaves a process in which only [`Wire::Local`] works.
+/// Set by a case that leaves a process in which only [`Wire::Local`] works, or is to be checked.
 pub static ONLY_LOCAL: AtomicBool = AtomicBool::new(false);
 
 pub fn device(wire: Wire) -> Context {
@@ -62,6 +62,11 @@ pub fn call_back() {
         }
     }
     ground.calls.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Whether the subscriber has made all its calls, at least once.
+pub fn was_called() -> bool {
+    GROUND.get().is_some_and(|ground| ground.calls.load(Ordering::Relaxed) > 0)
 }
 
 /// Memory of the caller, which counts when it is freed.

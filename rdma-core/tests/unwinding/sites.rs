@@ -130,11 +130,6 @@ pub const SITES: &[Site] = &[
     site("backend/soft/wire/tcp/mod.rs", "{what}", Here(cases::tcp_stranger_talks_garbage)),
     site("backend/soft/wire/tcp/mod.rs", "no connection to the peer", Here(cases::tcp_peer_cannot_be_called)),
     site(
-        "backend/soft/wire/tcp/mod.rs",
-        "not the GID of a software device",
-        Never("the step to RTR takes this wire only for such a GID"),
-    ),
-    site(
         "backend/soft/wire/shm/rendezvous/connection.rs",
         "a neighbour has left",
         Here(cases::neighbour_leaves),
@@ -154,11 +149,6 @@ pub const SITES: &[Site] = &[
         "backend/soft/wire/mapped/rendezvous_host.rs",
         "a peer of this host cannot be invited; that peer takes another wire",
         Here(cases::peer_cannot_be_invited),
-    ),
-    site(
-        "backend/soft/wire/mapped/rendezvous_host.rs",
-        "a peer of this host has left",
-        Here(cases::mapped_peer_goes),
     ),
     site(
         "backend/soft/wire/mapped/rendezvous_host.rs",

@@ -11,7 +11,7 @@ const MANIFEST: &str = "rdma-core/abi-check/Cargo.toml";
 const PACKAGES: [&str; 4] = ["libibverbs-dev", "librdmacm-dev", "libclang-14-dev", "pkg-config"];
 const LIBCLANG: &str = "/usr/lib/llvm-14/lib";
 
-/// Installs the headers where that is allowed, and runs the crate, with the headers of other releases too.
+/// Installs the headers where that is allowed, and runs the crate, with the headers of several releases too.
 pub fn run() -> Result<Done> {
     if !workspace::root()?.join(MANIFEST).exists() {
         bail!("{MANIFEST} is not there");
@@ -20,7 +20,7 @@ pub fn run() -> Result<Done> {
     packages::ensure(&PACKAGES, &log)?.map_err(|reason| anyhow!(reason))?;
     let mut command = cargo(&["run", "--quiet", "--manifest-path", MANIFEST])?;
     command.env("LIBCLANG_PATH", LIBCLANG);
-    let done = match headers::of_other_releases() {
+    let done = match headers::of_all_releases() {
         Ok(others) => {
             let folders = others.iter().map(|it| format!("{}={}", it.version, it.include.display()));
             command.env("ABI_CHECK_HEADERS", folders.collect::<Vec<_>>().join(":"));

@@ -15,7 +15,7 @@ use crate::{beside, process, workspace};
 const MANIFEST: &str = "fuzz/Cargo.toml";
 const TRIPLE: &str = "x86_64-unknown-linux-gnu";
 /// Seconds of one target in CI, and in a soak.
-const SECONDS: [u64; 2] = [4, 60];
+const SECONDS: [u64; 2] = [2, 60];
 const GRACE: Duration = Duration::from_secs(60);
 /// Flags that cargo-fuzz passes to rustc: coverage for libFuzzer, and AddressSanitizer. Its single unit of codegen and
 /// its full optimisation are left out, because the targets run for seconds, and building them so takes minutes.

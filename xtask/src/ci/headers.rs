@@ -1,5 +1,5 @@
-//! The C headers of libibverbs in releases of rdma-core that this host does not have installed: Debian's packages of
-//! other suites, unpacked into the cache. Nothing of them is installed.
+//! The C headers of libibverbs in several releases of rdma-core, whichever of them this host has installed: Debian's
+//! packages, unpacked into the cache. Nothing of them is installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::{process, workspace};
 
 const PACKAGE: &str = "libibverbs-dev";
 /// The package's version upstream, and a suite that has it. The newest suite may have a later one.
-const RELEASES: [(&str, &str); 3] = [("33", "bullseye"), ("56", "trixie"), ("65", "sid")];
+const RELEASES: [(&str, &str); 4] = [("33", "bullseye"), ("44", "bookworm"), ("56", "trixie"), ("65", "sid")];
 const LIMIT: Duration = Duration::from_secs(300);
 
 /// Unpacked headers.
@@ -24,7 +24,7 @@ pub struct Headers {
 }
 
 /// Returns the headers of each release, those in the cache without a download.
-pub fn of_other_releases() -> Result<Vec<Headers>> {
+pub fn of_all_releases() -> Result<Vec<Headers>> {
     let cache = workspace::cache()?.join("headers");
     fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
     let _turn = workspace::lock("headers")?;

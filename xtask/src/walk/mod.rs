@@ -3,21 +3,18 @@
 //! and run the same program against their public API.
 
 mod functions;
-mod profile;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 
 use self::functions::Function;
-use self::profile::Lines;
+use crate::callgrind::{self, Counted, Lines, Program};
 use crate::checkout::{self, Checkout};
-use crate::{cargo, process, workspace};
+use crate::workspace;
 
 /// Source of the program.
 const PROGRAM: &str = include_str!("program.rs.in");
@@ -32,34 +29,13 @@ const IMPORTS: [&str; 2] = [
      use rdma_collective::comm::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};\n\
      use rdma_collective::comm::{Communicator, CommunicatorOptions, Engine, EngineOptions};",
 ];
-/// Manifest of the program. rustix must ask libc for the auxiliary vector, because the kernel's own names a vDSO that
-/// valgrind has unmapped. Line tables suffice to name functions; dependencies are built without optimisation too,
-/// because their generic functions are compiled with the libraries.
-const MANIFEST: &str = r#"[package]
-name = "walk"
-version = "0.0.0"
-edition = "2024"
-publish = false
-
-[workspace]
-
-[dependencies]
-rdma-core = { path = "../tree/rdma-core" }
-rdma-collective = { path = "../tree/rdma-collective" }
-rustix = { version = "1", features = ["use-libc-auxv"] }
-
-[profile.dev]
-opt-level = 0
-debug = "line-tables-only"
-incremental = false
-lto = "off"
-"#;
+/// Settings of the profile. Dependencies are built without optimisation too, because their generic functions are
+/// compiled with the libraries.
+const SETTINGS: &str = "opt-level = 0\nincremental = false\nlto = \"off\"";
 /// Calls before those that are watched: the first ones choose a plan and map memory.
 const WARM_UP: usize = 8;
 /// Calls that are watched one by one. Functions that only some of them enter depend on the time and do not count.
 const CALLS: usize = 5;
-/// Longest run under valgrind.
-const LIMIT: Duration = Duration::from_secs(400);
 /// Folders of the libraries' sources.
 const LIBRARIES: [&str; 2] = ["rdma-core/src/", "rdma-collective/src/"];
 
@@ -118,55 +94,23 @@ pub fn main(args: &Args) -> Result<()> {
 
 /// Builds the program against `tree`.
 fn build(tree: &Checkout) -> Result<PathBuf> {
-    let crate_root = tree.root.with_file_name("program");
-    fs::create_dir_all(crate_root.join("src"))?;
-    fs::write(crate_root.join("Cargo.toml"), MANIFEST)?;
-    fs::copy(tree.root.join("Cargo.lock"), crate_root.join("Cargo.lock"))?;
-    let mut last = String::new();
-    for imports in IMPORTS {
-        let source = PROGRAM.replace(IMPORTS_MARK, imports);
-        let path = crate_root.join("src/main.rs");
-        if fs::read_to_string(&path).ok().as_deref() != Some(&source) {
-            fs::write(&path, source)?;
-        }
-        let log = crate_root.join("build.log");
-        let mut command = cargo::cargo(&["build", "--offline"])?;
-        command.current_dir(&crate_root).env("CARGO_TARGET_DIR", &tree.build);
-        if process::run_logged(&mut command, cargo::LIMIT, &log)?.success() {
-            return Ok(tree.build.join("debug/walk"));
-        }
-        last = fs::read_to_string(&log).unwrap_or_default();
-    }
-    bail!("the program does not build against {}: mend xtask/src/walk/program.rs.in\n{last}", tree.title)
+    let sources = IMPORTS.map(|imports| PROGRAM.replace(IMPORTS_MARK, imports));
+    let libraries = &["rdma-core", "rdma-collective"];
+    Program { name: "walk", libraries, sources: &sources, profile: "dev", settings: SETTINGS }.build(tree)
 }
 
 /// Runs the program under callgrind, and returns what every watched call enters.
 fn watch(tree: &Checkout, program: &Path, bytes: usize) -> Result<Walk> {
-    let folder = tree.root.with_file_name("callgrind");
-    let _ = fs::remove_dir_all(&folder);
-    fs::create_dir_all(&folder)?;
-    let out = folder.join("out");
-    let mut valgrind = Command::new("valgrind");
-    valgrind.args(["--tool=callgrind", "--collect-atstart=no", "--toggle-collect=steady_call"]);
-    valgrind.args(["--dump-after=steady_call", "--compress-strings=no", "--compress-pos=no"]);
-    valgrind.arg("--fair-sched=try").arg(format!("--callgrind-out-file={}", out.display())).arg(program);
-    valgrind.args([bytes, WARM_UP, CALLS].map(|number| number.to_string())).stdin(Stdio::null());
-    let log = folder.join("log");
-    let status = process::run_logged(&mut valgrind, LIMIT, &log)
-        .context("valgrind is needed: install it with `apt-get install valgrind`")?;
-    if !status.success() {
-        bail!("the program failed under valgrind ({status}):\n    {}", process::last_lines(&log));
-    }
+    let arguments = [bytes, WARM_UP, CALLS].map(|number| number.to_string());
+    let counted = Counted { inside: Some("steady_call"), each: "steady_call", calls: CALLS };
     let mut sources = BTreeMap::new();
     let mut walks = Vec::new();
-    for call in 1..=CALLS {
-        let path = PathBuf::from(format!("{}.{call}", out.display()));
-        let dump = fs::read_to_string(&path).with_context(|| format!("no {}", path.display()))?;
-        walks.push(Walk::new(&tree.root, &profile::lines(&dump), &mut sources)?);
+    for dump in callgrind::run(tree, program, &arguments, counted)? {
+        walks.push(Walk::new(&tree.root, &callgrind::lines(&dump), &mut sources)?);
     }
     let walk = walks.into_iter().reduce(Walk::common).unwrap_or_default();
     if walk.functions.is_empty() {
-        bail!("callgrind saw no function of the libraries in {}", folder.display());
+        bail!("callgrind saw no function of the libraries in {}", tree.title);
     }
     Ok(walk)
 }

@@ -54,6 +54,8 @@ pub(super) struct Store {
     /// The rank as which a second process came before all ranks had met. Nobody can know then which ranks belong to
     /// which job, so the store refuses everything from now on.
     two_jobs: Option<u32>,
+    /// Whether the server ends, so that nobody joins any more.
+    ends: bool,
     /// The ranks that have joined. A rank stays here after it has left, so that it cannot join twice.
     joined: BTreeMap<u32, Joined>,
     /// The first rank that has left. Errors name this one, because the others may have ended because of it.
@@ -123,6 +125,7 @@ impl Store {
             world,
             served,
             two_jobs: None,
+            ends: false,
             joined: BTreeMap::new(),
             first_left: None,
             connections: HashMap::new(),
@@ -146,6 +149,9 @@ impl Store {
         self.is_ours(hello)?;
         if let Some(rank) = self.two_jobs {
             return Err(self.served.two_jobs(rank));
+        }
+        if let Some(rank) = self.first_left.filter(|_| self.ends) {
+            return Err(Refusal::Left { rank });
         }
         let Hello { rank, world, attempt, .. } = *hello;
         if world != self.world {
@@ -318,9 +324,14 @@ impl Store {
         given_up.map(|(name, _)| (name.clone(), self.missing_from(name))).collect()
     }
 
-    /// Tells all ranks that are here who is at fault, as far as that is known: the ranks that did not come in time, or
-    /// the rank that was the first to leave. The server says so before it ends, because otherwise they would take
-    /// the end of the store for the cause.
+    /// Lets nobody join any more. Returns whether this call is the first.
+    pub(super) fn end(&mut self) -> bool {
+        !std::mem::replace(&mut self.ends, true)
+    }
+
+    /// Tells all ranks that are here who is at fault, as far as that is known: the ranks that did not come in time, two
+    /// jobs at one port, or the rank that was the first to leave. The server says so before it ends, because otherwise
+    /// they would take the end of the store for the cause.
     pub(super) fn say_why(&mut self) {
         for connection in self.connections.keys().copied().collect::<Vec<_>>() {
             let (id, late) = match self.waits.get(&connection) {
@@ -330,8 +341,9 @@ impl Store {
                 }
                 _ => (0, None),
             };
-            let left = self.first_left.map(|rank| Reply::Refused(Refusal::Left { rank }));
-            if let Some(reply) = late.map(Reply::TimedOut).or(left) {
+            let two_jobs = self.two_jobs.map(|rank| self.served.two_jobs(rank));
+            let why = two_jobs.or(self.first_left.map(|rank| Refusal::Left { rank })).map(Reply::Refused);
+            if let Some(reply) = late.map(Reply::TimedOut).or(why) {
                 self.reply(connection, id, reply);
             }
         }

@@ -209,7 +209,7 @@ impl StoreClient {
     fn attempt(join: &Join, run: &str, attempt: u64, deadline: Deadline) -> Result<Self, BootstrapError> {
         let mut client = Self::open(join, run, deadline)?;
         let hello = client.hello(attempt);
-        match client.call("", |_| Request::Hello(hello.clone()), deadline)? {
+        match client.call("join", |_| Request::Hello(hello.clone()), deadline)? {
             Reply::Welcome { number } => client.number = Some(number),
             _ => return Err(client.unexpected()),
         }
@@ -343,9 +343,10 @@ impl StoreClient {
                 // A refusal for the version counts whatever its identifier: a store of another version cannot know
                 // where our request has it. The last word of a store is no answer to a request either.
                 let reply = Reply::decode(&frame).map_err(Failed::Frame)?;
-                if frame.id == id
-                    || matches!(reply, Reply::Refused(Refusal::OtherVersion { .. } | Refusal::Left { .. }))
-                {
+                use Refusal::{Left, OtherVersion, TwoJobs};
+                let is_last =
+                    matches!(reply, Reply::Refused(OtherVersion { .. } | Left { .. } | TwoJobs { .. }));
+                if frame.id == id || is_last {
                     return Ok(reply);
                 }
             }

@@ -81,6 +81,16 @@ fn a_rank_that_comes_twice_ends_a_job_whose_ranks_have_not_all_met() {
 }
 
 #[test]
+fn a_store_that_ends_because_of_a_second_job_says_so_to_a_rank_that_asks_later() {
+    let ports = ports();
+    let server = serve(&ports, 3, "").unwrap();
+    let mut other = find(&ports, 1, 3, "").unwrap();
+    assert_two_jobs(serve(&ports, 3, ""), 0);
+    drop(server);
+    assert_two_jobs(other.set("k", b"v", long()), 0);
+}
+
+#[test]
 fn jobs_of_other_sizes_are_told_apart_so_the_first_is_not_disturbed() {
     let ports = ports();
     let _server = serve(&ports, 2, "").unwrap();

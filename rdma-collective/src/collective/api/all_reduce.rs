@@ -31,7 +31,8 @@ impl Communicator {
     /// ```
     #[doc(alias = "ncclAllReduce")]
     pub fn all_reduce<T: Element>(&mut self, data: &mut [T], op: ReduceOp, deadline: Deadline) -> Result<()> {
-        self.all_reduce_bytes(T::as_bytes_mut(data), T::DATA_TYPE, op, deadline)
+        let buffers = Borrowed::InPlace(T::as_bytes_mut(data));
+        self.call(Collective::AllReduce.by(op), T::DATA_TYPE, buffers, deadline)
     }
 
     /// Reduces `input` over all ranks into `output`, which has the same length.

@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::host::HostGroup;
 use super::links::{self, Scratch};
 use crate::collective::execute::{Job, Patience};
-use crate::engine::{Driver, Engine, HANDOVER_DELAY};
+use crate::engine::{Engine, HANDOVER_DELAY};
 use crate::log::Held;
 
 /// Interval at which fast-path calls drive an engine that has no thread. 1 ms: rare beside an operation of a few
@@ -97,12 +97,11 @@ pub(crate) struct FastPath<'a> {
     pub(crate) drives: EngineDrive<'a>,
 }
 
-/// The duty to drive the engine between fast-path operations, so that other communicators on it make progress. Nothing
-/// to do where a [thread](Driver::Thread) drives.
+/// The duty to drive the engine between fast-path operations, so that other communicators on it make progress.
 pub(crate) struct EngineDrive<'a> {
     pub(super) engine: &'a Engine,
-    /// Time at which the engine was driven last.
-    pub(super) driven: &'a mut Instant,
+    /// Time at which the engine was driven last; `None` where a [thread](crate::engine::Driver::Thread) drives it.
+    pub(super) driven: &'a mut Option<Instant>,
 }
 
 impl EngineDrive<'_> {
@@ -110,12 +109,10 @@ impl EngineDrive<'_> {
     /// here.
     #[inline]
     pub(crate) fn now_and_then(&mut self, now: impl FnOnce() -> Instant) {
-        if self.engine.options().driver != Driver::Caller {
-            return;
-        }
+        let Some(driven) = self.driven else { return };
         let now = now();
-        if now.saturating_duration_since(*self.driven) >= DRIVE_EVERY {
-            *self.driven = now;
+        if now.saturating_duration_since(*driven) >= DRIVE_EVERY {
+            *driven = now;
             // Do not wait for the lock: whoever holds it drives.
             self.engine.try_drive();
         }

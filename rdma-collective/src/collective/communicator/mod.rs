@@ -96,8 +96,8 @@ pub struct Communicator {
     orders: Orders,
     /// Sizes whose algorithm was logged already: for each collective code, one bit for each power of two of bytes.
     chosen: [u64; Collective::CODES],
-    /// Time at which a fast-path operation last drove the engine.
-    driven: Instant,
+    /// Time at which a fast-path operation last drove the engine; `None` where the engine's thread drives it.
+    driven: Option<Instant>,
     clock: CoarseClock,
     /// The plan of the last eager or pipelined call, since the next call is often the same.
     pub(in crate::collective) cached_plan: Option<CachedPlan>,
@@ -138,7 +138,7 @@ impl Communicator {
             scratch,
             orders,
             chosen: [0; Collective::CODES],
-            driven: Instant::now(),
+            driven: (engine.options().driver == Driver::Caller).then(Instant::now),
             clock: CoarseClock::new(handover_within(engine)),
             cached_plan: None,
         }

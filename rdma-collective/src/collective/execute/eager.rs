@@ -114,9 +114,6 @@ impl ShmExec {
         scratch: &mut Scratch,
     ) -> Result<bool, Stop> {
         if !self.headers.begun {
-            // Check before waiting for room: a forked child shares its parent's window, so it would wait for messages
-            // that the parent takes.
-            host.check().map_err(Stop::Refused)?;
             // Until the round begins, the exchange takes the messages of earlier rounds: the `AHEAD` rule. Without
             // that a message could overwrite one that its receiver still reads.
             if !self.headers.look(host)? {

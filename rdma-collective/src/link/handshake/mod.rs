@@ -149,9 +149,9 @@ fn accept(
     // Non-blocking, because another thread may accept the connection that this one was woken for: a blocking accept
     // would then wait beyond the deadline.
     listener.set_nonblocking(true).map_err(failed)?;
-    let mut strangers = VecDeque::new();
+    let (mut strangers, mut warned) = (VecDeque::new(), false);
     loop {
-        strangers.retain(|stranger: &Stranger| !stranger.is_overdue());
+        strangers.retain(|stranger: &Stranger| !stranger.is_overdue(&mut warned));
         if deadline.expired() {
             return Err(HandshakeError::NobodyCame { waited: started.elapsed() });
         }
@@ -171,23 +171,26 @@ fn accept(
             while place.is_none()
                 && let Some(oldest) = strangers.pop_front()
             {
-                if let Heard::Met(met, theirs) = oldest.hear(token, blob, deadline) {
+                if let Heard::Met(met, theirs) = oldest.hear(token, blob, deadline, &mut warned) {
                     return Ok((met, theirs));
                 }
                 place = Place::take(Door::Handshake);
             }
             match (accepted, place) {
-                (Some((stream, peer)), Some(place)) => strangers.extend(Stranger::new(stream, peer, place)),
+                (Some((stream, peer)), place) => {
+                    let place = place.unwrap_or_else(|| Place::first(Door::Handshake));
+                    strangers.extend(Stranger::new(stream, peer, place));
+                }
                 // No descriptor is left, and no stranger of this listener has one.
                 (None, None) => {
                     std::thread::sleep(CONNECT_PAUSE.min(deadline.remaining()));
                     break;
                 }
-                _ => {}
+                (None, Some(_)) => {}
             }
         }
         for stranger in std::mem::take(&mut strangers) {
-            match stranger.hear(token, blob, deadline) {
+            match stranger.hear(token, blob, deadline, &mut warned) {
                 Heard::Met(met, theirs) => return Ok((met, theirs)),
                 Heard::Waits(stranger) => strangers.push_back(stranger),
                 Heard::Gone => {}
@@ -331,25 +334,31 @@ impl Stranger {
     }
 
     /// Whether the time for the greeting or the blob is over.
-    fn is_overdue(&self) -> bool {
+    fn is_overdue(&self, warned: &mut bool) -> bool {
         let overdue = self.until.expired();
-        if overdue && self.greeted {
-            crate::log::warn!(peer = %self.peer, "a connection with the job's token sent no blob in time, and was closed");
+        if overdue {
+            self.say_why(&HandshakeError::Silent { peer: self.peer }, warned);
         }
         overdue
     }
 
+    /// Logs why this connection is closed. Warns of the first one that has shown the job's token: many know it, and may
+    /// come again and again.
+    fn say_why(&self, error: &HandshakeError, warned: &mut bool) {
+        if self.greeted && !std::mem::replace(warned, true) {
+            crate::log::warn!(%error, "a connection with the job's token sent no blob, and was closed");
+        } else {
+            crate::log::debug!(%error, "a connection was sent away in the handshake");
+        }
+    }
+
     /// Reads what has arrived, and answers a greeting or a blob once it is complete. Never waits.
-    fn hear(mut self, token: &JobToken, blob: Option<&[u8]>, deadline: Deadline) -> Heard {
+    fn hear(mut self, token: &JobToken, blob: Option<&[u8]>, deadline: Deadline, warned: &mut bool) -> Heard {
         match self.answer(token, blob) {
             Ok(false) => return Heard::Waits(self),
             Ok(true) => {}
             Err(error) => {
-                if self.greeted {
-                    crate::log::warn!(%error, "a connection with the job's token sent no blob, and was closed");
-                } else {
-                    crate::log::debug!(%error, "a connection was sent away in the handshake");
-                }
+                self.say_why(&error, warned);
                 return Heard::Gone;
             }
         }

@@ -1,7 +1,9 @@
 //! Meeting, and everything that can be at the other end instead.
 
 use super::*;
-use std::sync::mpsc;
+use crate::alone::alone;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread;
 
 fn soon() -> Deadline {
@@ -189,4 +191,55 @@ fn a_crowd_of_silent_strangers_holds_nobody_up() {
     assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(30)).unwrap(), blob(20));
     assert_eq!(server.join().unwrap().unwrap(), blob(30));
     drop(crowd);
+}
+
+#[test]
+fn a_listener_hears_its_peer_though_a_crowd_at_another_listener_has_all_places() {
+    let name = "a_listener_hears_its_peer_though_a_crowd_at_another_listener_has_all_places";
+    alone(module_path!(), name, || {
+        let crowd: Vec<_> = std::iter::from_fn(|| Place::take(Door::Handshake)).collect();
+        assert!(!crowd.is_empty());
+        let (listener, address) = listener();
+        let _silent = TcpStream::connect(address).unwrap();
+        let server = thread::spawn(move || side(&Meet::Accept(&listener), &TOKEN, &blob(20)));
+        assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(30)).unwrap(), blob(20));
+        assert_eq!(server.join().unwrap().unwrap(), blob(30));
+    });
+}
+
+/// Counts warnings.
+struct Warnings(Arc<AtomicUsize>);
+
+impl tracing::Subscriber for Warnings {
+    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
+        *metadata.level() == tracing::Level::WARN
+    }
+    fn event(&self, _: &tracing::Event<'_>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
+        tracing::Id::from_u64(1)
+    }
+    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
+    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
+    fn enter(&self, _: &tracing::Id) {}
+    fn exit(&self, _: &tracing::Id) {}
+}
+
+#[test]
+fn a_crowd_that_has_the_token_does_not_flood_the_log() {
+    let (listener, address) = listener();
+    let count = Arc::new(AtomicUsize::new(0));
+    let warnings = Warnings(Arc::clone(&count));
+    let server = thread::spawn(move || {
+        tracing::subscriber::with_default(warnings, || side(&Meet::Accept(&listener), &TOKEN, &blob(20)))
+    });
+    for _ in 0..20 {
+        let mut stranger = welcomed(address);
+        stranger.write_all(&[0; HEADER_BYTES]).unwrap();
+        assert!(!matches!(stranger.read(&mut [0]), Ok(1..)));
+    }
+    assert_eq!(side(&Meet::Connect(address), &TOKEN, &blob(30)).unwrap(), blob(20));
+    assert_eq!(server.join().unwrap().unwrap(), blob(30));
+    assert_eq!(count.load(Ordering::Relaxed), 1);
 }

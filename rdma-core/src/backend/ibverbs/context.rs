@@ -8,12 +8,11 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 
 use super::event::{self, Events};
-use super::gid;
 use super::port::{self, Limits};
 use super::symbols::Symbols;
-use super::sys::ibv_context;
+use super::sys::{ibv_context, ibv_device_attr};
+use crate::DeviceAttributes;
 use crate::error::{OpenError, QueryError};
-use crate::{AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum};
 
 /// An open device of libibverbs.
 ///
@@ -25,9 +24,9 @@ pub(crate) struct Context {
     name: String,
     pub(super) symbols: &'static Symbols,
     context: NonNull<ibv_context>,
-    events: Events,
+    pub(super) events: Events,
     /// The limits of the device, read once because they never change.
-    limits: Limits,
+    pub(super) limits: Limits,
 }
 
 // SAFETY: libibverbs ties no context to a thread, and only this value closes it.
@@ -49,7 +48,8 @@ impl Context {
         refused: impl Fn(io::Error) -> OpenError,
     ) -> Result<Self, OpenError> {
         // INVARIANT: the caller hands over an open context. An error below drops the value, which closes it.
-        let mut opened = Self { name: name.to_owned(), symbols, context, events, limits: Limits::NONE };
+        let no_limits = Limits::new(&ibv_device_attr::zeroed());
+        let mut opened = Self { name: name.to_owned(), symbols, context, events, limits: no_limits };
         event::set_nonblocking(opened.async_fd()).map_err(&refused)?;
         opened.events.watch(opened.async_fd()).map_err(&refused)?;
         opened.limits = match port::query_device(&opened) {
@@ -61,16 +61,8 @@ impl Context {
         Ok(opened)
     }
 
-    pub(super) fn limits(&self) -> &Limits {
-        &self.limits
-    }
-
     pub(super) fn as_ptr(&self) -> *mut ibv_context {
         self.context.as_ptr()
-    }
-
-    pub(super) fn events(&self) -> &Events {
-        &self.events
     }
 
     /// The descriptor of the library's asynchronous events.
@@ -84,19 +76,7 @@ impl Context {
     }
 
     pub(crate) fn query_device(&self) -> Result<DeviceAttributes, QueryError> {
-        Ok(self.limits.attributes())
-    }
-
-    pub(crate) fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
-        port::query_port(self, port)
-    }
-
-    pub(crate) fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
-        gid::table(self, port)
-    }
-
-    pub(crate) fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError> {
-        event::next(self)
+        Ok(self.limits.device.clone())
     }
 
     pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {

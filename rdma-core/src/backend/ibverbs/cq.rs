@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::channel::Channel;
 use super::sys::{self, ibv_cq, ibv_wc};
-use super::{Context, check, event, explain, not_null};
+use super::{Context, check, explain, not_null};
 use crate::WorkerOptions;
 use crate::error::{CreateError, PollError};
 use crate::memory::pinning::PinningNeed;
@@ -44,7 +44,7 @@ unsafe impl Send for CompletionQueue {}
 impl CompletionQueue {
     pub(super) fn new(context: &Arc<Context>, options: &WorkerOptions) -> Result<Self, CreateError> {
         let create_cq = context.symbols.ibv_create_cq.clone()?;
-        let limit = context.limits().max_cqe();
+        let limit = context.limits.device.max_cqe;
         let cqe = libc::c_int::try_from(options.max_cqe).ok().filter(|_| options.max_cqe <= limit);
         let Some(cqe) = cqe else {
             return Err(CreateError::BeyondLimit {
@@ -87,7 +87,7 @@ impl CompletionQueue {
         if polled == 0 {
             self.empty_polls = self.empty_polls.wrapping_add(1);
             if self.empty_polls.is_multiple_of(CHECK_EVERY) {
-                event::check_overrun(self.context());
+                self.context().check_overrun();
             }
         }
         let overrun = self.overrun.load(Ordering::Relaxed);
@@ -109,7 +109,7 @@ impl CompletionQueue {
     /// Makes the next completion raise an event. Checks for lost completions first, because a thread that sleeps for
     /// one that was lost would sleep for ever.
     pub(super) fn request_notify(&mut self) -> Result<(), PollError> {
-        event::check_overrun(self.context());
+        self.context().check_overrun();
         // SAFETY: the queue is alive as long as `self`, since only the drop destroys it.
         check(unsafe { sys::ibv_req_notify_cq(self.as_ptr(), false) })
             .map_err(|source| refused("ibv_req_notify_cq", source))

@@ -42,7 +42,7 @@ impl QueuePair {
         if !Arc::ptr_eq(context, cq.context()) {
             return Err(CreateError::ForeignProtectionDomain);
         }
-        let max_recv_wr = receives(options, context.limits().max_qp_wr())?;
+        let max_recv_wr = receives(options, context.limits.device.max_qp_wr)?;
         let create_qp = context.symbols.ibv_create_qp.clone()?;
         let mut attributes = ibv_qp_init_attr {
             send_cq: cq.as_ptr(),

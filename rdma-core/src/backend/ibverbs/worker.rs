@@ -6,9 +6,9 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
 use super::cq::CompletionQueue;
-use super::post::Chains;
+use super::post::Chain;
 use super::qp::QueuePair;
-use super::sys::{self, ibv_qp_attr, ibv_wc};
+use super::sys::{self, ibv_qp_attr, ibv_recv_wr, ibv_send_wr, ibv_wc};
 use super::transition::{Refusal, TO_ERR, TO_INIT, TO_RTR, TO_RTS, Transition};
 use super::{Context, address};
 use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend, RawWorker, SENTINELS, Slot};
@@ -27,7 +27,9 @@ pub(crate) struct Worker {
     /// pairs cannot be destroyed.
     qps: Vec<Option<QueuePair>>,
     cq: CompletionQueue,
-    chains: Chains,
+    /// Room for chains as long as the longest queue.
+    sends: Chain<ibv_send_wr>,
+    recvs: Chain<ibv_recv_wr>,
     polled: Box<[ibv_wc]>,
 }
 
@@ -35,7 +37,7 @@ impl Worker {
     pub(crate) fn new(context: &Arc<Context>, options: &WorkerOptions) -> Result<Self, CreateError> {
         let cq = CompletionQueue::new(context, options)?;
         let polled = vec![ibv_wc::zeroed(); POLL_BATCH].into();
-        Ok(Self { qps: Vec::new(), cq, chains: Chains::new(), polled })
+        Ok(Self { qps: Vec::new(), cq, sends: Chain::new(), recvs: Chain::new(), polled })
     }
 
     fn qp(&mut self, slot: Slot) -> io::Result<&mut QueuePair> {
@@ -73,7 +75,8 @@ impl RawWorker for Worker {
     ) -> Result<QpNum, CreateError> {
         let qp = QueuePair::new(&self.cq, pd.inner(), options)?;
         let qp_num = qp.qp_num();
-        self.chains.reserve(options.max_send_wr, options.max_recv_wr.max(SENTINELS));
+        self.sends.reserve(options.max_send_wr);
+        self.recvs.reserve(options.max_recv_wr.max(SENTINELS));
         let index = usize::from(slot);
         if self.qps.len() <= index {
             self.qps.resize_with(index + 1, || None);
@@ -116,7 +119,8 @@ impl RawWorker for Worker {
             attributes.path_mtu = mtu.0.into();
             attributes.dest_qp_num = peer.qp_num.0;
             attributes.rq_psn = peer.psn.value();
-            attributes.max_dest_rd_atomic = options.max_dest_rd_atomic.min(context.limits().max_qp_rd_atom());
+            attributes.max_dest_rd_atomic =
+                options.max_dest_rd_atomic.min(context.limits.device.max_qp_rd_atom);
             attributes.min_rnr_timer = options.min_rnr_timer.code();
         });
         step.map_err(|source| Refusal::Rtr { port: &port, peer, own, mtu }.error(qp_num, source))
@@ -124,7 +128,7 @@ impl RawWorker for Worker {
 
     fn modify_to_rts(&mut self, slot: Slot, psn: Psn, options: &RetryOptions) -> Result<(), ConnectError> {
         let qp = self.connecting(slot)?;
-        let (qp_num, limit) = (qp.qp_num(), qp.context().limits().max_qp_init_rd_atom());
+        let (qp_num, limit) = (qp.qp_num(), qp.context().limits.max_qp_init_rd_atom);
         let step = self.step(slot, &TO_RTS, |attributes| {
             attributes.timeout = options.ack_timeout.code();
             attributes.retry_cnt = options.retry_cnt.min(7);
@@ -156,7 +160,7 @@ impl RawWorker for Worker {
         };
         // SAFETY: the caller keeps the local ranges valid, as the trait asks, so the chain that names them may be
         // posted.
-        unsafe { self.chains.post_send(qp, chain) }
+        unsafe { self.sends.post(qp, chain) }
     }
 
     unsafe fn post_recv(&mut self, slot: Slot, chain: &[RawRecv]) -> Result<(), RawPostError> {
@@ -165,7 +169,7 @@ impl RawWorker for Worker {
         };
         // SAFETY: the caller keeps the local ranges valid, as the trait asks, so the chain that names them may be
         // posted.
-        unsafe { self.chains.post_recv(qp, chain) }
+        unsafe { self.recvs.post(qp, chain) }
     }
 
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {

@@ -107,12 +107,6 @@ impl Ring {
         (self.oldest as usize).wrapping_add(ahead) & (self.entries.len() - 1)
     }
 
-    /// Whether no further request fits.
-    #[inline]
-    pub(super) fn is_full(&self) -> bool {
-        self.len >= self.capacity
-    }
-
     /// The sequence that the next pushed entry gets.
     #[inline]
     pub(super) fn next_sequence(&self) -> u64 {
@@ -124,7 +118,7 @@ impl Ring {
     /// The caller must fill the entry: it counts as in flight from now on.
     #[inline]
     pub(super) fn reserve_newest(&mut self) -> Option<(u64, &mut Option<Entry>)> {
-        if self.is_full() {
+        if self.len >= self.capacity {
             return None;
         }
         let (sequence, index) = (self.next_sequence(), self.index(self.len));
@@ -162,7 +156,8 @@ impl Ring {
             return None;
         }
         let (sequence, index) = (self.oldest, self.index(0));
-        self.advance();
+        self.len -= 1;
+        self.oldest = (self.oldest + 1) & SEQUENCE_MASK;
         Some((sequence, &mut self.entries[index]))
     }
 
@@ -177,13 +172,6 @@ impl Ring {
     #[inline]
     pub(super) fn peek(&self, ahead: usize) -> Option<&Entry> {
         if ahead >= self.len { None } else { self.entries[self.index(ahead)].as_ref() }
-    }
-
-    /// Moves the head to the next request.
-    #[inline]
-    fn advance(&mut self) {
-        self.len -= 1;
-        self.oldest = (self.oldest + 1) & SEQUENCE_MASK;
     }
 }
 

@@ -10,7 +10,6 @@ use parking_lot::Mutex;
 
 use super::channel::Channel;
 use super::engine::keys::KeyTable;
-use super::engine::timer::Timer;
 use super::event::{ContextRef, Events};
 use super::fabric::{DeviceState, Fabric, FabricGuard, Silence};
 use super::fault::FaultPlan;
@@ -97,7 +96,7 @@ impl Device {
             wire: *wire,
             gids: Vec::new(),
             port: PortState::ACTIVE,
-            port_returns: Timer::Off,
+            port_returns: None,
             silence: Silence::No,
             faults: faults.clone(),
             keys: KeyTable::default(),
@@ -113,25 +112,15 @@ impl Device {
         let opened = OpenDevice { name: name.clone(), max_mr_size: *max_mr_size, device, fabric };
         let listening = listen(&mut guard, device, *wire, SocketAddrV4::new(ip, *tcp_port)).and_then(|at| {
             let table = gid::table(at, nonce, &netdev);
-            publish(&mut guard, device, &self.options, &table)?;
-            Ok(table)
+            guard.by_gid.extend(table.iter().map(|entry| (entry.gid, device)));
+            if let Some(state) = guard.devices.get_mut(device) {
+                state.gids = table;
+            }
+            publish(&mut guard, device, &self.options, gid::routable(at, nonce))
         });
-        match listening {
-            Ok(table) => {
-                for entry in &table {
-                    guard.by_gid.insert(entry.gid, device);
-                }
-                if let Some(state) = guard.devices.get_mut(device) {
-                    state.gids = table;
-                }
-                Ok(opened)
-            }
-            Err(source) => {
-                // Dropping `opened` takes the lock, so the guard must go first.
-                drop(guard);
-                Err(refused("listening for peers")(source))
-            }
-        }
+        // Dropping `opened` takes the lock, so the guard must go first.
+        drop(guard);
+        listening.map(|()| opened).map_err(refused("listening for peers"))
     }
 }
 
@@ -159,14 +148,13 @@ fn publish(
     guard: &mut FabricGuard<'_>,
     device: DeviceRef,
     options: &SoftOptions,
-    table: &[GidEntry],
+    gid: Gid,
 ) -> io::Result<()> {
-    let Some(entry) = table.iter().find(|entry| !entry.gid.is_link_local()) else { return Ok(()) };
     match options.wire {
-        Wire::Mapped => publish_as(guard, device, entry.gid),
+        Wire::Mapped => publish_as(guard, device, gid),
         // Faults are injected into messages, and mapped memory has none: with faults, other processes use TCP.
         Wire::Auto if options.faults.is_none() => {
-            if let Err(error) = publish_as(guard, device, entry.gid) {
+            if let Err(error) = publish_as(guard, device, gid) {
                 let mend = limit_advice(&error)
                     .unwrap_or("let it make memfds and listen at abstract Unix addresses");
                 crate::log::warn!(device = %options.name, %error, mend, "processes of this host reach the device over TCP alone");
@@ -187,15 +175,9 @@ fn publish_as(guard: &mut FabricGuard<'_>, device: DeviceRef, gid: Gid) -> io::R
     Ok(())
 }
 
-impl OpenDevice {
-    pub(super) fn lock(&self) -> FabricGuard<'_> {
-        self.fabric.lock()
-    }
-}
-
 impl Drop for OpenDevice {
     fn drop(&mut self) {
-        let mut guard = self.lock();
+        let mut guard = self.fabric.lock();
         let Some(state) = guard.devices.remove(self.device) else { return };
         for entry in &state.gids {
             guard.by_gid.remove(&entry.gid);
@@ -207,14 +189,14 @@ impl Drop for OpenDevice {
         guarded.sockets.unlisten(self.device);
         guarded.rendezvous.unlisten(self.device);
         if guarded.state.devices.is_empty() {
-            guard.driver.wake();
+            guard.driver.wake.raise();
         }
     }
 }
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.opened.lock().contexts.remove(self.context);
+        self.opened.fabric.lock().contexts.remove(self.context);
     }
 }
 
@@ -229,14 +211,14 @@ impl Context {
 
     pub(crate) fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
         limits::check_port(&self.opened.name, port)?;
-        let guard = self.opened.lock();
+        let guard = self.opened.fabric.lock();
         let state = guard.devices.get(self.opened.device).map_or(PortState::DOWN, |device| device.port);
         Ok(limits::port_attributes(state))
     }
 
     pub(crate) fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
         limits::check_port(&self.opened.name, port)?;
-        let guard = self.opened.lock();
+        let guard = self.opened.fabric.lock();
         Ok(guard.devices.get(self.opened.device).map_or_else(Vec::new, |device| device.gids.clone()))
     }
 
@@ -246,7 +228,7 @@ impl Context {
             device: self.opened.name.clone(),
             source,
         };
-        let mut guard = self.opened.lock();
+        let mut guard = self.opened.fabric.lock();
         guard.contexts.get_mut(self.context).map_or(Ok(None), Events::next).map_err(refused)
     }
 

@@ -45,7 +45,7 @@ const WAKE_KEY: u64 = 0;
 pub(super) struct Driver {
     /// Sockets register themselves here, with keys of their own choice.
     pub(super) epoll: Arc<OwnedFd>,
-    wake: Channel,
+    pub(super) wake: Channel,
     /// Counts posts and polls while there are connections.
     calls: AtomicU64,
     naps: Naps,
@@ -81,10 +81,6 @@ impl Driver {
         }
     }
 
-    pub(super) fn wake(&self) {
-        self.wake.raise();
-    }
-
     /// Counts a post or poll: such a thread serves the sockets itself when it finds no completion.
     pub(super) fn count_call(&self) {
         if self.connected.load(Ordering::Relaxed) {
@@ -99,12 +95,12 @@ impl Driver {
         }
     }
 
-    /// Returns the descriptors that are ready, and waits for one as `wait` says.
-    fn ready<'a>(&self, buffer: &'a mut [MaybeUninit<Event>; READY_MAX], wait: Wait) -> &'a [Event] {
-        let timeout = match wait {
-            Wait::Not => Some(Timespec { tv_sec: 0, tv_nsec: 0 }),
-            Wait::Until(until) => until.map(left),
-        };
+    /// Returns the descriptors that are ready, and waits for one until the timeout, if there is one.
+    fn ready<'a>(
+        &self,
+        buffer: &'a mut [MaybeUninit<Event>; READY_MAX],
+        timeout: Option<Timespec>,
+    ) -> &'a [Event] {
         // An interruption, like any other error, only means that the caller looks again.
         epoll::wait(&self.epoll, buffer, timeout.as_ref()).map_or(&[], |(ready, _)| ready)
     }
@@ -146,13 +142,6 @@ struct Count {
     sleeps: u64,
     at: Instant,
     others_serve: bool,
-}
-
-/// How long to wait for sockets; `Until(None)` is for ever.
-#[derive(Debug, Clone, Copy)]
-enum Wait {
-    Not,
-    Until(Option<Instant>),
 }
 
 /// The time until `until`, for a system call.
@@ -241,7 +230,7 @@ fn lock(fabric: &Fabric, others_serve: bool) -> FabricGuard<'_> {
 fn wait_and_serve(fabric: &Fabric, until: Option<Instant>) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READY_MAX];
     let mut woken = false;
-    for event in fabric.driver.ready(&mut buffer, Wait::Until(until)) {
+    for event in fabric.driver.ready(&mut buffer, until.map(left)) {
         match event.data.u64() {
             WAKE_KEY => woken = true,
             key => serve(&mut fabric.lock(), key),
@@ -282,7 +271,7 @@ enum Served {
 fn serve_ready(fabric: &Fabric, wait: bool) -> Served {
     let mut buffer = [MaybeUninit::uninit(); READY_MAX];
     let mut served = Served::Nothing;
-    for event in fabric.driver.ready(&mut buffer, Wait::Not) {
+    for event in fabric.driver.ready(&mut buffer, Some(Timespec::default())) {
         let key = event.data.u64();
         if key == WAKE_KEY {
             continue;

@@ -23,7 +23,6 @@ use super::cq::{CompletionQueue, CqRef};
 use super::driver::Driver;
 use super::engine::keys::KeyTable;
 use super::engine::message::{Reply, Request};
-use super::engine::timer::Timer;
 use super::event::{ContextRef, Events};
 use super::fault::{DelayedMessage, FaultPlan};
 use super::options::Wire;
@@ -31,20 +30,19 @@ use super::qp::{Carrier, QueuePair};
 use super::shared_exports::SharedExports;
 use super::wire::rendezvous::Host;
 use super::wire::{
-    Announcement, DeviceRef, Discarded, Hello, OrphanMailbox, Payload, QpRef, Rendezvous, Segment, Tcp, Token,
+    Change, DeviceRef, Discarded, Hello, OrphanMailbox, Payload, QpRef, Rendezvous, Segment, Tcp, Token,
 };
 use crate::log::Hold;
-use crate::memory::{OwnProcess, Patch};
+use crate::memory::OwnProcess;
 use crate::{Gid, GidEntry, PortState};
 
 /// The state of one open device.
-#[derive(Debug)]
 pub(super) struct DeviceState {
     pub(super) wire: Wire,
     pub(super) gids: Vec<GidEntry>,
     pub(super) port: PortState,
-    /// Due when a port that is down comes back.
-    pub(super) port_returns: Timer,
+    /// The time at which a port that is down comes back.
+    pub(super) port_returns: Option<Instant>,
     pub(super) silence: Silence,
     pub(super) faults: Option<FaultPlan>,
     pub(super) keys: KeyTable,
@@ -97,18 +95,12 @@ pub(super) enum Command {
     Nudge { qp: QpRef },
     /// Reads the rendezvous socket of `qp`: its peer may have announced memory that a request needs.
     ReadAnnouncements { qp: QpRef },
-    /// Announces memory of the device to all mapped peers, who may map it.
-    Announce { device: DeviceRef, memory: Announcement },
-    /// Sends mapped peers the replacement pages of a memory of the device.
-    Patch { device: DeviceRef, memory: u64, patches: Vec<Patch> },
-    /// Tells mapped peers that no pages of a memory were replaced, so that they stop waiting for it.
-    Resume { device: DeviceRef, memory: u64 },
-    /// Tells mapped peers to unmap a memory of the device, which no key names any more.
-    Forget { device: DeviceRef, memory: u64 },
+    /// Tells all mapped peers of a change of the memories of the device.
+    Tell { device: DeviceRef, change: Change },
 }
 
 /// Everything that the lock guards, except the sockets, the rendezvous and the driver.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct State {
     pub(super) devices: SlotMap<DeviceRef, DeviceState>,
     pub(super) by_gid: HashMap<Gid, DeviceRef>,
@@ -295,12 +287,7 @@ impl FabricGuard<'_> {
                     Command::DropWriter { qp } => rendezvous.drop_writer(qp),
                     Command::Nudge { qp } => rendezvous.nudge(qp),
                     Command::ReadAnnouncements { qp } => rendezvous.read_announcements(now, qp, state),
-                    Command::Announce { device, memory } => rendezvous.announce(now, device, &memory, state),
-                    Command::Patch { device, memory, patches } => {
-                        rendezvous.patch(now, device, (memory, &patches), state)
-                    }
-                    Command::Resume { device, memory } => rendezvous.resume(now, device, memory, state),
-                    Command::Forget { device, memory } => rendezvous.forget(now, device, memory, state),
+                    Command::Tell { device, change } => rendezvous.tell(now, device, &change, state),
                 }
             }
             // Once for all commands: requests and replies of one batch leave in few writes.

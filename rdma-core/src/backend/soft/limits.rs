@@ -1,5 +1,6 @@
 //! Limits of a software device and its one port.
 
+use super::engine::message::MESSAGE_BYTES_MAX;
 use crate::error::QueryError;
 use crate::{DeviceAttributes, Lid, LinkLayer, Mtu, PortAttributes, PortNum, PortState};
 
@@ -45,7 +46,7 @@ pub(super) fn port_attributes(state: PortState) -> PortAttributes {
         max_mtu: Mtu::MTU_4096,
         lid: Lid(0),
         gid_table_len: 2,
-        max_msg_size: 1 << 31,
+        max_msg_size: MESSAGE_BYTES_MAX,
     }
 }
 

@@ -3,14 +3,13 @@
 #![expect(unsafe_code, reason = "copies between memory of the caller and of a peer in this process")]
 
 use super::engine::keys::KeyRefusal;
-use super::engine::state::State as QpStep;
-use super::fabric::State;
-use super::qp::Carrier;
+use super::fabric::{DeviceState, State};
+use super::qp::{Carrier, QueuePair};
 use super::wire::QpRef;
 use crate::backend::interface::{MappedAccess, MappedOp, MappedOutcome};
 use crate::error::ReachError;
 use crate::memory::{PeerWindow, copy_shared_hinted, flag};
-use crate::{Access, PeerAccess, RemoteMemory};
+use crate::{Access, PeerAccess, QpState, RemoteMemory};
 
 impl State {
     /// Accesses memory of the peer of `id`.
@@ -23,17 +22,12 @@ impl State {
         id: QpRef,
         access: &MappedAccess,
     ) -> Result<MappedOutcome, ReachError> {
-        let Some(qp) = self.qps.get(id) else { return Err(ReachError::PeerGone) };
-        if qp.state == QpStep::Error {
-            return Err(ReachError::Failed { qp_num: qp.num });
-        }
-        match qp.carrier {
-            Carrier::Tcp => Err(ReachError::NotMapped { access: PeerAccess::Stream }),
-            _ if !self.is_up(id) => Ok(MappedOutcome::NotYet),
+        match self.mapping_carrier(id)? {
+            None => Ok(MappedOutcome::NotYet),
             // SAFETY: the caller vouches for the local range; the wire checks the peer's, so both are valid.
-            Carrier::Mapped => unsafe { self.access_mapped_wire(id, access) },
+            Some(Carrier::Mapped) => unsafe { self.access_mapped_wire(id, access) },
             // SAFETY: the caller vouches for the local range; `access_local` checks the peer's, so both are valid.
-            Carrier::Local => unsafe { self.access_local(id, access) },
+            Some(_) => unsafe { self.access_local(id, access) },
         }
     }
 
@@ -43,56 +37,61 @@ impl State {
         id: QpRef,
         memory: RemoteMemory,
     ) -> Result<Option<PeerWindow>, ReachError> {
-        let Some(qp) = self.qps.get(id) else { return Err(ReachError::PeerGone) };
+        match self.mapping_carrier(id)? {
+            None => Ok(None),
+            Some(Carrier::Mapped) => self.window_mapped(id, memory),
+            Some(_) => self.window_local(id, memory),
+        }
+    }
+
+    /// The wire by which the memory of the peer of `id` is mapped: the mapped or the local one. `None` while the queue
+    /// pair is silent.
+    fn mapping_carrier(&self, id: QpRef) -> Result<Option<Carrier>, ReachError> {
+        let qp = self.qps.get(id).ok_or(ReachError::PeerGone)?;
         match qp.carrier {
-            _ if qp.state == QpStep::Error => Err(ReachError::Failed { qp_num: qp.num }),
+            _ if qp.state == QpState::ERR => Err(ReachError::Failed { qp_num: qp.num }),
             Carrier::Tcp => Err(ReachError::NotMapped { access: PeerAccess::Stream }),
-            _ if !self.is_up(id) => Ok(None),
-            Carrier::Mapped => self.window_mapped(id, memory),
-            Carrier::Local => self.window_local(id, memory),
+            carrier => Ok(self.is_up(id).then_some(carrier)),
         }
     }
 
     /// Returns a window of a peer inside this process, which needs no mapping: both ends use the same pages.
     fn window_local(&mut self, id: QpRef, memory: RemoteMemory) -> Result<Option<PeerWindow>, ReachError> {
-        let Some(to) = self.found_peer(id)? else { return Ok(None) };
-        let Some(qp) = self.qps.get(to) else { return Err(ReachError::PeerGone) };
-        let Some(device) = self.devices.get(qp.device) else { return Err(ReachError::PeerGone) };
+        let Some((qp, device)) = self.local_peer(id)? else { return Ok(None) };
         if !qp.access.contains(Access::WINDOW_BY) {
-            return Err(reach_error(KeyRefusal::AccessDenied));
+            return Err(ReachError::AccessDenied);
         }
         let RemoteMemory { addr, len, rkey } = memory;
-        let registered =
-            device.keys.check(rkey.0, qp.domain, addr, len, Access::WINDOW).map_err(reach_error)?;
+        let registered = device.keys.check(rkey.0, qp.domain, addr, len, Access::WINDOW)?;
         let (window, offset) = (registered.addr as usize, (addr - registered.addr) as usize);
         PeerWindow::local(window, offset, len as usize).map(Some).ok_or(ReachError::Revoked)
     }
 
-    /// Returns the peer of `id` inside this process; `None` when it is not connected yet.
-    fn found_peer(&mut self, id: QpRef) -> Result<Option<QpRef>, ReachError> {
-        if let Some(to) = self.peer_of(id) {
-            return Ok(Some(to));
-        }
-        // A peer that was there once and is gone does not come back under the same number.
-        let found = self.qps.get(id).and_then(|qp| qp.peer?.found);
-        let gone = found.is_some_and(|found| self.qps.get(found).is_none_or(|qp| qp.state == QpStep::Error));
-        if gone { Err(ReachError::PeerGone) } else { Ok(None) }
+    /// Returns the peer of `id` inside this process, with its device; `None` when it is not connected yet.
+    fn local_peer(&mut self, id: QpRef) -> Result<Option<(&QueuePair, &DeviceState)>, ReachError> {
+        let Some(to) = self.peer_of(id) else {
+            // A peer that was there once and is gone does not come back under the same number.
+            let found = self.qps.get(id).and_then(|qp| qp.peer?.found);
+            let is_gone = |found| self.qps.get(found).is_none_or(|qp| qp.state == QpState::ERR);
+            return if found.is_some_and(is_gone) { Err(ReachError::PeerGone) } else { Ok(None) };
+        };
+        let qp = self.qps.get(to).ok_or(ReachError::PeerGone)?;
+        let device = self.devices.get(qp.device).ok_or(ReachError::PeerGone)?;
+        Ok(Some((qp, device)))
     }
 
     /// # Safety
     ///
     /// The local range is as [`access_mapped`](Self::access_mapped) asks.
     unsafe fn access_local(&mut self, id: QpRef, access: &MappedAccess) -> Result<MappedOutcome, ReachError> {
-        let Some(to) = self.found_peer(id)? else { return Ok(MappedOutcome::NotYet) };
+        let Some((qp, device)) = self.local_peer(id)? else { return Ok(MappedOutcome::NotYet) };
         let (needs, MappedAccess { remote_addr, len, rkey, op }) = (access.op.needs(), *access);
-        let Some(qp) = self.qps.get(to) else { return Err(ReachError::PeerGone) };
-        let Some(device) = self.devices.get(qp.device) else { return Err(ReachError::PeerGone) };
         if !qp.access.contains(needs) {
-            return Err(reach_error(KeyRefusal::AccessDenied));
+            return Err(ReachError::AccessDenied);
         }
-        let registered = device.keys.check(rkey, qp.domain, remote_addr, len, needs).map_err(reach_error)?;
+        let registered = device.keys.check(rkey, qp.domain, remote_addr, len, needs)?;
         if let MappedOp::Probe = op {
-            registered.check_any(qp.domain, remote_addr, len).map_err(reach_error)?;
+            registered.check_any(qp.domain, remote_addr, len)?;
             return Ok(MappedOutcome::Done(0));
         }
         let at = std::ptr::with_exposed_provenance_mut::<u8>(remote_addr as usize);
@@ -135,12 +134,13 @@ pub(super) unsafe fn perform_at(at: *mut u8, len: u32, op: MappedOp) -> u64 {
     0
 }
 
-/// Translates the refusal of a key for the caller of a mapped access.
-pub(super) fn reach_error(refusal: KeyRefusal) -> ReachError {
-    match refusal {
-        KeyRefusal::Unknown => ReachError::Revoked,
-        KeyRefusal::ForeignDomain => ReachError::ForeignDomain,
-        KeyRefusal::OutOfRange => ReachError::OutOfRange,
-        KeyRefusal::AccessDenied => ReachError::AccessDenied,
+impl From<KeyRefusal> for ReachError {
+    fn from(refusal: KeyRefusal) -> Self {
+        match refusal {
+            KeyRefusal::Unknown => Self::Revoked,
+            KeyRefusal::ForeignDomain => Self::ForeignDomain,
+            KeyRefusal::OutOfRange => Self::OutOfRange,
+            KeyRefusal::AccessDenied => Self::AccessDenied,
+        }
     }
 }

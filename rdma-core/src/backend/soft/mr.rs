@@ -12,7 +12,7 @@ use super::device::OpenDevice;
 use super::engine::keys::Domain;
 use super::fabric::{Command, DeviceState};
 use super::fault::FaultPlan;
-use super::wire::RevokeStatus;
+use super::wire::{Change, RevokeStatus};
 use super::{ProtectionDomain, clock, limits};
 use crate::backend::register::beyond_device;
 use crate::error::{CloseError, Quarantine, RegisterError};
@@ -52,15 +52,6 @@ impl MemoryRegion {
         access: Access,
         backing: Option<&Backing>,
     ) -> Result<Self, RegisterError> {
-        let refused = |source, explanation: &str| RegisterError::Refused {
-            len: len as u64,
-            source,
-            explanation: explanation.to_owned(),
-        };
-        let OpenDevice { name, max_mr_size, .. } = &*pd.context.opened;
-        if let Some(beyond) = beyond_device(name, len as u64, *max_mr_size) {
-            return Err(refused(io::Error::from_raw_os_error(libc::EINVAL), &beyond));
-        }
         let range = RegisteredRange { domain: pd.domain, addr: addr as u64, len: len as u64 };
         let key = add_key(&pd.context.opened, range, access, backing, None)?;
         Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: false, range })
@@ -83,8 +74,11 @@ fn add_key(
         source,
         explanation: explanation.to_owned(),
     };
+    if let Some(beyond) = beyond_device(&opened.name, len, opened.max_mr_size) {
+        return Err(refused(io::Error::from_raw_os_error(libc::EINVAL), &beyond));
+    }
     let gone = || io::Error::from_raw_os_error(libc::ENODEV);
-    let mut guard = opened.lock();
+    let mut guard = opened.fabric.lock();
     let device = guard.devices.get_mut(opened.device);
     let DeviceState { keys, random, exports, .. } =
         device.ok_or_else(|| refused(gone(), "the device is closed: open it again"))?;
@@ -110,7 +104,7 @@ fn add_key(
         && let Some(memory) = exports.insert(key, registered, backing)
     {
         // Announced when the guard drops, so before the caller can hand out the key.
-        guard.commands.push_back(Command::Announce { device: opened.device, memory });
+        guard.commands.push_back(Command::Tell { device: opened.device, change: Change::Announce(memory) });
     }
     Ok(key)
 }
@@ -123,7 +117,7 @@ impl Registration for MemoryRegion {
     /// Revokes the key. After `Ok` no byte lands any more: local threads and TCP place bytes under the lock that this
     /// takes, and mapped writers are waited for.
     fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
-        let mut guard = self.opened.lock();
+        let mut guard = self.opened.fabric.lock();
         let device_ref = self.opened.device;
         let Some(device) = guard.devices.get_mut(device_ref) else { return Ok(()) };
         if device.faults.as_ref().is_some_and(FaultPlan::refuses_deregistration) {
@@ -134,7 +128,9 @@ impl Registration for MemoryRegion {
             self.revoked = true;
             let memory = device.exports.as_mut().and_then(|exports| exports.revoke(self.key));
             if let Some(memory) = memory {
-                guard.commands.push_back(Command::Forget { device: device_ref, memory });
+                guard
+                    .commands
+                    .push_back(Command::Tell { device: device_ref, change: Change::Forget(memory) });
             }
         }
         if !self.revoked {
@@ -148,7 +144,7 @@ impl Registration for MemoryRegion {
         drop(guard);
         active_writers.wait(deadline);
         let revoked = wait_until_revoked(deadline, |now| {
-            self.opened.lock().advance_key_revoke(now, device_ref, self.key, deadline)
+            self.opened.fabric.lock().advance_key_revoke(now, device_ref, self.key, deadline)
         });
         revoked.map_err(|source| CloseError { verb: "ibv_dereg_mr", source })
     }
@@ -162,7 +158,7 @@ impl Registration for MemoryRegion {
     }
 
     fn has_ended(&mut self) -> bool {
-        let mut guard = self.opened.lock();
+        let mut guard = self.opened.fabric.lock();
         let is_free = guard.active_writers(self.opened.device, self.key).are_gone();
         if is_free {
             guard.forget_key(self.opened.device, self.key);

@@ -24,7 +24,7 @@ impl ProtectionDomain {
     /// Makes a domain with a number of its own. Numbers are never used twice, because memory of an earlier domain may
     /// still be registered under the same number.
     pub(crate) fn new(context: Arc<Context>) -> Result<Self, CreateError> {
-        let mut guard = context.opened.lock();
+        let mut guard = context.opened.fabric.lock();
         let domains = guard.devices.get_mut(context.opened.device).map(|device| &mut device.domains);
         let domain = domains.map_or(Ok(0), next)?;
         drop(guard);
@@ -46,7 +46,7 @@ fn next(domains: &mut u32) -> Result<u32, CreateError> {
 impl interface::ProtectionDomain for ProtectionDomain {
     fn shares_memory(&self) -> bool {
         let opened = &self.context.opened;
-        opened.lock().devices.get(opened.device).is_some_and(|device| device.exports.is_some())
+        opened.fabric.lock().devices.get(opened.device).is_some_and(|device| device.exports.is_some())
     }
 
     unsafe fn register(

@@ -2,8 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::engine::timer::Timer;
 use super::fabric::{DeviceState, Silence, State};
+use super::post::is_due;
 use super::wire::{DeviceRef, QpRef};
 use crate::{AsyncEvent, EventKind, PortNum, PortState};
 
@@ -35,8 +35,9 @@ impl State {
     /// Takes the port of a device down for `time`, and raises `PORT_ERR`.
     pub(super) fn flap(&mut self, now: Instant, device: DeviceRef, time: Duration) {
         let Some(state) = self.devices.get_mut(device) else { return };
-        state.port_returns = Timer::after(now, time);
-        let next = state.port_returns.deadline();
+        // A time that the clock cannot represent means never.
+        let next = now.checked_add(time);
+        state.port_returns = next;
         if std::mem::replace(&mut state.port, PortState::DOWN) == PortState::ACTIVE {
             self.raise_port_event(device, EventKind::PORT_ERR);
             self.silence_mailboxes(device);
@@ -48,8 +49,9 @@ impl State {
 
     /// Brings back the ports that are due, and raises `PORT_ACTIVE` for each.
     pub(super) fn return_ports(&mut self, now: Instant) {
-        while let Some((device, state)) = self.devices.iter_mut().find(|(_, it)| it.port_returns.due(now)) {
-            (state.port, state.port_returns) = (PortState::ACTIVE, Timer::Off);
+        while let Some((device, state)) = self.devices.iter_mut().find(|(_, it)| is_due(it.port_returns, now))
+        {
+            (state.port, state.port_returns) = (PortState::ACTIVE, None);
             self.silence_mailboxes(device);
             self.raise_port_event(device, EventKind::PORT_ACTIVE);
         }

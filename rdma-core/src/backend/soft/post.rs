@@ -14,13 +14,13 @@ use super::engine::effect::Effect;
 use super::engine::keys::{Domain, KeyTable};
 use super::engine::message::Request;
 use super::engine::responder::{Responder, Verdict};
-use super::engine::state::State as QpStep;
 use super::fabric::{Command, State};
+use super::fault::Injected;
 use super::fault::planted::{self, Planted};
 use super::qp::Carrier;
 use super::wire::{Payload, QpRef, Right, Token};
 use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend};
-use crate::{AsyncEvent, EventKind, QpNum};
+use crate::{AsyncEvent, EventKind, QpNum, QpState};
 
 impl State {
     /// Posts a chain of send-queue requests, except the first `bypassed`, which are complete already.
@@ -65,7 +65,7 @@ impl State {
                 break;
             }
         }
-        if self.qps.get(id).is_some_and(|qp| qp.state == QpStep::Error) {
+        if self.qps.get(id).is_some_and(|qp| qp.state == QpState::ERR) {
             self.flush_receives(id);
         }
         outcome
@@ -122,13 +122,9 @@ impl State {
     }
 
     /// Asks the responder of `to` about a request.
-    pub(super) fn ask(&mut self, to: QpRef, request: &Request) -> Option<Verdict> {
-        self.responder_and_keys(to).map(|(it, keys, domain)| it.handle_request(request, keys, domain))
-    }
-
-    /// Asks the responder of `to` about a request as if no receive were posted, for an injected fault.
-    pub(super) fn ask_not_ready(&mut self, to: QpRef, request: &Request) -> Option<Verdict> {
-        self.responder_and_keys(to).map(|(it, keys, domain)| it.handle_not_ready(request, keys, domain))
+    pub(super) fn ask(&mut self, to: QpRef, request: &Request, injected: Injected) -> Option<Verdict> {
+        self.responder_and_keys(to)
+            .map(|(it, keys, domain)| it.handle_request(request, injected, keys, domain))
     }
 
     /// Moves `id` to ERR, because its responder refused a request, and raises `event`.
@@ -194,7 +190,7 @@ impl State {
         self.settle_mailboxes(now);
         let settling = self.earliest;
         let requesters = self.qps.values().filter_map(|qp| qp.requester.poll_timeout()).min();
-        let ports = self.devices.values().filter_map(|device| device.port_returns.deadline()).min();
+        let ports = self.devices.values().filter_map(|device| device.port_returns).min();
         self.earliest = [requesters, ports, self.next_delayed_due(), settling].into_iter().flatten().min();
     }
 
@@ -229,7 +225,8 @@ impl State {
     }
 }
 
-fn is_due(timeout: Option<Instant>, now: Instant) -> bool {
+/// Whether a timer is on, and due.
+pub(super) fn is_due(timeout: Option<Instant>, now: Instant) -> bool {
     timeout.is_some_and(|at| now >= at)
 }
 

@@ -8,16 +8,15 @@ use std::time::Instant;
 use super::clock;
 use super::cq::CqRef;
 use super::engine::keys::Domain;
-use super::engine::requester::{Limits, Requester};
+use super::engine::requester::Requester;
 use super::engine::responder::{Responder, Rules};
-use super::engine::state::{State as QpStep, Step};
 use super::event::ContextRef;
 use super::fabric::{Command, State};
 use super::fault::planted::{self, Planted};
 use super::wire::{DeviceRef, Hello, MappedState, QpRef};
 use crate::backend::interface::{RawOpcode, RawSend, SENTINELS};
 use crate::memory::copy_shared;
-use crate::{Access, Gid, QpNum, QueuePairOptions};
+use crate::{Access, Gid, QpNum, QpState, QueuePairOptions};
 
 /// The wire that carries the messages of a queue pair, chosen at RTR. A mapped requester may change to TCP later.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,15 +35,6 @@ pub(super) struct Peer {
     pub(super) found: Option<QpRef>,
 }
 
-/// The objects that a new queue pair belongs to.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Owner {
-    pub(super) device: DeviceRef,
-    pub(super) context: ContextRef,
-    pub(super) cq: CqRef,
-    pub(super) domain: Domain,
-}
-
 /// A reliable-connection queue pair.
 #[derive(Debug)]
 pub(super) struct QueuePair {
@@ -53,7 +43,7 @@ pub(super) struct QueuePair {
     pub(super) context: ContextRef,
     pub(super) cq: CqRef,
     pub(super) domain: Domain,
-    pub(super) state: QpStep,
+    pub(super) state: QpState,
     pub(super) access: Access,
     /// The GID that it sends from.
     pub(super) gid: Gid,
@@ -70,15 +60,20 @@ pub(super) struct QueuePair {
 }
 
 impl QueuePair {
-    pub(super) fn new(num: QpNum, owner: Owner, options: &QueuePairOptions) -> Self {
+    pub(super) fn new(
+        num: QpNum,
+        (device, domain): (DeviceRef, Domain),
+        (context, cq): (ContextRef, CqRef),
+        options: &QueuePairOptions,
+    ) -> Self {
         let inline = options.max_inline_data as usize * options.max_send_wr as usize;
         Self {
             num,
-            device: owner.device,
-            context: owner.context,
-            cq: owner.cq,
-            domain: owner.domain,
-            state: QpStep::Reset,
+            device,
+            context,
+            cq,
+            domain,
+            state: QpState::RESET,
             access: Access::empty(),
             gid: Gid::default(),
             peer: None,
@@ -131,9 +126,12 @@ impl QueuePair {
         !send.inline || send.len <= self.max_inline_data
     }
 
-    /// Takes a step, if the state allows it; an errno otherwise.
-    pub(super) fn step(&mut self, step: Step) -> Result<(), i32> {
-        self.state = self.state.after(step).ok_or(libc::EINVAL)?;
+    /// Takes the step to a state, if the present one allows it; an errno otherwise.
+    pub(super) fn step(&mut self, to: QpState) -> Result<(), i32> {
+        if !self.state.may_step(to) {
+            return Err(libc::EINVAL);
+        }
+        self.state = to;
         Ok(())
     }
 
@@ -146,16 +144,9 @@ impl QueuePair {
         carrier: Carrier,
         rnr_timer: u8,
     ) -> Result<(), i32> {
-        self.step(Step::ToReadyToReceive)?;
+        self.step(QpState::RTR)?;
         (self.gid, self.peer, self.carrier) = (gid, Some(peer), carrier);
         self.responder.start(psn, Rules { access: self.access, rnr_timer });
-        Ok(())
-    }
-
-    /// RTR to RTS: the first request carries sequence number `psn`.
-    pub(super) fn send_from(&mut self, psn: u32, limits: Limits) -> Result<(), i32> {
-        self.step(Step::ToReadyToSend)?;
-        self.requester.start(psn, limits);
         Ok(())
     }
 
@@ -176,7 +167,7 @@ impl State {
     /// The mailbox closes before the receives are flushed, so that a mapped peer takes none of them any more.
     pub(super) fn enter_error(&mut self, now: Instant, id: QpRef) {
         let Some(qp) = self.qps.get_mut(id) else { return };
-        if qp.state == QpStep::Error || qp.step(Step::ToError).is_err() {
+        if std::mem::replace(&mut qp.state, QpState::ERR) == QpState::ERR {
             return;
         }
         qp.requester.fail(None);

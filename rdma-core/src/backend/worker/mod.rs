@@ -7,12 +7,14 @@
 
 mod fence;
 #[cfg(any(test, fuzzing))]
+#[path = "tests/fuzz.rs"]
 pub(crate) mod fuzz;
 mod mapped_access;
 mod poll;
 mod post;
 mod regions;
 #[cfg(any(test, fuzzing))]
+#[path = "tests/scripted.rs"]
 mod scripted;
 #[cfg(test)]
 mod tests;

@@ -113,9 +113,8 @@ impl<R: RawWorker> WorkerCore<R> {
                 let found =
                     if range.region.worker == self.id { self.regions.get(range.region) } else { None };
                 let Some(found) = found else { return Err(PostError::NotAttached) };
-                let resolved = found.resolve(range)?;
-                (local.addr, local.lkey) = (resolved.addr, resolved.lkey);
-                local.memory = Some((resolved.pd, resolved.access));
+                (local.addr, local.lkey) = (found.address_of(range)?, found.lkey);
+                local.memory = Some((found.pd, found.access));
                 (local.len, local.region) = (range.len as u64, Some(range.region.index));
                 attached = Some(found);
             }

@@ -2,7 +2,7 @@
 //!
 //! The count replaces an `Arc` a request: only the worker's thread touches it, so it is a plain integer.
 
-use super::super::work::{Attached, AttachedRange, check_range};
+use super::super::work::{Attached, AttachedRange};
 use crate::error::{DetachError, RangeError};
 use crate::memory::PdId;
 use crate::{Access, Region};
@@ -14,9 +14,9 @@ pub(super) struct AttachedRegion {
     in_flight: u32,
     len: usize,
     addr: u64,
-    lkey: u32,
-    pd: PdId,
-    access: Access,
+    pub(super) lkey: u32,
+    pub(super) pd: PdId,
+    pub(super) access: Access,
 }
 
 /// An index of the table. The generation distinguishes a detached region from its successor at the index.
@@ -32,15 +32,6 @@ pub(super) struct Regions {
     entries: Vec<RegionEntry>,
 }
 
-/// A range of an attached region, resolved to what the device takes.
-#[derive(Clone, Copy)]
-pub(super) struct Resolved {
-    pub(super) addr: u64,
-    pub(super) lkey: u32,
-    pub(super) pd: PdId,
-    pub(super) access: Access,
-}
-
 impl AttachedRegion {
     fn new(region: Region) -> Self {
         let memory = region.memory();
@@ -49,12 +40,11 @@ impl AttachedRegion {
         Self { region, in_flight: 0, len, addr, lkey, pd, access }
     }
 
-    /// Resolves a range, and checks its bounds.
+    /// Returns the address of a range, whose bounds it checks.
     #[inline]
-    pub(super) fn resolve(&self, range: &AttachedRange) -> Result<Resolved, RangeError> {
-        check_range(range, self.len)?;
-        let Self { lkey, pd, access, .. } = *self;
-        Ok(Resolved { addr: self.addr + range.offset as u64, lkey, pd, access })
+    pub(super) fn address_of(&self, range: &AttachedRange) -> Result<u64, RangeError> {
+        RangeError::check(range.offset as u64, range.len as u64, self.len as u64)?;
+        Ok(self.addr + range.offset as u64)
     }
 
     /// Counts one more request in flight; [`Regions::end`] counts it off.

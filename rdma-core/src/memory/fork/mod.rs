@@ -11,14 +11,14 @@
 )]
 
 use std::fmt;
-use std::io;
 use std::mem::ManuallyDrop;
 use std::ptr::{from_ref, null_mut};
 use std::sync::atomic::{AtomicI32, AtomicPtr, AtomicU64, Ordering};
 
-use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+use rustix::mm::{Advice, madvise};
 use rustix::param::page_size;
 
+use super::{AnonymousPages, WRITABLE};
 use crate::error::Forked;
 
 /// A value that only the process that made it can use and release.
@@ -51,8 +51,7 @@ impl<T> OwnProcess<T> {
     /// [`Forked`] in a forked child.
     #[inline]
     pub fn get(&self) -> Result<&T, Forked> {
-        self.origin.check()?;
-        Ok(&self.value)
+        if self.origin.is_here() { Ok(&self.value) } else { Err(Forked::new()) }
     }
 
     /// Returns the value.
@@ -62,8 +61,7 @@ impl<T> OwnProcess<T> {
     /// [`Forked`] in a forked child.
     #[inline]
     pub fn get_mut(&mut self) -> Result<&mut T, Forked> {
-        self.origin.check()?;
-        Ok(&mut self.value)
+        if self.origin.is_here() { Ok(&mut self.value) } else { Err(Forked::new()) }
     }
 
     /// Takes the value out; it comes back in a forked child.
@@ -169,12 +167,6 @@ impl Origin {
         let word = unsafe { &*WORD.load(Ordering::Relaxed) };
         word.load(Ordering::Relaxed) == self.0
     }
-
-    /// Fails in a forked child of the process that made the value.
-    #[inline]
-    pub(crate) fn check(self) -> Result<(), Forked> {
-        if self.is_here() { Ok(()) } else { Err(Forked::new()) }
-    }
 }
 
 /// The word that has the generation of this process: 0 until it is drawn, and again in a child. Null until it is made.
@@ -189,17 +181,14 @@ fn word() -> &'static AtomicU64 {
     let mut word = WORD.load(Ordering::Acquire);
     if word.is_null() {
         let mapped = map_emptied();
-        let made = mapped.unwrap_or(from_ref(&PLAIN_WORD).cast_mut());
+        let made = mapped.as_ref().map_or(from_ref(&PLAIN_WORD).cast_mut(), |page| page.base.as_ptr().cast());
         // Two threads may map a page at the same time; the first one wins, and the other unmaps its page.
         word = match WORD.compare_exchange(null_mut(), made, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => made,
-            Err(first) => {
-                if let Some(page) = mapped {
-                    // SAFETY: another thread was first, so the address of this page was given to nobody.
-                    let _ = unsafe { munmap(page.cast(), page_size()) };
-                }
-                first
+            Ok(_) => {
+                std::mem::forget(mapped);
+                made
             }
+            Err(first) => first,
         };
     }
     // SAFETY: the word is a static, or the start of a page that is aligned, zeroed by the kernel and never unmapped. It
@@ -207,31 +196,24 @@ fn word() -> &'static AtomicU64 {
     unsafe { &*word }
 }
 
-fn map_emptied() -> Option<*mut AtomicU64> {
-    let len = page_size();
-    // SAFETY: the kernel chooses an unused address, so no mapping is replaced.
-    let page =
-        unsafe { mmap_anonymous(null_mut(), len, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE) };
-    let page = page.ok()?;
+fn map_emptied() -> Option<AnonymousPages> {
+    let page = AnonymousPages::map(page_size(), WRITABLE).ok()?;
+    let (base, len) = (page.base.as_ptr().cast(), page.len);
     // Some emulators accept every advice without obeying. They also accept -1, which no kernel knows, so that
     // an accepted -1 reveals them.
     // SAFETY: an unknown advice changes nothing, and only this function knows the page.
-    let believes_all = unsafe { libc::madvise(page, len, -1) } == 0;
-    // SAFETY: the advice affects only children, and nobody uses the page yet.
-    if believes_all || unsafe { madvise(page, len, Advice::LinuxWipeOnFork) }.is_err() {
-        // SAFETY: the page was given to nobody, so nothing can access it any more.
-        let _ = unsafe { munmap(page, len) };
-        return None;
-    }
-    Some(page.cast())
+    let believes_all = unsafe { libc::madvise(base, len, -1) } == 0;
+    // SAFETY: the advice affects only children, and nobody uses the page yet, so it changes nothing here.
+    let is_emptied = !believes_all && unsafe { madvise(base, len, Advice::LinuxWipeOnFork) }.is_ok();
+    is_emptied.then_some(page)
 }
 
 /// Forks of this process and, before it was forked itself, of its ancestors.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
-/// Has the C library count forks from now on, and empty the word in children. A child that is made by the bare system
-/// call is not counted.
-fn watch() -> io::Result<()> {
+/// Has the C library count forks from now on, and empty the word in children; returns whether it does. A child that is
+/// made by the bare system call is not counted.
+fn watch() -> bool {
     const UNWATCHED: i32 = -1;
     // No lock, because a child would inherit it locked. Handlers that two threads install run twice, without harm.
     static WATCHED: AtomicI32 = AtomicI32::new(UNWATCHED);
@@ -242,10 +224,7 @@ fn watch() -> io::Result<()> {
         installed = unsafe { libc::pthread_atfork(Some(count_one), None, Some(enter_child)) };
         WATCHED.store(installed, Ordering::Release);
     }
-    match installed {
-        0 => Ok(()),
-        errno => Err(io::Error::from_raw_os_error(errno)),
-    }
+    installed == 0
 }
 
 /// Runs in the parent before the child exists. Counting after the fork would be too late: a child could
@@ -264,8 +243,7 @@ extern "C" fn enter_child() {
 
 /// Returns the number of forks; `None` when they are not counted.
 fn count() -> Option<u64> {
-    watch().ok()?;
-    Some(FORKS.load(Ordering::SeqCst))
+    watch().then(|| FORKS.load(Ordering::SeqCst))
 }
 
 /// A point in time, to ask later whether a child shares the memory that was mapped since.

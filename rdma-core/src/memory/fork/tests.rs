@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
+use rustix::mm::{MapFlags, mmap_anonymous};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::*;
@@ -18,9 +19,8 @@ impl Drop for Counted {
 
 /// Returns a counter that children share with their parent.
 fn shared_counter() -> &'static AtomicU32 {
-    let both = ProtFlags::READ | ProtFlags::WRITE;
     // SAFETY: the kernel chooses an unused address for zeroed pages, so nothing is replaced.
-    let page = unsafe { mmap_anonymous(null_mut(), page_size(), both, MapFlags::SHARED) }.unwrap();
+    let page = unsafe { mmap_anonymous(null_mut(), page_size(), WRITABLE, MapFlags::SHARED) }.unwrap();
     // SAFETY: the page is aligned and never unmapped, since the test leaks it, and is accessed as this atomic alone.
     unsafe { &*page.cast::<AtomicU32>() }
 }

@@ -1,6 +1,10 @@
 //! [`Backing`]: the sealed memfd behind memory that processes of this host can share.
 
-use std::os::fd::OwnedFd;
+#![expect(unsafe_code, reason = "has the kernel read memory that others may write")]
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -65,6 +69,32 @@ impl Backing {
             .map_err(Denied::of("F_ADD_SEALS"))?;
         let pages = Arc::new(Pages::new(bytes));
         Ok(Self { id: NEXT.fetch_add(1, Ordering::Relaxed), bytes, memfd: Arc::new(memfd), pages })
+    }
+
+    /// Copies `len` bytes to `offset` of the memfd.
+    ///
+    /// # Safety
+    ///
+    /// The bytes are mapped and readable.
+    pub(super) unsafe fn fill(&self, from: NonNull<u8>, len: usize, offset: usize) -> Result<(), Denied> {
+        let denied = |errno| Denied { what: "copying to a memfd", errno };
+        let mut done = 0;
+        while done < len {
+            // SAFETY: the rest of the range is readable. The kernel reads it, so a concurrent write is no data race.
+            let written = unsafe {
+                let (at, left) = (from.add(done).as_ptr().cast(), len - done);
+                libc::pwrite(self.memfd.as_raw_fd(), at, left, (offset + done) as libc::off_t)
+            };
+            match written {
+                0 => return Err(denied(Errno::NOSPC)),
+                1.. => done += written as usize,
+                _ => match Errno::from_io_error(&io::Error::last_os_error()) {
+                    Some(Errno::INTR) => {}
+                    error => return Err(denied(error.unwrap_or(Errno::IO))),
+                },
+            }
+        }
+        Ok(())
     }
 
     /// Frees the pages, although other processes still have them mapped or in an unread message. Without it a

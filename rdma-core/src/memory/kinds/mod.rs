@@ -3,12 +3,11 @@
 //! Each kind owns how its bytes are made and released. Who may look at the bytes, and when, is left to the
 //! parent module.
 
-mod adopted;
 mod allocated;
 mod backing;
+mod bytes;
 mod foreign;
 mod pages;
-mod raw;
 mod replaced_pages;
 
 use std::ptr::NonNull;

@@ -7,7 +7,7 @@ use super::cgroup::RdmaResource;
 use super::mend;
 use super::need::PinningNeed;
 use super::reading::{Bytes, Limit};
-use super::snapshot::{LimitBytes, PinningSnapshot, groups};
+use super::snapshot::{PinningSnapshot, groups, limit_in_bytes};
 use std::path::PathBuf;
 use std::{error, fmt, io};
 
@@ -186,19 +186,16 @@ impl PinningSnapshot {
         let full = groups(&self.memory_cgroups).iter().filter_map(|group| {
             let shortfall_bytes = group.shortfall_bytes(need_bytes).filter(|shortfall| *shortfall > 0)?;
             let Ok(Limit::AtMost(limit_bytes)) = group.limit else { return None };
-            Some(PinningCause::MemoryCgroup {
+            let cause = PinningCause::MemoryCgroup {
                 limit_file: group.limit_file.clone(),
                 limit_bytes,
                 used_bytes: *group.used_bytes.as_ref().ok()?,
                 reclaimable_bytes: *group.reclaimable_bytes.as_ref().ok()?,
                 shortfall_bytes,
-            })
+            };
+            Some((shortfall_bytes, cause))
         });
-        let shortfall = |cause: &PinningCause| match cause {
-            PinningCause::MemoryCgroup { shortfall_bytes, .. } => *shortfall_bytes,
-            _ => 0,
-        };
-        full.max_by_key(shortfall).or_else(|| {
+        full.max_by_key(|(shortfall, _)| *shortfall).map(|(_, cause)| cause).or_else(|| {
             let available_bytes = *self.available_bytes.as_ref().ok()?;
             let shortfall_bytes =
                 need_bytes.checked_sub(available_bytes).filter(|shortfall| *shortfall > 0)?;
@@ -263,7 +260,8 @@ impl PinningDiagnosis {
     fn fmt_cause(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let page = self.0.snapshot.page_bytes;
         let (pinned, new) = (Bytes(self.0.need.pinned_bytes(page)), Bytes(self.0.need.new_bytes(page)));
-        let (name, device) = (ErrnoName(self.0.errno), &self.0.device);
+        let (name, device) = (errno_name(self.0.errno), &self.0.device);
+        let bytes = |number: &u64| Bytes(*number);
         let about = if self.0.need.is_estimate() { "about " } else { "" };
         match &self.0.cause {
             PinningCause::MemlockZero => {
@@ -271,9 +269,12 @@ impl PinningDiagnosis {
                 writeln!(f, "all of the {about}{pinned} needed are too many")
             }
             PinningCause::MemlockTooSmall { limit_bytes, pinned_bytes, shortfall_bytes } => {
-                write!(f, "RLIMIT_MEMLOCK is too small{name}: the limit is {}, ", Bytes(*limit_bytes))?;
-                write!(f, "{} are pinned already, {about}{pinned} more are needed, ", Bytes(*pinned_bytes))?;
-                writeln!(f, "{} too many", Bytes(*shortfall_bytes))
+                let [limit, held, shortfall] = [limit_bytes, pinned_bytes, shortfall_bytes].map(bytes);
+                write!(
+                    f,
+                    "RLIMIT_MEMLOCK is too small{name}: the limit is {limit}, {held} are pinned already, "
+                )?;
+                writeln!(f, "{about}{pinned} more are needed, {shortfall} too many")
             }
             PinningCause::MemoryCgroup {
                 limit_bytes,
@@ -282,30 +283,21 @@ impl PinningDiagnosis {
                 shortfall_bytes,
                 ..
             } => {
-                write!(f, "the memory cgroup is too small{name}: its limit is {}, ", Bytes(*limit_bytes))?;
-                write!(
-                    f,
-                    "{} are used, of which {} are file cache, ",
-                    Bytes(*used_bytes),
-                    Bytes(*reclaimable_bytes)
-                )?;
-                writeln!(f, "up to {new} more are needed, {} too many", Bytes(*shortfall_bytes))
+                let [limit, used] = [limit_bytes, used_bytes].map(bytes);
+                let [cache, shortfall] = [reclaimable_bytes, shortfall_bytes].map(bytes);
+                write!(f, "the memory cgroup is too small{name}: its limit is {limit}, ")?;
+                write!(f, "{used} are used, of which {cache} are file cache, ")?;
+                writeln!(f, "up to {new} more are needed, {shortfall} too many")
             }
             PinningCause::SystemMemory { available_bytes, shortfall_bytes } => {
-                write!(
-                    f,
-                    "the system is short of memory{name}: {} are available, ",
-                    Bytes(*available_bytes)
-                )?;
-                writeln!(f, "up to {new} are needed, {} too many", Bytes(*shortfall_bytes))
+                let [available, shortfall] = [available_bytes, shortfall_bytes].map(bytes);
+                write!(f, "the system is short of memory{name}: {available} are available, ")?;
+                writeln!(f, "up to {new} are needed, {shortfall} too many")
             }
             PinningCause::RdmaCgroup { resource, max, current, .. } => {
+                let lacking = Limit::AtMost(*max).shortfall(*current, 1);
                 write!(f, "the rdma cgroup is full{name}: the limit of {device} is {max} {resource}, ")?;
-                writeln!(
-                    f,
-                    "{current} are in use, 1 more is needed, {} too many",
-                    Limit::AtMost(*max).shortfall(*current, 1)
-                )
+                writeln!(f, "{current} are in use, 1 more is needed, {lacking} too many")
             }
             PinningCause::NotExplained => {
                 writeln!(f, "no limit that could be read explains the failure{name}")
@@ -335,7 +327,8 @@ impl PinningDiagnosis {
             PinningCause::NotALimit if self.0.errno == Some(libc::EPERM) => match snapshot.memlock.soft {
                 Ok(Limit::AtMost(0)) | Err(_) => Ok(()),
                 Ok(limit) => {
-                    writeln!(f, "  RLIMIT_MEMLOCK, which gives EPERM when it is 0, is {}", LimitBytes(limit))
+                    let limit = limit_in_bytes(limit);
+                    writeln!(f, "  RLIMIT_MEMLOCK, which gives EPERM when it is 0, is {limit}")
                 }
             },
             PinningCause::SystemMemory { .. } | PinningCause::NotALimit => Ok(()),
@@ -343,20 +336,16 @@ impl PinningDiagnosis {
     }
 }
 
-/// Prints ` (NAME)`, or nothing for a prediction.
-struct ErrnoName(Option<i32>);
-
-impl fmt::Display for ErrnoName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Some(errno) = self.0 else { return Ok(()) };
-        let name = match errno {
-            libc::EPERM => "EPERM",
-            libc::ENOMEM => "ENOMEM",
-            libc::EAGAIN => "EAGAIN",
-            libc::EINVAL => "EINVAL",
-            libc::EFAULT => "EFAULT",
-            _ => return write!(f, " ({})", io::Error::from_raw_os_error(errno)),
-        };
-        write!(f, " ({name})")
-    }
+/// Returns ` (NAME)`, or nothing for a prediction.
+fn errno_name(errno: Option<i32>) -> String {
+    let Some(errno) = errno else { return String::new() };
+    let name = match errno {
+        libc::EPERM => "EPERM",
+        libc::ENOMEM => "ENOMEM",
+        libc::EAGAIN => "EAGAIN",
+        libc::EINVAL => "EINVAL",
+        libc::EFAULT => "EFAULT",
+        _ => return format!(" ({})", io::Error::from_raw_os_error(errno)),
+    };
+    format!(" ({name})")
 }

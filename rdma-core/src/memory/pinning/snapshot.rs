@@ -5,7 +5,7 @@
 use super::capability::IpcLock;
 use super::cgroup::{self, Hierarchy, MemoryCgroup, RdmaCgroup, RdmaCounts};
 use super::memlock::{Memlock, parse_kib};
-use super::reading::{Bytes, Limit, NotKnown, Reading, read_as};
+use super::reading::{Bytes, Limit, Reading, read_as};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -18,8 +18,8 @@ pub struct PinningProbe {
 
 /// The limits on pinning at one moment, for one thread.
 ///
-/// A file that cannot be read gives [`NotKnown`] and never counts as "unlimited". The values change while
-/// other threads and processes pin and free memory, so a prediction from them may be outdated.
+/// A file that cannot be read gives [`NotKnown`](super::NotKnown) and never counts as "unlimited". The values change
+/// while other threads and processes pin and free memory, so a prediction from them may be outdated.
 ///
 /// `Display` prints a summary of several lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -95,37 +95,31 @@ pub(super) fn groups<T>(hierarchy: &Reading<Hierarchy<T>>) -> &[T] {
 impl fmt::Display for PinningSnapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Memlock { soft, hard, pinned_bytes, locked_bytes } = &self.memlock;
-        writeln!(f, "RLIMIT_MEMLOCK: soft {}, hard {}", Shown(limit(soft)), Shown(limit(hard)))?;
+        writeln!(f, "RLIMIT_MEMLOCK: soft {}, hard {}", limit(soft), limit(hard))?;
         let (pinned, locked) = (bytes(pinned_bytes), bytes(locked_bytes));
-        writeln!(f, "pinned: {}; locked by mlock, which counts apart: {}", Shown(pinned), Shown(locked))?;
+        writeln!(f, "pinned: {pinned}; locked by mlock, which counts apart: {locked}")?;
         writeln!(f, "CAP_IPC_LOCK: {}", self.ipc_lock)?;
         self.fmt_memory(f)?;
         self.fmt_rdma(f)?;
-        write!(f, "memory available on the system: {}", Shown(bytes(&self.available_bytes)))
+        write!(f, "memory available on the system: {}", bytes(&self.available_bytes))
     }
 }
 
 impl PinningSnapshot {
     fn fmt_memory(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for group in groups(&self.memory_cgroups) {
-            let (limit, used) = (limit(&group.limit), bytes(&group.used_bytes));
-            let cache = bytes(&group.reclaimable_bytes);
-            writeln!(f, "{}: {}", group.limit_file.display(), Shown(limit))?;
-            writeln!(f, "  used {}, of that file cache {}", Shown(used), Shown(cache))?;
+            let (used, cache) = (bytes(&group.used_bytes), bytes(&group.reclaimable_bytes));
+            writeln!(f, "{}: {}", group.limit_file.display(), limit(&group.limit))?;
+            writeln!(f, "  used {used}, of that file cache {cache}")?;
         }
         fmt_rest(f, "memory", &self.memory_cgroups)
     }
 
     fn fmt_rdma(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for group in groups(&self.rdma_cgroups) {
-            for (name, counts) in [("limits", &group.max), ("in use", &group.current)] {
-                write!(f, "{}, {name}: ", group.limit_file.display())?;
-                match counts {
-                    Ok(counts) if counts.is_empty() => writeln!(f, "no device")?,
-                    Ok(counts) => writeln!(f, "{}", Listed(counts))?,
-                    Err(unknown) => writeln!(f, "{unknown}")?,
-                }
-            }
+            let file = group.limit_file.display();
+            writeln!(f, "{file}, limits: {}", counts(&group.max))?;
+            writeln!(f, "{file}, in use: {}", counts(&group.current))?;
         }
         fmt_rest(f, "rdma", &self.rdma_cgroups)
     }
@@ -147,47 +141,32 @@ fn fmt_rest<T>(f: &mut fmt::Formatter<'_>, name: &str, hierarchy: &Reading<Hiera
     }
 }
 
-/// Prints a value, or that it is not known.
-struct Shown<'a, T>(Result<T, &'a NotKnown>);
+/// Returns the text of a limit, or that it is not known.
+fn limit(reading: &Reading<Limit>) -> String {
+    reading.as_ref().map_or_else(ToString::to_string, |limit| limit_in_bytes(*limit))
+}
 
-impl<T: fmt::Display> fmt::Display for Shown<'_, T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.0 {
-            Ok(value) => value.fmt(f),
-            Err(unknown) => unknown.fmt(f),
-        }
+/// Returns the text of a number of bytes, or that it is not known.
+fn bytes(reading: &Reading<u64>) -> String {
+    reading.as_ref().map_or_else(ToString::to_string, |bytes| Bytes(*bytes).to_string())
+}
+
+/// Returns the text of a limit in bytes.
+pub(super) fn limit_in_bytes(limit: Limit) -> String {
+    match limit {
+        Limit::AtMost(most) => Bytes(most).to_string(),
+        Limit::Unlimited => limit.to_string(),
     }
 }
 
-/// A limit in bytes, for a message.
-pub(super) struct LimitBytes(pub(super) Limit);
-
-impl fmt::Display for LimitBytes {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Limit::AtMost(most) => Bytes(most).fmt(f),
-            Limit::Unlimited => f.write_str("unlimited"),
-        }
-    }
-}
-
-fn limit(reading: &Reading<Limit>) -> Result<LimitBytes, &NotKnown> {
-    reading.as_ref().map(|limit| LimitBytes(*limit))
-}
-
-fn bytes(reading: &Reading<u64>) -> Result<Bytes, &NotKnown> {
-    reading.as_ref().map(|bytes| Bytes(*bytes))
-}
-
-struct Listed<'a>(&'a [RdmaCounts]);
-
-impl fmt::Display for Listed<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, line) in self.0.iter().enumerate() {
-            let separator = if at == 0 { "" } else { "; " };
-            write!(f, "{separator}{} hca_handle {}", line.device, line.hca_handle)?;
-            write!(f, ", hca_object {}", line.hca_object)?;
-        }
-        Ok(())
+/// Returns the text of all lines of `rdma.max` or `rdma.current`, or that they are not known.
+fn counts(reading: &Reading<Vec<RdmaCounts>>) -> String {
+    let line = |line: &RdmaCounts| {
+        format!("{} hca_handle {}, hca_object {}", line.device, line.hca_handle, line.hca_object)
+    };
+    match reading {
+        Ok(counts) if counts.is_empty() => "no device".to_owned(),
+        Ok(counts) => counts.iter().map(line).collect::<Vec<_>>().join("; "),
+        Err(unknown) => unknown.to_string(),
     }
 }

@@ -1,11 +1,11 @@
 //! Quarantine: memory that was dropped while a stopped process may still write it.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Mapping, OwnProcess, Registered, Registration};
+use super::{OwnProcess, Registration};
 use crate::log::Hold;
 
 /// Time between two attempts to release an entry. A stopped process gives no event when it goes on, so it is
@@ -41,26 +41,13 @@ pub fn quarantined() -> Quarantined {
     release();
     let Some(entries) = entries() else { return Quarantined::default() };
     let kept = entries.lock();
-    Quarantined { memories: kept.len(), bytes: kept.iter().map(|kept| kept.memory.len() as u64).sum() }
-}
-
-/// The memory of an entry: owned by the entry alone, or shared with other registrations of it.
-pub(super) enum KeptMemory {
-    Own(Mapping),
-    Shared(Arc<Registered>),
-}
-
-impl KeptMemory {
-    fn len(&self) -> usize {
-        match self {
-            Self::Own(mapping) => mapping.len(),
-            Self::Shared(memory) => memory.len(),
-        }
-    }
+    Quarantined { memories: kept.len(), bytes: kept.iter().map(|kept| kept.bytes as u64).sum() }
 }
 
 struct Entry {
-    memory: KeptMemory,
+    /// The memory, or a handle to it: its drop frees the bytes, unless other registrations share them.
+    _memory: Box<dyn Send>,
+    bytes: usize,
     registration: Box<dyn Registration>,
 }
 
@@ -75,15 +62,16 @@ fn entries() -> Option<&'static Entries> {
     ENTRIES.get()?.get().ok()
 }
 
-/// Keeps memory until nothing can write it any more, and starts the thread that polls for that moment.
-pub(super) fn keep(memory: KeptMemory, registration: Box<dyn Registration>) {
+/// Keeps memory until nothing can write it any more, and starts the thread that polls for that moment. `memory` owns
+/// the `bytes` or is a handle to them.
+pub(super) fn keep(memory: impl Send + 'static, bytes: usize, registration: Box<dyn Registration>) {
     let Ok(entries) = ENTRIES.get_or_init(|| OwnProcess::new(Mutex::default())).get() else {
         // The parent's list stays as it is, so that the memory is kept for ever.
         return std::mem::forget((memory, registration));
     };
     let mut kept = entries.lock();
     let first = kept.is_empty();
-    kept.push(Entry { memory, registration });
+    kept.push(Entry { _memory: Box::new(memory), bytes, registration });
     // The new thread takes this lock at once, and a subscriber of the log may do so, too.
     drop(kept);
     if first && let Err(error) = std::thread::Builder::new().name("rdma-quarantine".to_owned()).spawn(watch) {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use super::super::kinds::Foreign;
-use super::super::{Keys, PdId, Registered, fork};
+use super::super::{Keys, Mapping, PdId, Registered, fork};
 use super::*;
 use crate::error::{CloseError, Quarantine};
 use crate::memory::Irreplaceable;

@@ -184,10 +184,7 @@ impl Drop for Kept {
             Err(error) if Quarantine::is_cause(&error) => {
                 let bytes = self.mapping.len();
                 if let Some(registration) = self.registration.take() {
-                    quarantine::keep(
-                        quarantine::KeptMemory::Own(move_mapping(&mut self.mapping)),
-                        registration,
-                    );
+                    quarantine::keep(move_mapping(&mut self.mapping), bytes, registration);
                 }
                 crate::log::warn!(%error, bytes, "memory is quarantined until the stopped peer goes on or ends");
             }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::backend::dispatch::AnyWorker;
 use crate::backend::worker;
-use crate::error::{PartialPost, PostRefused};
+use crate::error::{Forked, PartialPost, PostRefused};
 use crate::memory::fork::Origin;
 use crate::{Work, WorkId};
 
@@ -62,11 +62,10 @@ impl<'w> Batch<'w> {
     ///
     /// [`PartialPost`] says how many requests were posted, and gives the others back.
     pub fn submit(self) -> Result<(), PartialPost<Work>> {
-        match self.origin.check() {
-            Ok(()) => self.inner.submit(),
-            Err(forked) => {
-                Err(PartialPost { posted: 0, rejected: self.inner.cancel(), error: forked.into() })
-            }
+        if self.origin.is_here() {
+            self.inner.submit()
+        } else {
+            Err(PartialPost { posted: 0, rejected: self.inner.cancel(), error: Forked::new().into() })
         }
     }
 

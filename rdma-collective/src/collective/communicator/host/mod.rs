@@ -167,18 +167,6 @@ impl HostGroup {
         self.prompt.store(prompt && self.roomy, Ordering::Relaxed);
     }
 
-    /// Checks that this process may write to the windows of its peers.
-    ///
-    /// # Errors
-    ///
-    /// [`ReachError::Forked`] in a forked child of the process that joined the communicator.
-    #[inline]
-    pub(crate) fn check(&self) -> Result<(), ReachError> {
-        // An empty copy asks for the right to write and changes nothing.
-        let end = self.slot(u32::try_from(self.peers.len()).unwrap_or(u32::MAX), 0);
-        self.peers.iter().flatten().next().map_or(Ok(()), |peer| peer.copy_in(end, &[]))
-    }
-
     /// The offset, in any window, of the slot into which rank `from` writes its message of `round`.
     #[inline]
     fn slot(&self, from: u32, round: u64) -> usize {

@@ -30,14 +30,10 @@ fn groups(ranks: u32, rounds: u64) -> Vec<HostGroup> {
 }
 
 impl HostGroup {
-    /// The group of rank 1 of two, which may not write, as in a forked child. The other rank has sent `theirs`, or else
-    /// nothing for so long that there is no room.
-    pub(crate) fn refused(theirs: Option<&Header>) -> Self {
+    /// The group of rank 1 of two, which may not write. The other rank has sent `theirs`.
+    pub(crate) fn refused(theirs: &Header) -> Self {
         let [other, own] = groups(2, 0).try_into().unwrap();
-        match theirs {
-            Some(theirs) => other.put(1, theirs, &[0; 4]).unwrap(),
-            None => own.rounds.ended.store(AHEAD, Ordering::Relaxed),
-        }
+        other.put(1, theirs, &[0; 4]).unwrap();
         // The window is too short, so its slots lie beyond the end.
         let context = Device::soft(SoftOptions::default()).open().unwrap();
         let pd = context.alloc_pd().unwrap();

@@ -8,6 +8,7 @@ use std::task::{Context, Wake, Waker};
 use rdma_core::fault::{Planted, plant};
 
 use super::*;
+use crate::alone::alone;
 use crate::collective::operation::Header;
 use crate::engine::EngineError;
 
@@ -115,22 +116,16 @@ fn the_thread_of_an_engine_rests_when_its_communicator_was_aborted_and_is_kept()
 /// Runs in a process of its own, because a fault is planted in all devices of a process.
 #[test]
 fn a_lane_that_does_not_end_holds_nobody_up_for_longer_than_a_second() {
-    const ALONE: &str = "RDMA_TEST_ALONE";
-    if std::env::var_os(ALONE).is_none() {
-        let name = "a_lane_that_does_not_end_holds_nobody_up_for_longer_than_a_second";
-        let mut again = std::process::Command::new(std::env::current_exe().unwrap());
-        let ended = again.arg(name).env(ALONE, "1").output().unwrap();
-        let said = String::from_utf8_lossy(&ended.stdout);
-        assert!(ended.status.success() && said.contains("1 passed"), "{}: {said}", ended.status);
-        return;
-    }
-    plant(Some(Planted::MissingFlush));
-    let [left, _right] = ranks_on(local());
-    let started = Instant::now();
-    left.close(Deadline::after(120 * SECOND)).unwrap();
-    let took = started.elapsed();
-    assert!(took > SECOND / 2, "the device has flushed after {took:?}, and this shows nothing");
-    assert!(took < 60 * SECOND, "{took:?}");
+    let name = "a_lane_that_does_not_end_holds_nobody_up_for_longer_than_a_second";
+    alone(module_path!(), name, || {
+        plant(Some(Planted::MissingFlush));
+        let [left, _right] = ranks_on(local());
+        let started = Instant::now();
+        left.close(Deadline::after(120 * SECOND)).unwrap();
+        let took = started.elapsed();
+        assert!(took > SECOND / 2, "the device has flushed after {took:?}, and this shows nothing");
+        assert!(took < 60 * SECOND, "{took:?}");
+    });
 }
 
 #[test]
@@ -154,23 +149,21 @@ fn closing_tells_of_a_lane_that_is_not_fenced_before_anything_else() {
 }
 
 #[test]
-fn a_forked_child_is_refused_what_its_parent_was_left_and_waits_for_no_room() {
+fn a_rank_that_may_not_write_its_messages_says_so_though_its_peer_has_sent_one() {
     let theirs =
         Header { rank: 0, sequence: 0, count: 1, collective: 1, data_type: 1, reduction: 1, root: 0 };
-    for theirs in [Some(&theirs), None] {
-        let [_left, mut right] = ranks();
-        let Shared { engine, state, gate, .. } = &*right.shared;
-        let (engine, state, gate) = (engine.clone(), Arc::clone(state), Arc::clone(gate));
-        let host = Some(Arc::new(HostGroup::refused(theirs)));
-        state.lock().unwrap().host.clone_from(&host);
-        right.shared = Arc::new(Shared { engine, state, gate, host });
-        let mut data = [1.0_f32];
-        let error = right.all_reduce(&mut data, ReduceOp::Sum, soon()).unwrap_err();
-        let CollectiveError::PeerFailed { rank: 0, cause: LaneFailure::Device(_), .. } = error else {
-            panic!("{error}");
-        };
-        assert_eq!(data, [1.0]);
-    }
+    let [_left, mut right] = ranks();
+    let Shared { engine, state, gate, .. } = &*right.shared;
+    let (engine, state, gate) = (engine.clone(), Arc::clone(state), Arc::clone(gate));
+    let host = Some(Arc::new(HostGroup::refused(&theirs)));
+    state.lock().unwrap().host.clone_from(&host);
+    right.shared = Arc::new(Shared { engine, state, gate, host });
+    let mut data = [1.0_f32];
+    let error = right.all_reduce(&mut data, ReduceOp::Sum, soon()).unwrap_err();
+    let CollectiveError::PeerFailed { rank: 0, cause: LaneFailure::Device(_), .. } = error else {
+        panic!("{error}");
+    };
+    assert_eq!(data, [1.0]);
 }
 
 #[test]

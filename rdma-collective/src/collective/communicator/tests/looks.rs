@@ -45,7 +45,7 @@ fn operations_that_are_done_at_once_drive_an_engine_that_nobody_else_drives() {
         let fast_path = right.fast_path(soon(), |_| Duration::ZERO).unwrap();
         fast_path.host.put(0, &theirs, &2.0_f32.to_ne_bytes()).unwrap();
         fast_path.done(Instant::now);
-        left.driven = if late { Instant::now() - SECOND } else { Instant::now() + SECOND };
+        left.driven = Some(if late { Instant::now() - SECOND } else { Instant::now() + SECOND });
         let before = left.engine().lock().now();
         let mut data = [1.0_f32];
         left.all_reduce(&mut data, ReduceOp::Sum, soon()).unwrap();

@@ -37,15 +37,8 @@ pub(super) fn vector(
         hop_limit: options.hop_limit,
         traffic_class: options.traffic_class,
     };
-    let none = ibv_global_route {
-        dgid: ibv_gid { raw: [0; 16] },
-        flow_label: 0,
-        sgid_index: 0,
-        hop_limit: 0,
-        traffic_class: 0,
-    };
     Ok(ibv_ah_attr {
-        grh: if global { route } else { none },
+        grh: if global { route } else { ibv_global_route::zeroed() },
         dlid: peer.lid.0,
         sl: options.service_level,
         src_path_bits: 0,

@@ -90,14 +90,16 @@ pub(super) fn set_nonblocking(descriptor: BorrowedFd<'_>) -> io::Result<()> {
     Ok(rustix::fs::fcntl_setfl(descriptor, flags | rustix::fs::OFlags::NONBLOCK)?)
 }
 
-/// Takes the next event; never waits.
-pub(super) fn next(context: &Context) -> Result<Option<AsyncEvent>, QueryError> {
-    context.events().next(|| take(context))
-}
+impl Context {
+    /// Takes the next event; never waits.
+    pub(crate) fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError> {
+        self.events.next(|| take(self))
+    }
 
-/// Checks for the event of lost completions, and keeps every event that it finds; never waits.
-pub(super) fn check_overrun(context: &Context) {
-    context.events().collect(|| take(context));
+    /// Checks for the event of lost completions, and keeps every event that it finds; never waits.
+    pub(super) fn check_overrun(&self) {
+        self.events.collect(|| take(self));
+    }
 }
 
 /// Takes an event of the library.
@@ -180,6 +182,7 @@ const _: () = {
 };
 
 #[cfg(any(test, fuzzing))]
+#[path = "tests/fuzz.rs"]
 pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -6,30 +6,32 @@ use std::io;
 use std::net::Ipv6Addr;
 use std::path::Path;
 
+use super::Context;
 use super::sys::{self, ibv_gid_entry};
-use super::{Context, port};
 use crate::error::QueryError;
 use crate::{Gid, GidEntry, GidType, LinkLayer, PortNum};
 
-/// Returns the filled entries of the table of a port, by index.
-///
-/// Asks the library, and reads sysfs where the library is too old or fails. It fails as a whole on kernels before 5.10
-/// if one entry's interface is in another network namespace.
-pub(super) fn table(context: &Context, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
-    let attributes = port::query_port(context, port)?;
-    let sysfs = context.sysfs().join(format!("ports/{port}"));
-    match query_gid_table(context) {
-        Ok(all) => Ok(all
-            .iter()
-            .filter(|raw| raw.port_num == u32::from(port.0))
-            .map(|raw| {
-                let netdev = netdev(&sysfs, raw.gid_index, raw.ndev_ifindex);
-                GidEntry::new(raw.gid_index, Gid(raw.gid.raw), GidType(raw.gid_type), netdev)
-            })
-            .collect()),
-        Err(error) => {
-            crate::log::debug!(%error, device = %sysfs.display(), "the library returned no GID table; sysfs is read instead");
-            Ok(read_sysfs(&sysfs, attributes.gid_table_len, attributes.link_layer))
+impl Context {
+    /// Returns the filled entries of the table of a port, by index.
+    ///
+    /// Asks the library, and reads sysfs where the library is too old or fails. It fails as a whole on kernels before
+    /// 5.10 if one entry's interface is in another network namespace.
+    pub(crate) fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {
+        let attributes = self.query_port(port)?;
+        let sysfs = self.sysfs().join(format!("ports/{port}"));
+        match query_gid_table(self) {
+            Ok(all) => Ok(all
+                .iter()
+                .filter(|raw| raw.port_num == u32::from(port.0))
+                .map(|raw| {
+                    let netdev = netdev(&sysfs, raw.gid_index, raw.ndev_ifindex);
+                    GidEntry::new(raw.gid_index, Gid(raw.gid.raw), GidType(raw.gid_type), netdev)
+                })
+                .collect()),
+            Err(error) => {
+                crate::log::debug!(%error, device = %sysfs.display(), "the library returned no GID table; sysfs is read instead");
+                Ok(read_sysfs(&sysfs, attributes.gid_table_len, attributes.link_layer))
+            }
         }
     }
 }
@@ -38,8 +40,8 @@ pub(super) fn table(context: &Context, port: PortNum) -> Result<Vec<GidEntry>, Q
 fn query_gid_table(context: &Context) -> Result<Vec<ibv_gid_entry>, QueryError> {
     let query = context.symbols._ibv_query_gid_table.clone()?;
     let mut len = 0;
-    for port in 1..=context.limits().ports() {
-        len += port::query_port(context, PortNum(port))?.gid_table_len as usize;
+    for port in 1..=context.limits.device.ports {
+        len += context.query_port(PortNum(port))?.gid_table_len as usize;
     }
     let mut entries = vec![ibv_gid_entry::zeroed(); len];
     // SAFETY: the context is open as long as `context`, and the array has `len` entries of the stated size, so the call

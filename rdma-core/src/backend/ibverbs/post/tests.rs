@@ -37,9 +37,9 @@ fn a_chain_is_linked_filled_and_cut() {
     let mut chain = Chain::<ibv_send_wr>::new();
     chain.reserve(4);
     let long: Vec<_> = (0..4).map(|wr_id| send(wr_id, 8)).collect();
-    assert_eq!(walk(chain.fill(&long, fill_send).unwrap()).len(), 4);
+    assert_eq!(walk(chain.fill(&long).unwrap()).len(), 4);
     // A shorter chain after a longer one ends where it should, and is linked anew.
-    let requests = walk(chain.fill(&[send(10, 8), send(11, 0)], fill_send).unwrap());
+    let requests = walk(chain.fill(&[send(10, 8), send(11, 0)]).unwrap());
     assert_eq!(requests.len(), 2);
     let (first, range) = &requests[0];
     assert_eq!((first.wr_id, first.opcode), (10, sys::IBV_WR_RDMA_WRITE_WITH_IMM));
@@ -52,7 +52,7 @@ fn a_chain_is_linked_filled_and_cut() {
     let (second, range) = &requests[1];
     assert!(range.is_none(), "no range of length 0 reaches a device");
     assert_eq!(second.send_flags, 0);
-    assert_eq!(walk(chain.fill(&long, fill_send).unwrap()).len(), 4);
+    assert_eq!(walk(chain.fill(&long).unwrap()).len(), 4);
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn inline_is_asked_for_only_with_bytes() {
     let mut chain = Chain::<ibv_send_wr>::new();
     chain.reserve(2);
     let inline = |len| RawSend { inline: true, opcode: RawOpcode::Send, ..send(1, len) };
-    let requests = walk(chain.fill(&[inline(8), inline(0)], fill_send).unwrap());
+    let requests = walk(chain.fill(&[inline(8), inline(0)]).unwrap());
     assert_eq!(requests[0].0.send_flags, sys::IBV_SEND_INLINE);
     assert_eq!(requests[1].0.send_flags, 0);
 }
@@ -69,7 +69,7 @@ fn inline_is_asked_for_only_with_bytes() {
 fn a_chain_longer_than_reserved_is_refused_whole() {
     let mut chain = Chain::<ibv_send_wr>::new();
     chain.reserve(2);
-    let error = chain.fill(&[send(0, 1), send(1, 1), send(2, 1)], fill_send).unwrap_err();
+    let error = chain.fill(&[send(0, 1), send(1, 1), send(2, 1)]).unwrap_err();
     assert_eq!(error.raw_os_error(), Some(libc::ENOMEM));
 }
 
@@ -94,7 +94,7 @@ fn every_opcode_has_its_number() {
         [RawOpcode::Send, RawOpcode::SendImm, RawOpcode::Write, RawOpcode::WriteImm, RawOpcode::Read];
     let from = opcodes.map(|opcode| RawSend { opcode, ..send(0, 1) });
     let numbers: Vec<_> =
-        walk(chain.fill(&from, fill_send).unwrap()).iter().map(|(request, _)| request.opcode).collect();
+        walk(chain.fill(&from).unwrap()).iter().map(|(request, _)| request.opcode).collect();
     assert_eq!(
         numbers,
         [

@@ -35,7 +35,8 @@ macro_rules! opaque {
 
 pub(super) use {opaque, zeroable};
 
-zeroable!(ibv_gid_entry, ibv_device_attr, ibv_port_attr, ibv_async_event, ibv_qp_init_attr, ibv_qp_attr,);
+zeroable!(ibv_gid_entry, ibv_device_attr, ibv_port_attr, ibv_async_event, ibv_qp_init_attr, ibv_qp_attr);
+zeroable!(ibv_global_route);
 
 opaque!(ibv_srq);
 

@@ -1,7 +1,7 @@
 //! Queries: the attributes of the device, its ports and its GID table.
 
 use super::pair::{PORT, chosen_gid, context};
-use crate::backend::ibverbs::{gid, port};
+use crate::backend::ibverbs::gid;
 use crate::error::QueryError;
 use crate::{GidType, LinkLayer, PortNum, PortState};
 
@@ -26,7 +26,7 @@ fn the_device_and_its_port_answer() {
 #[ignore = "needs a device"]
 fn a_port_that_does_not_exist_is_named_with_how_many_there_are() {
     let context = context();
-    let ports = context.limits().ports();
+    let ports = context.limits.device.ports;
     for port in [0, ports + 1, 255] {
         let error = context.query_port(PortNum(port)).unwrap_err();
         let QueryError::NoSuchPort { port: named, ports: there, .. } = &error else { panic!("{error}") };
@@ -45,7 +45,7 @@ fn the_gid_table_has_types_and_interfaces_and_sysfs_agrees_with_the_library() {
     assert_eq!(chosen.kind, GidType::ROCE_V2);
     let netdev = chosen.netdev.as_deref().expect("an interface of this namespace");
     assert!(std::path::Path::new("/sys/class/net").join(netdev).exists(), "{netdev}");
-    let port = port::query_port(&context, PORT).unwrap();
+    let port = context.query_port(PORT).unwrap();
     let sysfs = context.sysfs().join("ports/1");
     assert_eq!(gid::read_sysfs(&sysfs, port.gid_table_len, port.link_layer), table);
 }

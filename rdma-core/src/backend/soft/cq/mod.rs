@@ -48,7 +48,8 @@ pub(super) struct CompletionQueue {
     entries: VecDeque<RawCompletion>,
     depth: usize,
     overrun: bool,
-    armed: bool,
+    /// The next completion raises the channel.
+    pub(super) armed: bool,
     channel: Channel,
     hint: Arc<Hint>,
     /// The mailboxes that mapped peers leave completions of this queue in.
@@ -106,21 +107,6 @@ impl CompletionQueue {
         }
         self.update_hint();
         Some(count)
-    }
-
-    /// Arms the queue: the next completion raises the channel.
-    pub(super) fn arm(&mut self) {
-        self.armed = true;
-    }
-
-    /// Whether the queue is armed.
-    pub(super) fn is_armed(&self) -> bool {
-        self.armed
-    }
-
-    /// Disarms the queue, because a peer of another process has raised the channel.
-    pub(super) fn disarm(&mut self) {
-        self.armed = false;
     }
 
     /// Returns a descriptor by which another process raises the channel.

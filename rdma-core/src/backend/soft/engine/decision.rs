@@ -11,6 +11,7 @@
 use super::keys::KeyRefusal;
 use super::message::{Nak, Reply, ReplyKind, Request, RequestOp};
 use super::sequence;
+use crate::backend::soft::fault::Injected;
 use crate::backend::soft::fault::planted::{self, Planted};
 use crate::{Access, CompletionStatus, EventKind};
 
@@ -134,7 +135,11 @@ pub(crate) fn decide<'a, S: ResponderState>(
         return Decision::Silence;
     }
     match sequence::distance(state.expected(), request.psn) {
-        0 => in_order(state, request),
+        0 => match request.op {
+            RequestOp::Send => send(state, request),
+            RequestOp::Write => write(state, request),
+            RequestOp::Read => read(state, request),
+        },
         ahead if ahead > 0 => gap(state),
         // Reads change nothing here, so a repeated one is simply answered again.
         _ if request.op == RequestOp::Read => read(state, request),
@@ -143,12 +148,14 @@ pub(crate) fn decide<'a, S: ResponderState>(
     }
 }
 
-/// Decides about a request as if no receive were posted, for an injected fault.
-pub(crate) fn decide_not_ready<'a, S: ResponderState>(
+/// Decides about a request as [`decide`] does, or as if no receive were posted where a fault says so.
+#[inline(always)]
+pub(crate) fn decide_injected<'a, S: ResponderState>(
     state: &'a S,
     request: &Request,
+    injected: Injected,
 ) -> Decision<S::Registration<'a>> {
-    if state.answers() && request.psn == state.expected() {
+    if injected == Injected::NotReady && state.answers() && request.psn == state.expected() {
         return not_ready(state, request);
     }
     decide(state, request)
@@ -169,15 +176,6 @@ pub(crate) fn ack(psn: u32) -> Reply {
 /// The refusal of the request `psn`, as its sender is told.
 pub(crate) fn nak(psn: u32, why: Nak) -> Reply {
     Reply { psn, kind: ReplyKind::Nak(why), len: 0 }
-}
-
-#[inline(always)]
-fn in_order<'a, S: ResponderState>(state: &'a S, request: &Request) -> Decision<S::Registration<'a>> {
-    match request.op {
-        RequestOp::Send => send(state, request),
-        RequestOp::Write => write(state, request),
-        RequestOp::Read => read(state, request),
-    }
 }
 
 /// A request before this one is missing: asks for it, once.

@@ -3,6 +3,9 @@
 //! The payload is not part of a message. A wire moves it from the requester's memory to where the responder says, so
 //! that the wire inside a process copies once, and TCP reads straight into the target.
 
+/// Bytes of the longest message of a reliable connection, by the InfiniBand specification: 2 GiB.
+pub(crate) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
+
 /// The operation of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RequestOp {
@@ -26,6 +29,13 @@ pub(crate) struct Request {
     pub(crate) rkey: u32,
     /// Bytes that are sent, written or asked for.
     pub(crate) len: u32,
+}
+
+impl Request {
+    /// Bytes of payload that follow the request.
+    pub(crate) fn payload_len(&self) -> u32 {
+        if self.op == RequestOp::Read { 0 } else { self.len }
+    }
 }
 
 /// The reason of a negative acknowledgement.

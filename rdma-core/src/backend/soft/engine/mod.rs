@@ -12,7 +12,6 @@ pub(crate) mod requester;
 pub(crate) mod responder;
 pub(crate) mod sequence;
 pub(crate) mod state;
-pub(crate) mod timer;
 
 #[cfg(test)]
 mod tests;

@@ -8,14 +8,14 @@
 
 use std::collections::VecDeque;
 
-use super::decision::{
-    Decision, Receive, Refusal, ResponderState, ack, decide, decide_not_ready, nak, takes_receive,
-};
+use super::decision::{Decision, Receive, Refusal, ResponderState, ack, decide_injected, nak, takes_receive};
+use super::effect::failed;
 use super::keys::{Domain, KeyRefusal, KeyTable};
 use super::message::{Reply, ReplyKind, Request, RequestOp};
 use super::sequence;
 use crate::backend::interface::{RawCompletion, RawRecv};
-use crate::{Access, CompletionStatus, EventKind};
+use crate::backend::soft::fault::Injected;
+use crate::{Access, CompletionStatus};
 
 /// The state of a responder.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,23 +45,13 @@ pub(crate) struct Rules {
 pub(crate) enum Verdict {
     /// Do nothing.
     Silence,
-    /// Send this reply.
-    Answer(Reply),
     /// Put the payload there, then call [`Responder::placed`].
     Place { addr: u64, len: u32, serial: u64 },
     /// Send the bytes there as read data, for as long as `key` names the registration `serial`.
     Serve { reply: Reply, addr: u64, key: u32, serial: u64 },
-    /// The request is carried out.
-    Done(Outcome),
-    /// The request cannot be carried out: this end moves to ERR, and raises `event`.
-    Refuse { outcome: Outcome, event: Option<EventKind> },
-}
-
-/// The reply to a request, and the completion of the receive that it took.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Outcome {
-    pub(crate) reply: Reply,
-    pub(crate) receive: Option<RawCompletion>,
+    /// Send this reply, and complete the receive that the request took. A request that is `refused` moves this end to
+    /// ERR.
+    Answer { reply: Reply, receive: Option<RawCompletion>, refused: Option<Refusal> },
 }
 
 /// A request whose payload is under way.
@@ -85,7 +75,7 @@ pub(crate) struct LentResponder {
 /// The receives of a queue pair, and how far the requests of its peer are carried out.
 #[derive(Debug)]
 pub(crate) struct Responder {
-    state: State,
+    pub(super) state: State,
     receives: VecDeque<RawRecv>,
     depth: usize,
     /// The sequence number of the next request.
@@ -154,13 +144,7 @@ impl Responder {
             return None;
         }
         let recv = self.receives.pop_front()?;
-        let status = CompletionStatus::WR_FLUSH_ERR.0;
-        Some(RawCompletion { wr_id: recv.wr_id, status, ..RawCompletion::default() })
-    }
-
-    #[cfg(test)]
-    pub(super) fn state(&self) -> State {
-        self.state
+        Some(failed(recv.wr_id, CompletionStatus::WR_FLUSH_ERR))
     }
 }
 
@@ -208,20 +192,15 @@ impl ResponderState for Deciding<'_> {
 }
 
 impl Responder {
-    /// Decides about a request of the peer.
-    pub(crate) fn handle_request(&mut self, request: &Request, keys: &KeyTable, domain: Domain) -> Verdict {
-        let decision = decide(&Deciding { responder: self, keys, domain }, request);
-        self.carry_out(request, decision)
-    }
-
-    /// Decides about a request as if no receive were posted, for an injected fault.
-    pub(crate) fn handle_not_ready(&mut self, request: &Request, keys: &KeyTable, domain: Domain) -> Verdict {
-        let decision = decide_not_ready(&Deciding { responder: self, keys, domain }, request);
-        self.carry_out(request, decision)
-    }
-
-    /// Carries out a decision, as far as no bytes have to move.
-    fn carry_out(&mut self, request: &Request, decision: Decision<u64>) -> Verdict {
+    /// Decides about a request of the peer, and carries the decision out as far as no bytes have to move.
+    pub(crate) fn handle_request(
+        &mut self,
+        request: &Request,
+        injected: Injected,
+        keys: &KeyTable,
+        domain: Domain,
+    ) -> Verdict {
+        let decision = decide_injected(&Deciding { responder: self, keys, domain }, request, injected);
         let answers = matches!(self.state, State::Expecting | State::Awaiting);
         if answers && request.psn == self.expected {
             self.state = State::Expecting;
@@ -229,12 +208,12 @@ impl Responder {
         }
         match decision {
             Decision::Silence => Verdict::Silence,
-            Decision::Answer(reply) => Verdict::Answer(reply),
+            Decision::Answer(reply) => Verdict::Answer { reply, receive: None, refused: None },
             Decision::Await(reply) => {
                 self.state = State::Awaiting;
-                Verdict::Answer(reply)
+                Verdict::Answer { reply, receive: None, refused: None }
             }
-            Decision::NoBytes => Verdict::Done(self.finish(request)),
+            Decision::NoBytes => self.finish(request),
             Decision::Write { to, addr } => self.place(request, addr, to),
             Decision::Read { of } => {
                 if request.psn == self.expected {
@@ -277,23 +256,19 @@ impl Responder {
             // The memory was deregistered while the bytes came in.
             return self.refuse(&pending.request, Refusal::of_memory(pending.request.op));
         }
-        Verdict::Done(self.finish(&pending.request))
+        self.finish(&pending.request)
     }
 
     /// Refuses a request, and fails the receive that it takes.
     fn refuse(&mut self, request: &Request, refusal: Refusal) -> Verdict {
-        let failed = |recv: RawRecv, status: CompletionStatus| RawCompletion {
-            wr_id: recv.wr_id,
-            status: status.0,
-            ..RawCompletion::default()
-        };
-        let receive = refusal.receive().and_then(|status| Some(failed(self.receives.pop_front()?, status)));
+        let receive =
+            refusal.receive().and_then(|status| Some(failed(self.receives.pop_front()?.wr_id, status)));
         let reply = nak(request.psn, refusal.nak());
-        Verdict::Refuse { outcome: Outcome { reply, receive }, event: refusal.event() }
+        Verdict::Answer { reply, receive, refused: Some(refusal) }
     }
 
     /// Counts a request as carried out, and completes the receive that it takes. The decision has found one.
-    fn finish(&mut self, request: &Request) -> Outcome {
+    fn finish(&mut self, request: &Request) -> Verdict {
         self.expected = sequence::add(self.expected, 1);
         let receive = if takes_receive(request) { self.receives.pop_front() } else { None };
         let receive = receive.map(|recv| RawCompletion {
@@ -303,6 +278,6 @@ impl Responder {
             imm: request.imm,
             ..RawCompletion::default()
         });
-        Outcome { reply: ack(request.psn), receive }
+        Verdict::Answer { reply: ack(request.psn), receive, refused: None }
     }
 }

@@ -21,6 +21,20 @@ pub(in super::super) enum Injected {
     Delay(Delay),
 }
 
+impl Injected {
+    /// Flips a byte of the payload at `addr`, if the fault says so.
+    ///
+    /// # Safety
+    ///
+    /// The `len` bytes at `addr` are mapped and writable, and no reference to them exists.
+    pub(in super::super) unsafe fn corrupt(self, addr: u64, len: u32) {
+        if let Self::Corrupt(chance) = self {
+            // SAFETY: the byte is one of those that the caller promises, so it is mapped, writable and unreferenced.
+            unsafe { flip(byte_of(addr, len, chance)) };
+        }
+    }
+}
+
 /// When a delayed message is delivered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in super::super) struct Delay {
@@ -30,7 +44,7 @@ pub(in super::super) struct Delay {
 }
 
 /// The address of the payload byte that `chance` selects.
-pub(in super::super) fn byte_of(addr: u64, len: u32, chance: u64) -> u64 {
+pub(super) fn byte_of(addr: u64, len: u32, chance: u64) -> u64 {
     addr + chance % u64::from(len.max(1))
 }
 
@@ -39,7 +53,7 @@ pub(in super::super) fn byte_of(addr: u64, len: u32, chance: u64) -> u64 {
 /// # Safety
 ///
 /// The byte is mapped and writable, and no reference to it exists.
-pub(in super::super) unsafe fn flip(addr: u64) {
+pub(super) unsafe fn flip(addr: u64) {
     let byte = std::ptr::with_exposed_provenance_mut::<u8>(addr as usize);
     // SAFETY: the caller promises a mapped, writable byte. Peers may write it concurrently, so the access is atomic.
     unsafe { AtomicU8::from_ptr(byte) }.fetch_xor(0xff, Ordering::Relaxed);

@@ -37,7 +37,7 @@ pub(crate) mod planted;
 mod rule;
 
 pub(super) use inject::{DelayedMessage, Message};
-pub(super) use injected::{Injected, byte_of, flip};
+pub(super) use injected::Injected;
 pub use plan::{FaultCounts, FaultPlan};
 #[doc(hidden)]
 #[cfg(feature = "planted")]

@@ -24,7 +24,7 @@ pub struct FaultPlan {
     inner: Arc<OwnProcess<Mutex<Inner>>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Inner {
     seed: Seed,
     rules: Vec<Rule>,
@@ -64,12 +64,7 @@ impl FaultPlan {
     /// Makes a plan without rules; `seed` decides all chance.
     #[must_use]
     pub fn seeded(seed: u64) -> Self {
-        let inner = Inner {
-            seed: Seed::new(seed),
-            rules: Vec::new(),
-            counts: FaultCounts::default(),
-            devices: Vec::new(),
-        };
+        let inner = Inner { seed: Seed::new(seed), ..Inner::default() };
         Self { inner: Arc::new(OwnProcess::new(Mutex::new(inner))) }
     }
 

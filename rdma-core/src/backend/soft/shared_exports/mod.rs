@@ -25,7 +25,6 @@ use std::collections::HashMap;
 use std::hash::BuildHasherDefault;
 use std::io;
 use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,9 +38,9 @@ use crate::memory::{Backing, Irreplaceable, Pages, Patch};
 #[derive(Debug)]
 pub(super) struct SharedExports {
     /// The table that peers read.
-    table: MappedKeys,
+    pub(super) table: MappedKeys,
     /// Every key, until no writer can be at its registration any more; so a revoked one, too.
-    keys: HashMap<u32, ExportedKey, BuildHasherDefault<Identity>>,
+    pub(super) keys: HashMap<u32, ExportedKey, BuildHasherDefault<Identity>>,
     /// Every memory that a key names, by its id.
     memories: HashMap<u64, ExportedMemory, BuildHasherDefault<Identity>>,
     /// The last serial that was given out.
@@ -50,11 +49,12 @@ pub(super) struct SharedExports {
 
 /// A key and its registration.
 #[derive(Debug)]
-struct ExportedKey {
-    export: Export,
+pub(super) struct ExportedKey {
+    pub(super) export: Export,
     /// Earlier serials of the registration that writers may still be at.
     former_serials: Vec<u64>,
-    revoked: bool,
+    /// The registration is revoked, and its owner waits for the writers.
+    pub(super) revoked: bool,
     /// This key has announced its memory, which stays announced for as long as the key stands. Spares most receives the
     /// look-up of the memory.
     announced: bool,
@@ -63,8 +63,7 @@ struct ExportedKey {
 /// A memory that keys name.
 #[derive(Debug)]
 struct ExportedMemory {
-    announcement: Announcement,
-    pages: Arc<Pages>,
+    backing: Backing,
     /// Keys that name the memory, revoked ones included.
     keys: usize,
     /// Keys that name the memory and are not revoked.
@@ -86,17 +85,6 @@ impl SharedExports {
         Ok(Self { table, keys: HashMap::default(), memories: HashMap::default(), serials: 0 })
     }
 
-    /// Returns the memfd of the table, for a peer, and its length in bytes.
-    ///
-    /// # Errors
-    ///
-    /// The process has no descriptors left.
-    pub(super) fn table(&self) -> io::Result<(OwnedFd, u64)> {
-        let segment = self.table.segment();
-        let memfd = segment.memfd().ok_or(io::ErrorKind::NotFound)?;
-        Ok((memfd.try_clone_to_owned()?, segment.len() as u64))
-    }
-
     /// Whether `key` may be inserted. If it may not, the caller must draw another: two keys never share a slot of the
     /// table.
     pub(super) fn is_free(&self, key: u32) -> bool {
@@ -114,8 +102,8 @@ impl SharedExports {
         backing: Option<&Backing>,
     ) -> Option<Announcement> {
         let (memory, version) = backing.map_or((0, 0), |backing| (backing.id, backing.pages.version()));
-        let serial = self.next_serial();
-        let registered = Registered { serial, ..registered };
+        self.serials += 1;
+        let registered = Registered { serial: self.serials, ..registered };
         let export = Export { key, registered, memory, version, offset: 0 };
         if !self.table.insert(&export) {
             crate::log::error!("a key was drawn whose slot of the key table is taken; peers cannot use it");
@@ -124,10 +112,9 @@ impl SharedExports {
             key,
             ExportedKey { export, former_serials: Vec::new(), revoked: false, announced: false },
         );
-        let Backing { id, bytes, memfd, pages } = backing?;
-        let record = self.memories.entry(*id).or_insert_with(|| ExportedMemory {
-            announcement: Announcement { id: *id, len: *bytes, memfd: memfd.clone(), patches: Vec::new() },
-            pages: Arc::clone(pages),
+        let backing = backing?;
+        let record = self.memories.entry(backing.id).or_insert_with(|| ExportedMemory {
+            backing: backing.clone(),
             keys: 0,
             standing: 0,
             announced: false,
@@ -135,12 +122,8 @@ impl SharedExports {
         });
         record.keys += 1;
         record.standing += 1;
-        if grants_peers(registered.access) { self.announce(key) } else { None }
-    }
-
-    fn next_serial(&mut self) -> u64 {
-        self.serials += 1;
-        self.serials
+        let grants_peers = registered.access.is_remote() || registered.access.contains(Access::WINDOW);
+        if grants_peers { self.announce(key) } else { None }
     }
 
     /// Notes that peers need the memory of `key`, for instance because a receive was posted into it. Returns the
@@ -185,26 +168,12 @@ impl SharedExports {
     }
 }
 
-/// Whether a registration with these rights lets peers access the memory by themselves.
-fn grants_peers(access: Access) -> bool {
-    access.is_remote() || access.contains(Access::WINDOW)
-}
-
 impl ExportedMemory {
     /// The announcement for a new peer, with every page replacement so far.
     fn announcement(&self) -> Announcement {
-        Announcement { patches: self.pages.patches(0), ..self.announcement.clone() }
+        let Backing { id, bytes, memfd, pages } = &self.backing;
+        Announcement { id: *id, len: *bytes, memfd: Arc::clone(memfd), patches: pages.patches(0) }
     }
-}
-
-/// The registration that a writer's chunk belongs to.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct ChunkOwner {
-    pub(super) memory: u64,
-    /// The rights of the registration.
-    pub(super) access: Access,
-    /// The registration is revoked, and its owner waits for the writer.
-    pub(super) revoked: bool,
 }
 
 impl ExportedKey {
@@ -215,23 +184,10 @@ impl ExportedKey {
 }
 
 impl SharedExports {
-    /// Returns the owner of the registration with this serial; `None` if there is none, so that a writer with this
+    /// Finds the key whose registration has, or had, this serial; `None` if there is none, so that a writer with this
     /// serial can do no harm.
-    pub(super) fn owner_of(&self, serial: u64) -> Option<ChunkOwner> {
-        let ExportedKey { export, revoked, .. } = self.key_of_serial(serial)?;
-        Some(ChunkOwner { memory: export.memory, access: export.registered.access, revoked: *revoked })
-    }
-
-    /// Finds the key whose registration has, or had, this serial.
-    fn key_of_serial(&self, serial: u64) -> Option<&ExportedKey> {
+    pub(super) fn owner_of(&self, serial: u64) -> Option<&ExportedKey> {
         self.keys.values().find(|entry| entry.serials().any(|record| record == serial))
-    }
-
-    /// The serial and the version under which `key` is in the table.
-    #[cfg(test)]
-    pub(super) fn entered(&self, key: u32) -> (u64, u32) {
-        let export = &self.keys[&key].export;
-        (export.registered.serial, export.version)
     }
 
     /// Every serial under which a writer may be at the registration of `key`.
@@ -256,7 +212,7 @@ impl SharedExports {
             return Ok(record.paused);
         }
         let stands = record.standing > 0;
-        record.pages.check(1, !stands)?;
+        record.backing.pages.check(1, !stands)?;
         if !stands {
             return Ok(None);
         }
@@ -275,7 +231,7 @@ impl SharedExports {
         if let Some(record) = self.memories.get_mut(&memory)
             && record.paused.take().is_some()
         {
-            let version = record.pages.version();
+            let version = record.backing.pages.version();
             self.reenter(memory, version);
         }
     }
@@ -295,21 +251,21 @@ impl SharedExports {
     ) -> (Vec<Patch>, Result<(), Irreplaceable>) {
         let ranges = self.ranges(memory, chunks);
         let Some(record) = self.memories.get_mut(&memory) else { return (Vec::new(), Ok(())) };
-        let before = record.pages.version();
+        let before = record.backing.pages.version();
         let any_key = self.keys.values().find(|entry| entry.export.memory == memory);
         let base = any_key.and_then(|entry| {
             let Export { registered, offset, .. } = &entry.export;
             NonNull::new(std::ptr::with_exposed_provenance_mut((registered.addr - offset) as usize))
         });
         let replaced = ranges.and_then(|ranges| {
-            record.pages.check(ranges.len(), true)?;
+            record.backing.pages.check(ranges.len(), true)?;
             let base = base.ok_or(Irreplaceable::Unknown)?;
             // SAFETY: a key of the memory is in `keys`, so the memory is registered and stays mapped at `base` for the
             // call. The caller holds the fabric's lock, under which this process writes it; a copy into a `Region`
             // holds the lock of `pages`. The only other writers are the stopped ones, whose pages these are.
-            unsafe { record.pages.replace(base, &ranges) }
+            unsafe { record.backing.pages.replace(base, &ranges) }
         });
-        let told = if record.announced { record.pages.patches(before) } else { Vec::new() };
+        let told = if record.announced { record.backing.pages.patches(before) } else { Vec::new() };
         self.resume(memory);
         if replaced.is_ok() {
             for entry in self.keys.values_mut().filter(|entry| entry.export.memory == memory) {
@@ -325,7 +281,7 @@ impl SharedExports {
     fn ranges(&self, memory: u64, chunks: &[Chunk]) -> Result<Vec<Range<u64>>, Irreplaceable> {
         let mut ranges = Vec::with_capacity(chunks.len());
         for Chunk { serial, begin, end } in chunks {
-            let entry = self.key_of_serial(*serial);
+            let entry = self.owner_of(*serial);
             let registered = entry.filter(|entry| entry.export.memory == memory).map(|it| it.export);
             let within = registered.and_then(|Export { registered, offset, .. }| {
                 let start = begin.checked_sub(registered.addr)?;

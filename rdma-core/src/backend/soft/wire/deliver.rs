@@ -3,12 +3,12 @@
 use std::time::Instant;
 
 use super::super::clock;
+use super::super::engine::effect::Buffer;
 use super::super::engine::message::{Reply, Request};
-use super::super::engine::requester::Landing;
-use super::super::engine::responder::{Outcome, Verdict};
+use super::super::engine::responder::Verdict;
 use super::super::fabric::{Command, State};
 use super::super::fault::{Injected, Message};
-use super::{Hello, Payload, Placement, QpRef, Right, Sink, Token};
+use super::{Hello, Payload, QpRef, Right, Sink, Token};
 
 impl Sink for State {
     fn accept(&mut self, hello: &Hello) -> Option<QpRef> {
@@ -17,48 +17,34 @@ impl Sink for State {
         self.move_responder_to_tcp(clock::now(), found).then_some(found)
     }
 
-    fn request(&mut self, now: Instant, qp: QpRef, request: &Request) -> Placement {
+    fn request(&mut self, now: Instant, qp: QpRef, request: &Request) -> Option<Payload> {
         let message = Message::Request(*request);
-        let injected = if self.is_up(qp) { self.inject(now, qp, &message) } else { Injected::Lose };
-        let asked = match injected {
-            Injected::Lose => None,
-            Injected::Delay(until) => return self.delay_message(until, None, qp, message),
-            Injected::NotReady => self.ask_not_ready(qp, request),
-            Injected::Deliver | Injected::Corrupt(_) => self.ask(qp, request),
+        let injected = match self.arrived(now, qp, &message) {
+            Ok(injected) => injected,
+            Err(kept) => return kept,
         };
-        match asked {
-            Some(Verdict::Place { addr, len, serial }) => {
-                self.place(injected, Token { qp, right: Right::Placing { serial } }, addr, len)
-            }
-            Some(verdict) => {
-                self.conclude(now, qp, verdict);
-                self.overtaken(now, qp, &message);
-                message.unwanted()
-            }
-            None => message.unwanted(),
+        let verdict = self.ask(qp, request, injected)?;
+        if let Verdict::Place { addr, len, serial } = verdict {
+            return self.place(injected, Token { qp, right: Right::Placing { serial } }, addr, len);
         }
+        self.conclude(now, qp, verdict);
+        self.overtaken(now, qp, &message);
+        None
     }
 
-    fn reply(&mut self, now: Instant, qp: QpRef, reply: &Reply) -> Placement {
+    fn reply(&mut self, now: Instant, qp: QpRef, reply: &Reply) -> Option<Payload> {
         let message = Message::Reply(*reply);
-        let injected = if self.is_up(qp) { self.inject(now, qp, &message) } else { Injected::Lose };
-        match injected {
-            Injected::Lose => return message.unwanted(),
-            Injected::Delay(until) => return self.delay_message(until, None, qp, message),
-            Injected::Deliver | Injected::Corrupt(_) | Injected::NotReady => {}
-        }
-        let Some(found) = self.qps.get_mut(qp) else { return message.unwanted() };
-        let landing = found.requester.handle_reply(now, reply);
+        let injected = match self.arrived(now, qp, &message) {
+            Ok(injected) => injected,
+            Err(kept) => return kept,
+        };
+        let landing = self.qps.get_mut(qp)?.requester.handle_reply(now, reply);
         self.pump(now, qp);
-        match landing {
-            Landing::At { addr, len, serial } => {
-                self.place(injected, Token { qp, right: Right::Requested { serial } }, addr, len)
-            }
-            Landing::Nothing | Landing::Discard => {
-                self.overtaken(now, qp, &message);
-                message.unwanted()
-            }
+        if let Some(Buffer { addr, len, serial }) = landing {
+            return self.place(injected, Token { qp, right: Right::Requested { serial } }, addr, len);
         }
+        self.overtaken(now, qp, &message);
+        None
     }
 
     fn placed(&mut self, now: Instant, token: Token) {
@@ -104,32 +90,35 @@ impl Sink for State {
 }
 
 impl State {
-    /// Returns the placement of a payload, and notes a byte that a fault must flip once it is there.
-    fn place(&mut self, injected: Injected, token: Token, addr: u64, len: u32) -> Placement {
+    /// Lets the faults act on a message that has arrived. The error of a message that does not get through says where
+    /// its payload is kept, if it is.
+    fn arrived(&mut self, now: Instant, qp: QpRef, message: &Message) -> Result<Injected, Option<Payload>> {
+        if self.is_up(qp) { self.admit(now, None, qp, message, None) } else { Err(None) }
+    }
+
+    /// Returns the target of a payload, and notes a byte that a fault must flip once it is there.
+    fn place(&mut self, injected: Injected, token: Token, addr: u64, len: u32) -> Option<Payload> {
         if let Injected::Corrupt(chance) = injected {
             self.corrupt_later(token, addr, len, chance);
         }
-        Placement::At { token, addr, len }
+        Some(Payload { token, addr, len })
     }
 
     /// Carries out the decision of a responder.
     pub(in super::super) fn conclude(&mut self, now: Instant, qp: QpRef, verdict: Verdict) {
         match verdict {
             Verdict::Silence | Verdict::Place { .. } => {}
-            Verdict::Answer(reply) => self.commands.push_back(Command::Reply { qp, reply, payload: None }),
             Verdict::Serve { reply, addr, key, serial } => {
                 let token = Token { qp, right: Right::Answering { key, serial } };
                 let payload = (reply.len > 0).then_some(Payload { token, addr, len: reply.len });
                 self.commands.push_back(Command::Reply { qp, reply, payload });
             }
-            Verdict::Done(Outcome { reply, receive }) => {
+            Verdict::Answer { reply, receive, refused } => {
                 self.receive(qp, receive);
                 self.commands.push_back(Command::Reply { qp, reply, payload: None });
-            }
-            Verdict::Refuse { outcome: Outcome { reply, receive }, event } => {
-                self.receive(qp, receive);
-                self.commands.push_back(Command::Reply { qp, reply, payload: None });
-                self.refuse(now, qp, event);
+                if let Some(refusal) = refused {
+                    self.refuse(now, qp, refusal.event());
+                }
             }
         }
     }

@@ -4,13 +4,12 @@
 
 use std::time::Instant;
 
-use super::super::engine::effect::Source;
+use super::super::engine::effect::Buffer;
 use super::super::engine::message::{Reply, Request};
-use super::super::engine::requester::Landing;
 use super::super::engine::responder::Verdict;
 use super::super::fabric::State;
-use super::super::fault::{Injected, Message, byte_of, flip};
-use super::{Placement, QpRef};
+use super::super::fault::{Injected, Message};
+use super::QpRef;
 use crate::memory::copy_shared;
 
 impl State {
@@ -20,20 +19,14 @@ impl State {
         now: Instant,
         from: QpRef,
         request: &Request,
-        payload: Option<Source>,
+        payload: Option<Buffer>,
     ) {
         let Some(to) = self.peer_of(from) else { return };
         let message = Message::Request(*request);
-        match self.inject(now, to, &message) {
-            Injected::Lose => {}
-            Injected::Delay(until) => {
-                let place = self.delay_message(until, Some(from), to, message);
-                self.copy_delayed_payload(place, payload.map(|source| source.addr));
-            }
-            injected => {
-                self.hand_over(now, (from, to), request, payload, injected);
-                self.overtaken(now, to, &message);
-            }
+        let data = payload.map(|payload| payload.addr);
+        if let Ok(injected) = self.admit(now, Some(from), to, &message, data) {
+            self.hand_over(now, (from, to), request, payload, injected);
+            self.overtaken(now, to, &message);
         }
     }
 
@@ -43,55 +36,50 @@ impl State {
         now: Instant,
         (from, to): (QpRef, QpRef),
         request: &Request,
-        payload: Option<Source>,
+        payload: Option<Buffer>,
         injected: Injected,
     ) {
-        let asked = match injected {
-            Injected::NotReady => self.ask_not_ready(to, request),
-            _ => self.ask(to, request),
-        };
-        let Some(mut verdict) = asked else { return };
-        if let Verdict::Place { addr, len, serial } = verdict {
-            let Some(source) = payload.filter(|source| source.len == len) else { return };
-            // SAFETY: the poster keeps the payload until the completion, which comes later. The target was checked
-            // against a registration or a receive in this same hold of the lock, and stays until a deregistration, a
-            // completion or a destruction, because all of these need the lock.
-            unsafe { copy(source.addr, addr, len) };
-            corrupt(injected, addr, len);
-            match self.ask_placed(to, serial) {
-                Some(next) => verdict = next,
-                None => return,
-            }
-        }
+        let Some(verdict) = self.settle(to, request, payload, injected) else { return };
         match verdict {
             Verdict::Silence | Verdict::Place { .. } => {}
-            Verdict::Answer(reply) => self.carry_back(now, from, &reply, None),
             Verdict::Serve { reply, addr, .. } => self.carry_back(now, from, &reply, Some(addr)),
-            Verdict::Done(outcome) => {
-                self.receive(to, outcome.receive);
-                self.carry_back(now, from, &outcome.reply, None);
-            }
-            Verdict::Refuse { outcome, event } => {
-                self.receive(to, outcome.receive);
-                self.carry_back(now, from, &outcome.reply, None);
-                self.refuse(now, to, event);
+            Verdict::Answer { reply, receive, refused } => {
+                self.receive(to, receive);
+                self.carry_back(now, from, &reply, None);
+                if let Some(refusal) = refused {
+                    self.refuse(now, to, refusal.event());
+                }
             }
         }
+    }
+
+    /// Asks the responder of `to` about a request, and copies its payload to where the responder says. `None` when
+    /// there is no responder, or when the payload is not what the request says.
+    pub(in super::super) fn settle(
+        &mut self,
+        to: QpRef,
+        request: &Request,
+        payload: Option<Buffer>,
+        injected: Injected,
+    ) -> Option<Verdict> {
+        let verdict = self.ask(to, request, injected)?;
+        let Verdict::Place { addr, len, serial } = verdict else { return Some(verdict) };
+        let source = payload.filter(|source| source.len == len)?;
+        // SAFETY: the poster keeps the payload until the completion, which comes later, or it is a copy that the caller
+        // keeps. The target was checked against a registration or a receive in this same hold of the lock, and stays
+        // until a deregistration, a completion or a destruction, because all of these need the lock.
+        unsafe { copy(source.addr, addr, len) };
+        // SAFETY: the bytes were written just now, and the lock was held since, so they are still ours to write.
+        unsafe { injected.corrupt(addr, len) };
+        self.ask_placed(to, serial)
     }
 
     /// Carries a reply, with its data at `data`, to the requester of `to`.
     pub(super) fn carry_back(&mut self, now: Instant, to: QpRef, reply: &Reply, data: Option<u64>) {
         let message = Message::Reply(*reply);
-        match self.inject(now, to, &message) {
-            Injected::Lose => {}
-            Injected::Delay(until) => {
-                let place = self.delay_message(until, None, to, message);
-                self.copy_delayed_payload(place, data);
-            }
-            injected => {
-                self.hand_back(now, to, reply, data, injected);
-                self.overtaken(now, to, &message);
-            }
+        if let Ok(injected) = self.admit(now, None, to, &message, data) {
+            self.hand_back(now, to, reply, data, injected);
+            self.overtaken(now, to, &message);
         }
     }
 
@@ -106,37 +94,17 @@ impl State {
     ) {
         let Some(qp) = self.qps.get_mut(to) else { return };
         let landing = qp.requester.handle_reply(now, reply);
-        if let (Landing::At { addr, len, serial }, Some(data)) = (landing, data) {
+        if let (Some(Buffer { addr, len, serial }), Some(data)) = (landing, data) {
             // A read from a peer's process was copied to its target as it was carried out.
             if data != addr {
                 // SAFETY: the data was checked against a registration in this same hold of the lock, or is a copy
                 // that the state owns. The target is that of a read that has not completed, so its poster keeps it.
                 unsafe { copy(data, addr, len) };
             }
-            corrupt(injected, addr, len);
+            // SAFETY: the bytes were written just now, and the lock was held since, so they are still ours to write.
+            unsafe { injected.corrupt(addr, len) };
             qp.requester.landed(now, serial);
         }
-    }
-
-    /// Copies the payload of a message that a fault holds back.
-    pub(super) fn copy_delayed_payload(&mut self, place: Placement, from: Option<u64>) {
-        if let (Placement::At { token, addr, len }, Some(from)) = (place, from) {
-            // SAFETY: the payload is valid in this hold of the lock, as its message is being carried just now. The
-            // target was allocated for this copy, with `len` bytes, so nothing else uses it.
-            unsafe { copy(from, addr, len) };
-            if let super::Right::Delayed { serial } = token.right {
-                self.delayed_payload_arrived(serial);
-            }
-        }
-    }
-}
-
-/// Flips a byte of a payload, if a fault says so.
-fn corrupt(injected: Injected, addr: u64, len: u32) {
-    if let Injected::Corrupt(chance) = injected {
-        // SAFETY: the byte is in the range that was written just now, and the lock was held since, so it is still
-        // ours to write.
-        unsafe { flip(byte_of(addr, len, chance)) };
     }
 }
 

@@ -11,6 +11,7 @@
 //! wire that waits for a peer releases the lock after at most [`HOLD_BYTES_MAX`] bytes. That makes deregistration and
 //! destruction exact: they take the same lock, and afterwards no token of theirs is valid.
 
+mod accepting;
 mod deliver;
 mod fields;
 mod local;
@@ -26,7 +27,7 @@ use std::time::Instant;
 
 pub(super) use local::copy;
 pub(super) use mapped::{BypassProgress, Discarded, MappedState, OrphanMailbox, RevokeStatus};
-pub(super) use shm::rendezvous::{self, Announcement, Rendezvous, UnmappedReason};
+pub(super) use shm::rendezvous::{self, Announcement, Change, Rendezvous, UnmappedReason};
 pub(super) use shm::{
     Chunk, CompletionWatch, Export, KeyTable as MappedKeys, PAUSED_VERSION, Segment, WRITER_CHUNK,
 };
@@ -68,23 +69,12 @@ pub(crate) enum Right {
     Answering { key: u32, serial: u64 },
 }
 
-/// A range of bytes to send.
+/// A range of bytes to send, or the target of those that arrive.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Payload {
     pub(crate) token: Token,
     pub(crate) addr: u64,
     pub(crate) len: u32,
-}
-
-/// The target of the payload that follows a message.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Placement {
-    /// No payload follows, or its length is 0.
-    Nothing,
-    /// Write the payload there, then call [`Sink::placed`].
-    At { token: Token, addr: u64, len: u32 },
-    /// Take `len` bytes off the wire and drop them.
-    Discard { len: u32 },
 }
 
 /// The two queue pairs of a connection; the first frame on it.
@@ -105,11 +95,12 @@ pub(crate) trait Sink {
     /// and connected to exactly that source.
     fn accept(&mut self, hello: &Hello) -> Option<QpRef>;
 
-    /// Delivers a request to the responder of `qp`.
-    fn request(&mut self, now: Instant, qp: QpRef, request: &Request) -> Placement;
+    /// Delivers a request to the responder of `qp`, and returns where its payload goes: write it there, then call
+    /// [`placed`](Self::placed). `None` if no payload follows, or if it must be taken off the wire and dropped.
+    fn request(&mut self, now: Instant, qp: QpRef, request: &Request) -> Option<Payload>;
 
-    /// Delivers a reply to the requester of `qp`.
-    fn reply(&mut self, now: Instant, qp: QpRef, reply: &Reply) -> Placement;
+    /// Delivers a reply to the requester of `qp`, and returns where its payload goes, as for a request.
+    fn reply(&mut self, now: Instant, qp: QpRef, reply: &Reply) -> Option<Payload>;
 
     /// Reports that the payload of the last message is complete. Call it also when the token became invalid and the
     /// rest was discarded, because the refusal is decided here.

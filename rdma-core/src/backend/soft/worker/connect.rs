@@ -2,7 +2,6 @@
 
 use std::io;
 
-use super::super::engine::state::State as QpStep;
 use super::super::fabric::{Command, FabricGuard};
 use super::super::gid;
 use super::super::options::Wire;
@@ -62,24 +61,17 @@ impl Worker {
                 );
             }
             Wire::Mapped => {
-                return self
-                    .begin_rendezvous(guard, entry.id, hello, false)
-                    .map(|()| Carrier::Mapped)
-                    .or_else(|reason| {
-                        let mend = format!(
-                            "the peer is not mapped: {reason}; with Wire::Auto both meet over TCP then"
-                        );
-                        unreachable(&mend)
-                    });
+                let begun = begin_rendezvous(guard, entry.id, hello, false);
+                return begun.map(|()| Carrier::Mapped).or_else(|reason| {
+                    unreachable(&format!(
+                        "the peer is not mapped: {reason}; with Wire::Auto both meet over TCP then"
+                    ))
+                });
             }
             Wire::Auto if gid::listens_at(peer).is_some() && self.shares_memory(guard) => {
-                return Ok(self.begin_rendezvous(guard, entry.id, hello, true).map_or_else(
-                    |reason| {
-                        guard.log_unmapped(self.context.opened.device, peer, &reason, true);
-                        Carrier::Tcp
-                    },
-                    |()| Carrier::Mapped,
-                ));
+                let begun = begin_rendezvous(guard, entry.id, hello, true);
+                let Err(reason) = begun else { return Ok(Carrier::Mapped) };
+                guard.log_unmapped(self.context.opened.device, peer, &reason, true);
             }
             Wire::Auto | Wire::Tcp => {}
         }
@@ -96,25 +88,19 @@ impl Worker {
     fn shares_memory(&self, guard: &FabricGuard<'_>) -> bool {
         guard.devices.get(self.context.opened.device).is_some_and(|device| device.exports.is_some())
     }
+}
 
-    /// Begins the rendezvous with the peer, which must be a process of this host. `other_wire` says that TCP may be
-    /// taken instead: then the rendezvous refuses while descriptors are scarce, and leaves the last ones to TCP.
-    fn begin_rendezvous(
-        &self,
-        guard: &mut FabricGuard<'_>,
-        id: QpRef,
-        hello: &Hello,
-        other_wire: bool,
-    ) -> Result<(), UnmappedReason> {
-        let shared = self.shares_memory(guard);
-        // Outside INIT the step is refused below; a connection that exists must stay as it is.
-        let ready = guard.qps.get(id).is_some_and(|qp| qp.state == QpStep::Init);
-        match (shared, ready) {
-            (true, true) => guard.guarded().rendezvous.connect(id, hello, other_wire),
-            (true, false) => Ok(()),
-            (false, _) => Err(UnmappedReason::NoNeighbour),
-        }
-    }
+/// Begins the rendezvous with the peer, which must be a process of this host. `other_wire` says that TCP may be taken
+/// instead: then the rendezvous refuses while descriptors are scarce, and leaves the last ones to TCP.
+fn begin_rendezvous(
+    guard: &mut FabricGuard<'_>,
+    id: QpRef,
+    hello: &Hello,
+    other_wire: bool,
+) -> Result<(), UnmappedReason> {
+    // Outside INIT the step is refused below; a connection that exists must stay as it is.
+    let ready = guard.qps.get(id).is_some_and(|qp| qp.state == QpState::INIT);
+    if ready { guard.guarded().rendezvous.connect(id, hello, other_wire) } else { Ok(()) }
 }
 
 /// Moves a queue pair in INIT to RTR: it answers its peer, whose first request has sequence number `psn`.

@@ -15,10 +15,9 @@ use super::channel::Channel;
 use super::cq::{CompletionQueue, CqRef, Hint};
 use super::device::Context;
 use super::engine::requester::Limits;
-use super::engine::state::Step;
 use super::fabric::{Fabric, FabricGuard};
 use super::mr::wait_until_revoked;
-use super::qp::{Carrier, Owner, QueuePair};
+use super::qp::{Carrier, QueuePair};
 use super::wire::{BypassProgress, CompletionWatch, QpRef};
 use super::{ProtectionDomain, clock, driver, limits};
 use crate::backend::interface::{
@@ -79,7 +78,7 @@ impl Worker {
         let hint = Arc::new(Hint::default());
         let depth = options.max_cqe as usize;
         let queue = CompletionQueue::new(context.context, depth, channel.clone(), Arc::clone(&hint));
-        let cq = context.opened.lock().cqs.insert(queue);
+        let cq = context.opened.fabric.lock().cqs.insert(queue);
         Ok(Self {
             fabric: context.opened.fabric,
             context: Arc::clone(context),
@@ -146,14 +145,17 @@ impl RawWorker for Worker {
         limit("max_send_wr", options.max_send_wr, limits::MAX_QP_WR)?;
         limit("max_recv_wr", options.max_recv_wr, limits::MAX_QP_WR)?;
         limit("max_inline_data", options.max_inline_data, limits::MAX_INLINE_DATA)?;
-        let owner =
-            Owner { device: opened.device, context: self.context.context, cq: self.cq, domain: pd.domain };
         let mut guard = self.fabric.lock();
         let device = guard.devices.get(opened.device);
         let taken = device.map_or(0, |device| device.qp_nums.len());
         limit("queue pairs of the device", taken as u32 + 1, limits::MAX_QP)?;
         let num = draw_number(|num| device.is_some_and(|device| device.qp_nums.contains_key(&num)))?;
-        let id = guard.qps.insert(QueuePair::new(num, owner, options));
+        let id = guard.qps.insert(QueuePair::new(
+            num,
+            (opened.device, pd.domain),
+            (self.context.context, self.cq),
+            options,
+        ));
         if let Some(device) = guard.devices.get_mut(opened.device) {
             device.qp_nums.insert(num.0, id);
         }
@@ -174,7 +176,7 @@ impl RawWorker for Worker {
             }
             let qp = guard.qps.get_mut(id).ok_or(libc::EINVAL)?;
             qp.access = options.access;
-            qp.step(Step::ToInit)
+            qp.step(QpState::INIT)
         })
     }
 
@@ -191,7 +193,9 @@ impl RawWorker for Worker {
         let limits = Limits::new(options, limits::MAX_QP_RD_ATOM);
         self.modify(slot, QpState::RTS, "the queue pair must be in RTR", |guard, id| {
             let qp = guard.qps.get_mut(id).ok_or(libc::EINVAL)?;
-            qp.send_from(psn.value(), limits)
+            qp.step(QpState::RTS)?;
+            qp.requester.start(psn.value(), limits);
+            Ok(())
         })
     }
 
@@ -209,7 +213,7 @@ impl RawWorker for Worker {
         // A mapped peer runs our responder: it may have refused a request, which moves this end to ERR.
         guard.drain_mailbox(clock::now(), entry.id);
         let qp = guard.qps.get(entry.id);
-        qp.map(|qp| qp.state.number()).ok_or_else(|| refused(io::Error::from_raw_os_error(libc::EINVAL)))
+        qp.map(|qp| qp.state).ok_or_else(|| refused(io::Error::from_raw_os_error(libc::EINVAL)))
     }
 
     fn peer_access(&self, slot: Slot) -> PeerAccess {
@@ -304,7 +308,7 @@ impl RawWorker for Worker {
     fn request_notify(&mut self) -> Result<(), PollError> {
         let mut guard = self.fabric.lock();
         if let Some(queue) = guard.cqs.get_mut(self.cq) {
-            queue.arm();
+            queue.armed = true;
         }
         guard.arm_mailboxes(self.cq);
         drop(guard);

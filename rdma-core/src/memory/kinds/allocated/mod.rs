@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 
 use super::backing::{Backing, Denied};
 use crate::error::RegisterError;
-use crate::memory::{capacity, fork};
+use crate::memory::{AnonymousPages, capacity, fork, map_shared};
 
 /// Shared memory that is zeroed at first, page-aligned, and unmapped on drop.
 ///
@@ -17,13 +17,11 @@ use crate::memory::{capacity, fork};
 ///
 /// # Invariants
 ///
-/// - `base..base + span` is one mapping that this value alone unmaps; in it, `data..data + len`
-///   is readable and writable, and the pages before and after are not accessible.
+/// - In `reservation`, `data..data + len` is readable and writable, and the pages before and after are not accessible.
 /// - `len` is at least 1 and `data` is page-aligned.
 #[derive(Debug)]
 pub(crate) struct Allocated {
-    base: NonNull<u8>,
-    span: usize,
+    reservation: AnonymousPages,
     data: NonNull<u8>,
     len: usize,
     /// The memfd and its state, which a peer on this host can be handed to map the same pages.
@@ -70,40 +68,13 @@ impl Allocated {
         // The reservation includes the guard pages. The memfd is mapped over its middle, so they stay
         // inaccessible.
         let (body, checkpoint) = (span - 2 * page, fork::Checkpoint::now());
-        // SAFETY: the kernel chooses an unused address for this new anonymous mapping, so nothing is
-        // replaced.
-        let base = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                span,
-                ProtFlags::empty(),
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )
-        }?;
-        let base =
-            NonNull::new(base.cast::<u8>()).ok_or_else(|| io::Error::other("mmap returned address 0"))?;
+        let reservation = AnonymousPages::map(span, ProtFlags::empty())?;
         // SAFETY: `span` is `body` plus two pages, so the result is inside the mapping that was just made.
-        let data = unsafe { base.add(page) };
-        let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: `MAP_FIXED` replaces pages of the reservation, and only this function knows the reservation
-        // so far.
-        let mapped = unsafe {
-            rustix::mm::mmap(
-                data.as_ptr().cast(),
-                body,
-                ProtFlags::READ | ProtFlags::WRITE,
-                flags,
-                &backing.memfd,
-                0,
-            )
-        };
-        if let Err(error) = mapped {
-            // SAFETY: the reservation was made above and given to nobody, so nothing can access it any more.
-            let _ = unsafe { rustix::mm::munmap(base.as_ptr().cast(), span) };
-            return Err(error.into());
-        }
+        let data = unsafe { reservation.base.add(page) };
+        // SAFETY: the pages are part of the reservation, and only this function knows the reservation so far.
+        unsafe { map_shared(data, body, MapFlags::FIXED, &backing.memfd, 0) }?;
         // INVARIANT: one reservation, whose body is the memfd, with an inaccessible page on either side.
-        Ok(Self { base, span, data, len, backing, outlived: false, checkpoint })
+        Ok(Self { reservation, data, len, backing, outlived: false, checkpoint })
     }
 
     /// Returns the address of the first byte.
@@ -131,11 +102,10 @@ impl Allocated {
 
 impl Drop for Allocated {
     fn drop(&mut self) {
-        // SAFETY: by the invariant, this value alone owns the mapping. Whoever gave its address to a device
-        // has deregistered it before this drop (`Registered` ensures it), so no device accesses it any more.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.span) };
-        if let Err(error) = unmapped {
-            crate::log::warn!(%error, bytes = self.span, "munmap failed; the mapping is leaked");
+        let bytes = self.reservation.len;
+        // Whoever gave the address to a device has deregistered it before this drop; `Registered` ensures it.
+        if let Err(error) = self.reservation.unmap() {
+            crate::log::warn!(%error, bytes, "munmap failed; the mapping is leaked");
         // A forked child shares the pages, and a window's peers keep them: their bytes must stay.
         } else if self.checkpoint.is_unforked() && !self.outlived {
             self.backing.empty();

@@ -9,16 +9,16 @@
 
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock, RwLockReadGuard};
-use rustix::mm::ProtFlags;
 
 use super::Backing;
-use crate::memory::map_over;
+use super::backing::Denied;
+use crate::memory::{WRITABLE, map_over};
 
 /// Patches that a memory may have. Each one keeps a descriptor open, and needs two more mappings here and at
 /// each peer, of which the kernel limits the number (vm.max_map_count).
@@ -166,29 +166,16 @@ impl Pages {
 ///
 /// The promises of [`Pages::replace`], for `len` bytes at `at`, which are whole pages of the memory.
 unsafe fn replace_one(at: NonNull<u8>, len: usize) -> io::Result<Arc<OwnedFd>> {
-    let Backing { memfd, .. } =
-        Backing::create(len as u64).map_err(|denied| io::Error::from(denied.errno))?;
-    let at = at.as_ptr();
-    let mut done = 0;
-    while done < len {
-        // SAFETY: the bytes are inside readable pages. The kernel reads them, so a concurrent write is no
-        // data race.
-        let written =
-            unsafe { libc::pwrite(memfd.as_raw_fd(), at.add(done).cast(), len - done, done as libc::off_t) };
-        match written {
-            0 => return Err(io::ErrorKind::WriteZero.into()),
-            written @ 1.. => done += written as usize,
-            _ => match io::Error::last_os_error() {
-                error if error.kind() == io::ErrorKind::Interrupted => {}
-                error => return Err(error),
-            },
-        }
+    let refused = |denied: Denied| io::Error::from(denied.errno);
+    let backing = Backing::create(len as u64).map_err(refused)?;
+    // SAFETY: the caller promises whole pages of the memory. They are replaced by pages with equal bytes; the kernel
+    // does it in one step, so no access falls in between. The memory keeps its length, and is unmapped as a whole as
+    // before.
+    unsafe {
+        backing.fill(at, len, 0).map_err(refused)?;
+        map_over(at.as_ptr().cast(), len, WRITABLE, backing.memfd.as_fd())?;
     }
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: replaces pages by pages with equal bytes. The kernel does it in one step, so no access falls
-    // in between. The memory keeps its length, and is unmapped as a whole as before.
-    unsafe { map_over(at.cast(), len, protection, memfd.as_fd()) }?;
-    Ok(memfd)
+    Ok(backing.memfd)
 }
 
 #[cfg(test)]

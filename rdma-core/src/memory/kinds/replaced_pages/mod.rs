@@ -13,12 +13,12 @@ use std::ffi::c_void;
 use std::ptr::NonNull;
 
 use rustix::io::Errno;
-use rustix::mm::{MapFlags, MremapFlags, ProtFlags, mmap, mmap_anonymous, mremap_fixed};
+use rustix::mm::{MapFlags, MremapFlags, mmap_anonymous, mremap_fixed};
 
 use super::backing::{Backing, Denied};
 use crate::error::RegisterError;
 use crate::memory::copy::copy_shared;
-use crate::memory::{Unshared, capacity, fork};
+use crate::memory::{AnonymousPages, Unshared, WRITABLE, capacity, fork, map_shared};
 
 /// Bytes that exist twice for a moment: 16 MiB. Copying them takes much longer than the system calls that map
 /// them, and the length is a multiple of all page sizes.
@@ -120,28 +120,12 @@ impl ReplacedPages {
     /// The bytes belong to the range that [`replace`](Self::replace) was given, and nobody else accesses
     /// them.
     unsafe fn replace_next(&mut self, count: usize) -> Result<(), Denied> {
-        // SAFETY: the caller promises that the bytes are readable and that nobody else accesses them, so a
-        // slice is sound.
-        let (target, bytes) = unsafe {
-            let target = self.data.add(self.len);
-            (target, std::slice::from_raw_parts(target.as_ptr(), count))
-        };
-        let mut copied = 0;
-        while copied < count {
-            let at = (self.len + copied) as u64;
-            match rustix::io::pwrite(&self.backing.memfd, &bytes[copied..], at) {
-                Ok(0) => return Err(Denied { what: "copying to a memfd", errno: Errno::NOSPC }),
-                Ok(written) => copied += written,
-                Err(Errno::INTR) => {}
-                Err(errno) => return Err(Denied { what: "copying to a memfd", errno }),
-            }
-        }
-        let flags = MapFlags::SHARED | MapFlags::FIXED;
-        // SAFETY: replaces pages by pages with equal bytes. The caller allowed it, and nobody accesses
-        // them meanwhile, so no write is lost.
+        // SAFETY: the caller promises that the bytes are readable and that nobody else accesses them, and only this
+        // value maps other pages over them. The new pages have equal bytes, so nothing is lost.
         unsafe {
-            let (protection, offset) = (ProtFlags::READ | ProtFlags::WRITE, self.len as u64);
-            mmap(target.as_ptr().cast(), count, protection, flags, &self.backing.memfd, offset)
+            let target = self.data.add(self.len);
+            self.backing.fill(target, count, self.len)?;
+            map_shared(target, count, MapFlags::FIXED, &self.backing.memfd, self.len as u64)
         }
         .map_err(Denied::of("mmap"))?;
         self.len += count;
@@ -178,7 +162,7 @@ impl ReplacedPages {
     }
 
     fn put_back_last(&mut self, count: usize, move_to: MovePages<'_>) -> Result<(), Denied> {
-        let mut fresh = AnonymousPages::map(count).map_err(Denied::of("mmap"))?;
+        let mut fresh = AnonymousPages::map(count, WRITABLE).map_err(Denied::of("mmap"))?;
         while fresh.len > 0 {
             let piece = (fresh.len - 1) % PIECE + 1;
             let begin = self.len - piece;
@@ -213,54 +197,23 @@ impl ReplacedPages {
     /// The target belongs to the range, or was unmapped just now, and nobody else accesses it. The source has
     /// `len` bytes.
     unsafe fn fill_hole(&self, target: NonNull<u8>, source: NonNull<u8>, len: usize) -> bool {
-        let (at, offset) = (target.as_ptr().cast(), target.as_ptr().addr() - self.data.as_ptr().addr());
-        let (both, only_there) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::FIXED_NOREPLACE);
+        let (offset, only_there) =
+            (target.as_ptr().addr() - self.data.as_ptr().addr(), MapFlags::FIXED_NOREPLACE);
         // SAFETY: `FIXED_NOREPLACE` maps only where nothing is mapped, and the copy goes to what is mapped
         // then. The caller promises that nobody else accesses either range.
         unsafe {
-            let private = mmap_anonymous(at, len, both, MapFlags::PRIVATE | only_there);
+            let private =
+                mmap_anonymous(target.as_ptr().cast(), len, WRITABLE, MapFlags::PRIVATE | only_there);
             let kept = matches!(private, Err(Errno::EXIST));
             if private.is_err() && !kept {
                 // Without memory for new pages the memfd is mapped again, because it still has all pages of
                 // the range.
-                let _ =
-                    mmap(at, len, both, MapFlags::SHARED | only_there, &self.backing.memfd, offset as u64);
+                let _ = map_shared(target, len, only_there, &self.backing.memfd, offset as u64);
             }
             if !kept {
                 copy_shared(source.as_ptr(), target.as_ptr(), len);
             }
             private.is_ok()
-        }
-    }
-}
-
-/// Private anonymous pages, unmapped on drop.
-///
-/// # Invariants
-///
-/// `base..base + len` is a mapping that only this value knows.
-struct AnonymousPages {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-impl AnonymousPages {
-    fn map(len: usize) -> Result<Self, Errno> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: the kernel chooses an unused address for this new anonymous mapping, so nothing is
-        // replaced.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), len, protection, MapFlags::PRIVATE) }?;
-        // INVARIANT: mapped just now, and known to nobody else.
-        Ok(Self { base: NonNull::new(base.cast()).ok_or(Errno::NOMEM)?, len })
-    }
-}
-
-impl Drop for AnonymousPages {
-    fn drop(&mut self) {
-        if self.len > 0 {
-            // SAFETY: by the invariant, nobody else uses the mapping. If it cannot be unmapped it is leaked,
-            // never freed twice.
-            let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::mm::Advice;
+use rustix::mm::{Advice, mmap};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::*;
@@ -13,7 +13,7 @@ struct TestPages(AnonymousPages);
 
 impl TestPages {
     fn new(pages: usize) -> Self {
-        let mut made = Self(AnonymousPages::map(pages * page()).unwrap());
+        let mut made = Self(AnonymousPages::map(pages * page(), WRITABLE).unwrap());
         made.bytes().iter_mut().enumerate().for_each(|(at, byte)| *byte = byte_at(at));
         made
     }
@@ -187,9 +187,8 @@ fn what_is_not_ordinary_memory_stays_as_it_is() {
     let file = std::fs::File::open(std::env::current_exe().unwrap()).unwrap().into();
     let memfd = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     rustix::fs::ftruncate(&memfd, page() as u64).unwrap();
-    let both = ProtFlags::READ | ProtFlags::WRITE;
-    assert_eq!(refused(|at| map(at, both, MapFlags::PRIVATE, &file)), Unshared::File);
-    assert_eq!(refused(|at| map(at, both, MapFlags::SHARED, &memfd)), Unshared::Shared);
+    assert_eq!(refused(|at| map(at, WRITABLE, MapFlags::PRIVATE, &file)), Unshared::File);
+    assert_eq!(refused(|at| map(at, WRITABLE, MapFlags::SHARED, &memfd)), Unshared::Shared);
     for rights in [rustix::mm::MprotectFlags::READ, rustix::mm::MprotectFlags::empty()] {
         let protect = |at| {
             // SAFETY: a page of the test's own, which the test never reads afterwards.
@@ -282,7 +281,7 @@ fn a_process_without_mappings_left_keeps_its_pages_and_is_told_the_limit() {
             if taken.len() == taken.capacity() {
                 break false;
             }
-            let Ok(fresh) = AnonymousPages::map(2 * page()) else { break true };
+            let Ok(fresh) = AnonymousPages::map(2 * page(), WRITABLE) else { break true };
             // SAFETY: the page is the test's own, and the test never reads it.
             let split = unsafe {
                 let none = rustix::mm::MprotectFlags::empty();

@@ -144,7 +144,8 @@ impl KeyTable {
     }
 }
 
-/// A hasher for keys, which are random already, and for serials, which are counted up and need one multiplication.
+/// A hasher for keys, which are random already, and for serials and identifiers, which are counted up and need one
+/// multiplication.
 #[derive(Debug, Default)]
 pub(crate) struct Identity(u64);
 

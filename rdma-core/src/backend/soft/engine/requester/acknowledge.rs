@@ -2,29 +2,20 @@
 
 use std::time::Instant;
 
+use super::super::effect::Buffer;
 use super::super::message::{Nak, Reply, ReplyKind};
 use super::super::sequence;
-use super::super::timer::Timer;
 use super::{Requester, State};
 use crate::CompletionStatus;
-use crate::backend::interface::RawOpcode;
-
-/// The target of the payload that follows a reply.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Landing {
-    /// No payload follows.
-    Nothing,
-    /// The payload answers the read `serial`: put it there, then call [`Requester::landed`].
-    At { addr: u64, len: u32, serial: u64 },
-    /// The payload answers no outstanding read: drop it.
-    Discard,
-}
+use crate::backend::interface::{RawOpcode, RawSend};
 
 impl Requester {
     /// Takes a reply of the peer's responder. Replies that name no outstanding request are ignored.
-    pub(crate) fn handle_reply(&mut self, now: Instant, reply: &Reply) -> Landing {
-        let unwanted = if reply.len > 0 { Landing::Discard } else { Landing::Nothing };
-        let Some(index) = self.index_of(reply.psn) else { return unwanted };
+    ///
+    /// Returns the target of the payload that answers a read: put it there, then call [`landed`](Self::landed). Every
+    /// other payload answers no outstanding read, and is dropped.
+    pub(crate) fn handle_reply(&mut self, now: Instant, reply: &Reply) -> Option<Buffer> {
+        let index = self.index_of(reply.psn)?;
         match reply.kind {
             ReplyKind::Ack => self.acknowledge(now, index + 1),
             ReplyKind::ReadData => return self.read_data(now, index, reply.len),
@@ -41,7 +32,7 @@ impl Requester {
                 true
             }
         };
-        unwanted
+        None
     }
 
     /// The local address of the read `psn`.
@@ -59,8 +50,8 @@ impl Requester {
 
     /// Restarts the acknowledgement timer, because bytes are moving: a long message must not time out on a slow wire.
     pub(crate) fn moving(&mut self, now: Instant) {
-        if self.ack_timer != Timer::Off {
-            self.ack_timer = Timer::after(now, self.limits.ack_timeout);
+        if self.ack_timer.is_some() {
+            self.start_ack_timer(now);
         }
     }
 
@@ -93,25 +84,21 @@ impl Requester {
 
     /// Takes the data of a read, and with it the acknowledgement of every request before it. Data of another length
     /// than asked for fails the queue pair.
-    fn read_data(&mut self, now: Instant, index: usize, len: u32) -> Landing {
-        let unwanted = if len > 0 { Landing::Discard } else { Landing::Nothing };
+    fn read_data(&mut self, now: Instant, index: usize, len: u32) -> Option<Buffer> {
         if !self.acknowledge(now, index) {
-            return unwanted;
+            return None;
         }
-        let Some(send) = self.queue.get(index).filter(|send| send.opcode == RawOpcode::Read) else {
+        let asked = |send: &&RawSend| send.opcode == RawOpcode::Read && send.len == len;
+        let Some(send) = self.queue.get(index).filter(asked) else {
             self.fail(Some(CompletionStatus::BAD_RESP_ERR));
-            return unwanted;
+            return None;
         };
-        if send.len != len {
-            self.fail(Some(CompletionStatus::BAD_RESP_ERR));
-            return unwanted;
-        }
         let serial = self.first_serial + index as u64;
         if len == 0 {
             self.count_acknowledged(now);
-            return Landing::Nothing;
+            return None;
         }
-        Landing::At { addr: send.addr, len, serial }
+        Some(Buffer { addr: send.addr, len, serial })
     }
 
     fn oldest_is_read(&self) -> bool {
@@ -127,8 +114,10 @@ impl Requester {
         self.asked_again = false;
         self.sent = self.sent.max(self.acked);
         self.reset_retries();
-        self.ack_timer =
-            if self.outstanding() > 0 { Timer::after(now, self.limits.ack_timeout) } else { Timer::Off };
+        self.ack_timer = None;
+        if self.outstanding() > 0 {
+            self.start_ack_timer(now);
+        }
     }
 
     /// Acts on a negative acknowledgement of the oldest outstanding request.

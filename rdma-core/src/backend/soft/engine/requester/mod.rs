@@ -10,12 +10,9 @@ mod send;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-pub(crate) use acknowledge::Landing;
-
-use super::effect::Effect;
+use super::effect::{Effect, failed};
 use super::keys::{Domain, KeyTable};
 use super::sequence;
-use super::timer::Timer;
 use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
 use crate::{CompletionStatus, RetryOptions, RnrRetry};
 
@@ -62,7 +59,7 @@ impl Limits {
 /// `sent_max` the latter were sent before a rewind, so a late reply may still name them.
 #[derive(Debug)]
 pub(crate) struct Requester {
-    state: State,
+    pub(super) state: State,
     queue: VecDeque<RawSend>,
     depth: usize,
     /// The sequence number of the oldest request in the queue.
@@ -74,7 +71,8 @@ pub(crate) struct Requester {
     /// Requests that were sent at least once; replies beyond them are invalid.
     sent_max: usize,
     reads_outstanding: u8,
-    ack_timer: Timer,
+    /// The time at which the acknowledgement timer is due; `None` while it is off.
+    ack_timer: Option<Instant>,
     retries_left: u8,
     rnr_retries_left: u8,
     rewound: bool,
@@ -85,12 +83,6 @@ pub(crate) struct Requester {
 
 impl Requester {
     pub(crate) fn new(depth: usize) -> Self {
-        let limits = Limits {
-            ack_timeout: Duration::MAX,
-            retry_cnt: 0,
-            rnr_retry: RnrRetry::Times(0),
-            max_rd_atomic: 0,
-        };
         Self {
             state: State::Unready,
             queue: VecDeque::with_capacity(depth),
@@ -101,12 +93,12 @@ impl Requester {
             sent: 0,
             sent_max: 0,
             reads_outstanding: 0,
-            ack_timer: Timer::Off,
+            ack_timer: None,
             retries_left: 0,
             rnr_retries_left: 0,
             rewound: false,
             asked_again: false,
-            limits,
+            limits: Limits::new(&RetryOptions::default(), 0),
         }
     }
 
@@ -136,7 +128,7 @@ impl Requester {
                 return Some(Effect::Rewind);
             }
             if self.acked > 0 {
-                match self.retire() {
+                match self.pop().as_ref().and_then(done) {
                     Some(done) => return Some(Effect::Complete(done)),
                     None => continue,
                 }
@@ -155,11 +147,6 @@ impl Requester {
         }
     }
 
-    /// Removes the oldest request, which is carried out. Returns its completion, if it asks for one.
-    fn retire(&mut self) -> Option<RawCompletion> {
-        self.pop().as_ref().and_then(done)
-    }
-
     /// Removes the oldest request, and moves every count with it.
     fn pop(&mut self) -> Option<RawSend> {
         let send = self.queue.pop_front()?;
@@ -176,7 +163,7 @@ impl Requester {
     pub(crate) fn fail(&mut self, status: Option<CompletionStatus>) {
         if !self.is_error() {
             self.state = State::Error { status };
-            self.ack_timer = Timer::Off;
+            self.ack_timer = None;
             self.rewound = false;
         }
     }
@@ -188,22 +175,16 @@ impl Requester {
             State::Error { status } => status.take(),
             State::Unready | State::Sending | State::Backoff { .. } => None,
         };
-        let status = status.unwrap_or(CompletionStatus::WR_FLUSH_ERR).0;
-        Some(RawCompletion { wr_id: send.wr_id, status, ..RawCompletion::default() })
+        Some(failed(send.wr_id, status.unwrap_or(CompletionStatus::WR_FLUSH_ERR)))
     }
 
     /// The time at which [`handle_timeout`](Self::handle_timeout) must be called.
     pub(crate) fn poll_timeout(&self) -> Option<Instant> {
         match self.state {
-            State::Sending => self.ack_timer.deadline(),
+            State::Sending => self.ack_timer,
             State::Backoff { until } => Some(until),
             State::Unready | State::Error { .. } => None,
         }
-    }
-
-    #[cfg(test)]
-    pub(super) fn state(&self) -> State {
-        self.state
     }
 
     pub(crate) fn is_error(&self) -> bool {

@@ -2,7 +2,6 @@
 
 use std::time::Instant;
 
-use super::super::timer::Timer;
 use super::{Requester, State};
 use crate::{CompletionStatus, RnrRetry, RnrTimer};
 
@@ -11,9 +10,14 @@ impl Requester {
     pub(crate) fn handle_timeout(&mut self, now: Instant) {
         match self.state {
             State::Backoff { until } if now >= until => self.state = State::Sending,
-            State::Sending if self.ack_timer.due(now) => self.retry(),
+            State::Sending if self.ack_timer.is_some_and(|due| now >= due) => self.retry(),
             _ => {}
         }
+    }
+
+    /// Starts the acknowledgement timer. It stays off when the clock cannot represent the time, which means never.
+    pub(super) fn start_ack_timer(&mut self, now: Instant) {
+        self.ack_timer = now.checked_add(self.limits.ack_timeout);
     }
 
     /// Sends every outstanding request again, or fails the oldest when no retry is left.
@@ -69,7 +73,7 @@ impl Requester {
     fn rewind(&mut self) {
         self.sent = self.acked;
         self.reads_outstanding = 0;
-        self.ack_timer = Timer::Off;
+        self.ack_timer = None;
         self.rewound = true;
     }
 }

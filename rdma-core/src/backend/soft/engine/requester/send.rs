@@ -6,17 +6,13 @@
 
 use std::time::Instant;
 
-use super::super::effect::{Effect, Source};
+use super::super::effect::{Buffer, Effect};
 use super::super::keys::{Domain, KeyTable};
-use super::super::message::{Request, RequestOp};
+use super::super::message::{MESSAGE_BYTES_MAX, Request, RequestOp};
 use super::super::sequence;
-use super::super::timer::Timer;
 use super::{Requester, State, done};
 use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
 use crate::{Access, CompletionStatus};
-
-/// Bytes of the longest message of a reliable connection, by the InfiniBand specification: 2 GiB.
-const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 
 impl Requester {
     /// Returns the next request to transmit. An error is the status of the oldest outstanding request, which is
@@ -38,12 +34,12 @@ impl Requester {
         }
         let request = request(send, sequence::add(self.first_psn, self.sent));
         let serial = self.first_serial + self.sent as u64;
-        let payload = (!is_read && send.len > 0).then_some(Source { addr: send.addr, len: send.len, serial });
+        let payload = (!is_read && send.len > 0).then_some(Buffer { addr: send.addr, len: send.len, serial });
         self.sent += 1;
         self.sent_max = self.sent_max.max(self.sent);
         self.reads_outstanding += u8::from(is_read);
-        if self.ack_timer == Timer::Off {
-            self.ack_timer = Timer::after(now, self.limits.ack_timeout);
+        if self.ack_timer.is_none() {
+            self.start_ack_timer(now);
         }
         Ok(Some(Effect::Transmit { request, payload }))
     }

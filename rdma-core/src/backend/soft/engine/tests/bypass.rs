@@ -4,10 +4,10 @@ use std::time::Instant;
 
 use proptest::prelude::*;
 
-use super::super::effect::Effect;
+use super::super::effect::{Buffer, Effect};
 use super::super::keys::{Domain, KeyTable};
 use super::super::message::{Nak, Reply, ReplyKind, Request, RequestOp};
-use super::super::requester::{Landing, Limits, Requester};
+use super::super::requester::{Limits, Requester};
 use super::pair::{BASE, BYTES, KEY, limits, send};
 use crate::Access;
 use crate::backend::interface::{RawCompletion, RawOpcode, RawSend};
@@ -37,7 +37,7 @@ fn through(it: &mut Requester, now: Instant, send: RawSend) -> (Request, Option<
         RequestOp::Read => (ReplyKind::ReadData, request.len),
         RequestOp::Send | RequestOp::Write => (ReplyKind::Ack, 0),
     };
-    if let Landing::At { serial, .. } = it.handle_reply(now, &Reply { psn: request.psn, kind, len }) {
+    if let Some(Buffer { serial, .. }) = it.handle_reply(now, &Reply { psn: request.psn, kind, len }) {
         it.landed(now, serial);
     }
     match it.poll_effect(now, &keys(), DOMAIN) {

@@ -2,12 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use super::super::effect::Effect;
+use super::super::effect::{Buffer, Effect};
 use super::super::keys::{Domain, KeyTable};
 use super::super::message::{Reply, Request};
-use super::super::requester::{Landing, Limits, Requester};
-use super::super::responder::{Outcome, Responder, Rules, Verdict};
+use super::super::requester::{Limits, Requester};
+use super::super::responder::{Responder, Rules, Verdict};
 use crate::backend::interface::{RawCompletion, RawOpcode, RawRecv, RawSend};
+use crate::backend::soft::fault::Injected;
 use crate::{Access, RnrRetry};
 
 /// The address of each end's memory.
@@ -172,7 +173,7 @@ impl Pair {
             Message::Request(request, payload) => self.deliver_request(to, &request, &payload),
             Message::Reply(reply, payload) => {
                 let (now, here) = (self.now, &mut self.ends[to]);
-                if let Landing::At { addr, len, serial } = here.requester.handle_reply(now, &reply) {
+                if let Some(Buffer { addr, len, serial }) = here.requester.handle_reply(now, &reply) {
                     here.bytes(addr, len).copy_from_slice(&payload);
                     here.requester.landed(now, serial);
                 }
@@ -183,25 +184,22 @@ impl Pair {
 
     fn deliver_request(&mut self, to: usize, request: &Request, payload: &[u8]) {
         let here = &mut self.ends[to];
-        let mut verdict = here.responder.handle_request(request, &here.keys, DOMAIN);
+        let mut verdict = here.responder.handle_request(request, Injected::Deliver, &here.keys, DOMAIN);
         if let Verdict::Place { addr, len, serial } = verdict {
             here.bytes(addr, len).copy_from_slice(payload);
             verdict = here.responder.placed(serial, &here.keys);
         }
-        let (outcome, failed) = match verdict {
+        let (reply, receive, refused) = match verdict {
             Verdict::Silence => return,
             Verdict::Place { .. } => unreachable!("placed says what comes of it"),
-            Verdict::Answer(reply) => return self.launch(1 - to, Message::Reply(reply, vec![])),
             Verdict::Serve { reply, addr, .. } => {
                 let bytes = if reply.len == 0 { vec![] } else { here.bytes(addr, reply.len).to_vec() };
                 return self.launch(1 - to, Message::Reply(reply, bytes));
             }
-            Verdict::Done(outcome) => (outcome, false),
-            Verdict::Refuse { outcome, .. } => (outcome, true),
+            Verdict::Answer { reply, receive, refused } => (reply, receive, refused),
         };
-        let Outcome { reply, receive } = outcome;
         here.receives.extend(receive);
-        if failed {
+        if refused.is_some() {
             here.fail();
         }
         self.launch(1 - to, Message::Reply(reply, vec![]));

@@ -3,13 +3,15 @@
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-use super::super::effect::Effect;
+use super::super::decision::Refusal;
+use super::super::effect::{Buffer, Effect};
 use super::super::keys::{Domain, KeyTable};
 use super::super::message::{Nak, Reply, ReplyKind, Request, RequestOp};
-use super::super::requester::{Landing, Limits, Requester, State as Sender};
+use super::super::requester::{Limits, Requester, State as Sender};
 use super::super::responder::{Responder, Rules, Verdict};
 use super::pair::{BASE, BYTES, KEY, send};
 use crate::backend::interface::{RawCompletion, RawOpcode, RawRecv, RawSend};
+use crate::backend::soft::fault::Injected;
 use crate::{Access, CompletionStatus, RnrRetry};
 
 const DOMAIN: Domain = Domain(1);
@@ -65,7 +67,7 @@ fn acknowledgements_behind_a_lost_answer_ask_for_it_once() {
     let again = "rewind, send 5, send 6, send 7, send 8, send 9";
     let hear = |it: &mut Requester, psn, kind, len| {
         let landing = it.handle_reply(now, &Reply { psn, kind, len });
-        if let Landing::At { serial, .. } = landing {
+        if let Some(Buffer { serial, .. }) = landing {
             it.landed(now, serial);
         }
         effects(it, now)
@@ -101,7 +103,7 @@ fn sending_again_on_another_wire_does_not_put_off_the_timer() {
 #[test]
 fn what_is_being_placed_is_not_once_the_responder_is_lent() {
     let mut it = responder("Expecting");
-    let verdict = it.handle_request(&request(RequestOp::Write, 5), &keys(), DOMAIN);
+    let verdict = it.handle_request(&request(RequestOp::Write, 5), Injected::Deliver, &keys(), DOMAIN);
     let Verdict::Place { serial, .. } = verdict else { panic!("{verdict:?}") };
     assert!(it.holds(serial, &keys()));
     it.lend();
@@ -175,7 +177,7 @@ fn requester_by_state_and_event() {
             match reply {
                 Some(reply) => {
                     let landing = it.handle_reply(start, reply);
-                    if let Landing::At { serial, .. } = landing {
+                    if let Some(Buffer { serial, .. }) = landing {
                         it.landed(start, serial);
                     }
                 }
@@ -200,7 +202,7 @@ fn requester_by_state_and_event() {
 
 fn sender_state(it: &Requester, start: Instant) -> String {
     let timer = it.poll_timeout().map_or("no timer".to_owned(), |at| format!("{:?}", at - start));
-    let state = match it.state() {
+    let state = match it.state {
         Sender::Backoff { .. } => "Backoff".to_owned(),
         state => format!("{state:?}"),
     };
@@ -215,7 +217,7 @@ fn responder(state: &str) -> Responder {
     }
     match state {
         "Awaiting" => {
-            it.handle_request(&request(RequestOp::Write, 9), &keys(), DOMAIN);
+            it.handle_request(&request(RequestOp::Write, 9), Injected::Deliver, &keys(), DOMAIN);
         }
         "Error" => it.fail(),
         _ => {}
@@ -255,18 +257,18 @@ fn responder_by_state_and_event() {
                 for wr_id in 0..receives {
                     it.post(RawRecv { wr_id, addr: BASE, len: 16, lkey: KEY }).unwrap();
                 }
-                let mut verdict = it.handle_request(request, &keys(), DOMAIN);
+                let mut verdict = it.handle_request(request, Injected::Deliver, &keys(), DOMAIN);
                 let mut placed = "";
                 if let Verdict::Place { serial, .. } = verdict {
                     placed = "place, ";
                     verdict = it.placed(serial, &keys());
                 }
-                if let Verdict::Refuse { .. } = verdict {
+                if let Verdict::Answer { refused: Some(_), .. } = verdict {
                     it.fail();
                 }
                 let flushed = it.next_flushed().map_or("", |_| ", then a flush");
                 let verdict = describe(&verdict);
-                writeln!(table, "  {event}: {placed}{verdict}{flushed} -> {:?}", it.state()).unwrap();
+                writeln!(table, "  {event}: {placed}{verdict}{flushed} -> {:?}", it.state).unwrap();
             }
         }
     }
@@ -279,13 +281,12 @@ fn describe(verdict: &Verdict) -> String {
         |done: &Option<RawCompletion>| done.map_or(String::new(), |done| format!(", {}", completion(&done)));
     match verdict {
         Verdict::Silence => "silence".to_owned(),
-        Verdict::Answer(it) => reply(it),
         Verdict::Place { .. } => "place".to_owned(),
         Verdict::Serve { reply: it, .. } => reply(it),
-        Verdict::Done(outcome) => format!("{}{}", reply(&outcome.reply), took(&outcome.receive)),
-        Verdict::Refuse { outcome, event } => {
+        Verdict::Answer { reply: it, receive, refused } => {
+            let event = refused.and_then(Refusal::event);
             let event = event.map_or(String::new(), |event| format!(", event: {event}"));
-            format!("{}{}{event}", reply(&outcome.reply), took(&outcome.receive))
+            format!("{}{}{event}", reply(it), took(receive))
         }
     }
 }

@@ -3,16 +3,16 @@
 //! The [`plan`](super::plan) decides which fault strikes. Every wire asks [`State::inject`] before it delivers a
 //! message, and delivers, loses, corrupts or delays the message as the answer says.
 
-#![expect(unsafe_code, reason = "flips a byte where a payload landed")]
+#![expect(unsafe_code, reason = "copies payloads that are held back, and flips a byte where one landed")]
 
 use std::time::{Duration, Instant};
 
-use super::super::engine::effect::Source;
-use super::super::engine::message::{Reply, Request, RequestOp};
-use super::super::engine::responder::Verdict;
+use super::super::engine::decision::takes_receive;
+use super::super::engine::effect::Buffer;
+use super::super::engine::message::{Reply, Request};
 use super::super::fabric::{Silence, State};
 use super::super::qp::Carrier;
-use super::super::wire::{Placement, QpRef, Right, Token, copy};
+use super::super::wire::{Payload, QpRef, Right, Token, copy};
 use super::injected::{Delay, Injected, byte_of, flip};
 use super::rule::{Event, Fault};
 
@@ -54,32 +54,40 @@ impl Message {
     }
 
     /// Payload bytes that follow the message.
-    pub(in super::super) fn payload_len(&self) -> u32 {
+    fn payload_len(&self) -> u32 {
         match self {
-            Self::Request(request) if request.op == RequestOp::Read => 0,
-            Self::Request(request) => request.len,
+            Self::Request(request) => request.payload_len(),
             Self::Reply(reply) => reply.len,
-        }
-    }
-
-    /// The placement that discards the payload of this message.
-    pub(in super::super) fn unwanted(&self) -> Placement {
-        match self.payload_len() {
-            0 => Placement::Nothing,
-            len => Placement::Discard { len },
         }
     }
 
     /// Whether the message consumes a receive.
     fn takes_receive(&self) -> bool {
-        matches!(self, Self::Request(request) if request.op == RequestOp::Send || request.imm.is_some())
+        matches!(self, Self::Request(request) if takes_receive(request))
     }
 }
 
 impl State {
+    /// Lets the faults of the device of `to` act on a message that arrives there, with its payload at `data` if that is
+    /// there already. The error of a message that is lost or held back says where its payload must still go, if any.
+    pub(in super::super) fn admit(
+        &mut self,
+        now: Instant,
+        from: Option<QpRef>,
+        to: QpRef,
+        message: &Message,
+        data: Option<u64>,
+    ) -> Result<Injected, Option<Payload>> {
+        match self.inject(now, to, message) {
+            Injected::Lose => Err(None),
+            Injected::Delay(until) => Err(self.delay_message(until, from, to, *message, data)),
+            injected => Ok(injected),
+        }
+    }
+
     /// Asks the plan of the device of `to` about a message that arrives there. A fault of the whole device (kill, stop,
     /// port flap) is carried out here, and loses the message.
-    pub(in super::super) fn inject(&mut self, now: Instant, to: QpRef, message: &Message) -> Injected {
+    fn inject(&mut self, now: Instant, to: QpRef, message: &Message) -> Injected {
         let Some(device) = self.qps.get(to).map(|qp| qp.device) else { return Injected::Lose };
         let Some(plan) = self.devices.get(device).and_then(|device| device.faults.as_ref()) else {
             return Injected::Deliver;
@@ -108,16 +116,18 @@ impl State {
         Injected::Lose
     }
 
-    /// Keeps a message for later delivery, and returns where the wire must copy its payload.
-    pub(in super::super) fn delay_message(
+    /// Keeps a message for later delivery, with a copy of its payload at `data`. Without `data`, returns where the wire
+    /// must copy the payload; `None` if it has none, or one that is too long to be kept.
+    fn delay_message(
         &mut self,
         delay: Delay,
         from: Option<QpRef>,
         to: QpRef,
         message: Message,
-    ) -> Placement {
+        data: Option<u64>,
+    ) -> Option<Payload> {
         let len = message.payload_len();
-        let Some(room) = DELAYED_BYTES_MAX.checked_sub(len as usize) else { return message.unwanted() };
+        let room = DELAYED_BYTES_MAX.checked_sub(len as usize)?;
         while self.delayed.len() >= DELAYED_MAX || self.delayed_bytes() > room {
             self.delayed.remove(0);
         }
@@ -125,12 +135,18 @@ impl State {
         let serial = self.delayed_serials;
         let mut bytes = vec![0; len as usize];
         let addr = bytes.as_mut_ptr().expose_provenance() as u64;
-        self.delayed.push(DelayedMessage { serial, delay, whole: len == 0, from, to, message, bytes });
-        if len == 0 {
-            self.note_due(delay.due);
-            return Placement::Nothing;
+        if let Some(data) = data.filter(|_| len > 0) {
+            // SAFETY: the payload is valid in this hold of the lock, because its message is being carried just now. The
+            // target was allocated for this copy, with `len` bytes, so nothing else uses it.
+            unsafe { copy(data, addr, len) };
         }
-        Placement::At { token: Token { qp: to, right: Right::Delayed { serial } }, addr, len }
+        let whole = len == 0 || data.is_some();
+        self.delayed.push(DelayedMessage { serial, delay, whole, from, to, message, bytes });
+        if whole {
+            self.note_due(delay.due);
+            return None;
+        }
+        Some(Payload { token: Token { qp: to, right: Right::Delayed { serial } }, addr, len })
     }
 
     fn delayed_bytes(&self) -> usize {
@@ -194,28 +210,19 @@ impl State {
             return;
         }
         let addr = bytes.as_ptr().expose_provenance() as u64;
+        let payload = Some(Buffer { addr, len: bytes.len() as u32, serial: 0 });
         match (message, from) {
             (Message::Request(request), Some(from)) => {
-                let payload = Source { addr, len: bytes.len() as u32, serial: 0 };
                 if self.qps.get(from).is_some_and(|qp| qp.carrier == Carrier::Mapped) {
-                    self.execute(now, from, &request, Some(payload), Injected::Deliver);
+                    self.execute(now, from, &request, payload, Injected::Deliver);
                     self.pump(now, from);
                 } else if self.peer_of(from) == Some(to) {
-                    self.hand_over(now, (from, to), &request, Some(payload), Injected::Deliver);
+                    self.hand_over(now, (from, to), &request, payload, Injected::Deliver);
                     self.pump(now, from);
                 }
             }
             (Message::Request(request), None) => {
-                let mut verdict = self.ask(to, &request);
-                if let Some(Verdict::Place { addr: target, len, serial }) = verdict
-                    && len as usize == bytes.len()
-                {
-                    // SAFETY: `bytes` is the source and lives until the end of this function. The responder checked the
-                    // target under the lock that is still held, so no deregistration can have come since.
-                    unsafe { copy(addr, target, len) };
-                    verdict = self.ask_placed(to, serial);
-                }
-                if let Some(verdict) = verdict {
+                if let Some(verdict) = self.settle(to, &request, payload, Injected::Deliver) {
                     self.conclude(now, to, verdict);
                 }
             }

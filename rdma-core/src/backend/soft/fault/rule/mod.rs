@@ -147,7 +147,7 @@ pub(super) enum Event {
 }
 
 /// A repeatable stream of random numbers (SplitMix64); the seed decides all of them.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub(super) struct Seed(u64);
 
 impl Seed {

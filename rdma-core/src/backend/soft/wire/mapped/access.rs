@@ -3,9 +3,8 @@
 #![expect(unsafe_code, reason = "hands memory of the caller to the responder")]
 
 use super::super::super::fabric::{Command, State};
-use super::super::super::mapped_access::reach_error;
 use super::super::QpRef;
-use super::super::shm::{AccessOutcome, RemoteResponder};
+use super::super::shm::{NoAccess, RemoteResponder};
 use crate::RemoteMemory;
 use crate::backend::interface::{MappedAccess, MappedOutcome};
 use crate::error::ReachError;
@@ -24,8 +23,10 @@ impl State {
     ) -> Result<MappedOutcome, ReachError> {
         let Some(responder) = self.remote_responder(id)? else { return Ok(MappedOutcome::NotYet) };
         // SAFETY: `access` is passed on unchanged, so the caller's promise about its local memory covers this call.
-        let outcome = unsafe { responder.access(access) };
-        Ok(self.settle_access(id, outcome)?.map_or(MappedOutcome::NotYet, MappedOutcome::Done))
+        match unsafe { responder.access(access) } {
+            Ok(bits) => Ok(MappedOutcome::Done(bits)),
+            Err(reason) => self.settle_no_access(id, reason).map(|()| MappedOutcome::NotYet),
+        }
     }
 
     /// Returns a window of the peer of `id`, once it is mapped.
@@ -37,7 +38,7 @@ impl State {
         let Some(responder) = self.remote_responder(id)? else { return Ok(None) };
         match responder.window(memory) {
             Ok(window) => Ok(Some(window)),
-            Err(outcome) => self.settle_access(id, outcome).map(|_| None),
+            Err(reason) => self.settle_no_access(id, reason).map(|()| None),
         }
     }
 
@@ -58,18 +59,17 @@ impl State {
         Ok(mapped.outgoing.as_ref().map(|outgoing| &outgoing.responder))
     }
 
-    /// Turns the outcome of an access into a result; `None` means "not yet, try again".
-    fn settle_access(&mut self, id: QpRef, outcome: AccessOutcome) -> Result<Option<u64>, ReachError> {
-        match outcome {
-            AccessOutcome::Done(bits) => Ok(Some(bits)),
-            AccessOutcome::Refused(refusal) => Err(reach_error(refusal)),
-            AccessOutcome::Closed => Err(ReachError::PeerGone),
-            AccessOutcome::Silent => Ok(None),
-            AccessOutcome::Unmapped(0) => Err(ReachError::NotShared),
-            AccessOutcome::Unmapped(_) => {
+    /// Turns the reason why an access is not done into an error; `Ok` means "not yet, try again".
+    fn settle_no_access(&mut self, id: QpRef, reason: NoAccess) -> Result<(), ReachError> {
+        match reason {
+            NoAccess::Refused(refusal) => Err(refusal.into()),
+            NoAccess::Closed => Err(ReachError::PeerGone),
+            NoAccess::Silent => Ok(()),
+            NoAccess::Unmapped(0) => Err(ReachError::NotShared),
+            NoAccess::Unmapped(_) => {
                 // The announcement may wait in the socket already.
                 self.commands.push_back(Command::ReadAnnouncements { qp: id });
-                Ok(None)
+                Ok(())
             }
         }
     }

@@ -24,7 +24,6 @@ pub(in super::super) use bypass::BypassProgress;
 pub(in super::super) use own_mailboxes::OrphanMailbox;
 pub(in super::super) use revoke::RevokeStatus;
 
-use super::shm::rendezvous::UnmappedReason;
 use super::shm::{Mailbox, RemoteResponder, Segment};
 
 /// The mapped responder of a peer, as its requester received it.
@@ -61,21 +60,8 @@ impl Discarded {
         self.outgoing.extend(outgoing.map(|outgoing| *outgoing));
     }
 
-    fn memory(&mut self, memory: Option<Arc<Segment>>) {
-        self.memories.extend(memory);
-    }
-
     pub(in super::super) fn is_empty(&self) -> bool {
         self.outgoing.is_empty() && self.memories.is_empty()
-    }
-}
-
-impl MappedState {
-    /// Records why the peer was not met, or was lost.
-    pub(in super::super) fn note_unmet(&mut self, reason: &UnmappedReason) {
-        if !reason.is_departure() && !matches!(reason, UnmappedReason::Busy) {
-            self.unmet_reason = Some(reason.to_string());
-        }
     }
 }
 

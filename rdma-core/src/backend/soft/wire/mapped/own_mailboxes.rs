@@ -8,15 +8,13 @@ use std::time::{Duration, Instant};
 
 use super::super::super::clock;
 use super::super::super::cq::CqRef;
-use super::super::super::engine::responder::LentResponder;
-use super::super::super::engine::state::State as QpStep;
 use super::super::super::fabric::{Command, State};
-use super::super::rendezvous::has_ended;
-use super::super::shm::{Mailbox, MailboxInit};
+use super::super::rendezvous::{Change, has_ended};
+use super::super::shm::Mailbox;
 use super::super::{DeviceRef, QpRef};
 use super::{Incoming, RevokeStatus};
-use crate::Deadline;
 use crate::backend::interface::{RawCompletion, RawRecv};
+use crate::{Deadline, QpState};
 
 /// Time that a writer may take for the chunk it announces: 250 ms. A chunk takes some ten microseconds, and the
 /// scheduler leaves a runnable process waiting for much less than this; so a writer that takes longer is stopped. A
@@ -50,26 +48,26 @@ impl State {
                 "{ORPHANS_MAX} peers are stopped in the middle of an access, the most that are kept"
             )));
         }
-        let LentResponder { receives, depth, expected, rules } = qp.responder.lend();
-        let terms = MailboxInit { depth, rules, domain: qp.domain, psn: expected };
-        let mailbox = match Mailbox::create(&terms, receives.iter().copied()) {
+        let lent = qp.responder.lend();
+        let mailbox = match Mailbox::create(&lent, qp.domain) {
             Ok(mailbox) => mailbox,
             Err(error) => {
-                qp.responder.take_back(receives, expected);
+                qp.responder.take_back(lent.receives, lent.expected);
                 return Err(error);
             }
         };
         mailbox.set_silent(silent);
         if let Some(queue) = self.cqs.get_mut(qp.cq) {
             queue.watch(id, mailbox.watch());
-            if queue.is_armed() {
+            if queue.armed {
                 mailbox.arm();
             }
         }
         if let Some(exports) = self.devices.get_mut(qp.device).and_then(|device| device.exports.as_mut()) {
             // The new writer hears of these with its invitation; writers that were invited before must be told now.
-            for memory in receives.iter().filter_map(|receive| exports.announce(receive.lkey)) {
-                self.commands.push_back(Command::Announce { device: qp.device, memory });
+            for memory in lent.receives.iter().filter_map(|receive| exports.announce(receive.lkey)) {
+                self.commands
+                    .push_back(Command::Tell { device: qp.device, change: Change::Announce(memory) });
             }
         }
         self.commands.push_back(Command::CloseTcpInbound { qp: id });
@@ -85,7 +83,7 @@ impl State {
         let device = qp.device;
         let exports = self.devices.get_mut(device).and_then(|device| device.exports.as_mut());
         if let Some(memory) = exports.and_then(|exports| exports.announce(recv.lkey)) {
-            self.commands.push_back(Command::Announce { device, memory });
+            self.commands.push_back(Command::Tell { device, change: Change::Announce(memory) });
         }
         Ok(())
     }
@@ -104,7 +102,8 @@ impl State {
             let Some(qp) = self.qps.get_mut(id) else { continue };
             let Some(incoming) = &mut qp.mapped.incoming else { continue };
             if awake && !incoming.mailbox.is_armed() {
-                queue.disarm();
+                // The peer has raised the channel already.
+                queue.armed = false;
             }
             while let Some(done) = incoming.mailbox.take() {
                 if !queue.push(RawCompletion { qp_num: qp.num.0, ..done }) {
@@ -140,23 +139,17 @@ impl State {
 
     /// Takes the completions and the refusal that the peer left in the mailbox of `id`.
     pub(in super::super::super) fn drain_mailbox(&mut self, now: Instant, id: QpRef) {
-        self.take_completions(id);
+        while let Some(qp) = self.qps.get_mut(id)
+            && let Some(done) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.take())
+        {
+            let (cq, num) = (qp.cq, qp.num);
+            self.complete(cq, num, done);
+        }
         // After the completions: those that came before the refusal must reach the completion queue before the
         // flushed ones.
-        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpStep::Error) else { return };
-        if let Some(refusal) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.refusal()) {
-            self.refuse(now, id, refusal.event);
-        }
-    }
-
-    /// Takes the completions that the peer left in the mailbox of `id`.
-    fn take_completions(&mut self, id: QpRef) {
-        while let Some(qp) = self.qps.get_mut(id) {
-            let (cq, num) = (qp.cq, qp.num);
-            let Some(done) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.take()) else {
-                break;
-            };
-            self.complete(cq, num, done);
+        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.state != QpState::ERR) else { return };
+        if let Some(event) = qp.mapped.incoming.as_mut().and_then(|incoming| incoming.mailbox.refusal()) {
+            self.refuse(now, id, event);
         }
     }
 
@@ -172,7 +165,7 @@ impl State {
     /// driver looks again then.
     pub(in super::super::super) fn next_flushed(&mut self, now: Instant, id: QpRef) -> Option<RawCompletion> {
         let qp = self.qps.get_mut(id)?;
-        if qp.mapped.incoming.is_none() || qp.state != QpStep::Error {
+        if qp.mapped.incoming.is_none() || qp.state != QpState::ERR {
             return qp.responder.next_flushed();
         }
         // Settled first, drained second: whatever a writer left before it was seen to be gone is then taken, and not

@@ -64,7 +64,7 @@ impl Host for State {
             }
             self.peer_memories.insert((peer.gid, memory), Arc::downgrade(&segment));
         }
-        self.discarded.memory(outgoing.responder.add_memory(memory, segment));
+        self.discarded.memories.extend(outgoing.responder.memories.add(memory, segment));
         self.memory_arrived(now, id, memory);
     }
 
@@ -76,7 +76,7 @@ impl Host for State {
         patch: &Patch,
     ) -> Result<(), MapRefused> {
         let outgoing = self.qps.get(id).and_then(|qp| qp.mapped.outgoing.as_ref());
-        let Some(segment) = outgoing.and_then(|outgoing| outgoing.responder.memory(memory)) else {
+        let Some(segment) = outgoing.and_then(|outgoing| outgoing.responder.memories.get(memory)) else {
             return Ok(());
         };
         // The mapping is shared by all queue pairs to this peer, each of which is told of each patch: the first one
@@ -93,7 +93,7 @@ impl Host for State {
     fn forget_memory(&mut self, now: Instant, id: QpRef, memory: u64) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         if let Some(outgoing) = &mut qp.mapped.outgoing {
-            self.discarded.memory(outgoing.responder.remove_memory(memory));
+            self.discarded.memories.extend(outgoing.responder.memories.remove(memory));
         }
         if let Some(peer) = qp.peer {
             self.peer_memories.remove(&(peer.gid, memory));
@@ -109,21 +109,11 @@ impl Host for State {
     fn requester_closed(&mut self, now: Instant, id: QpRef, reason: UnmappedReason) {
         let Some(qp) = self.qps.get_mut(id) else { return };
         let outgoing = qp.mapped.outgoing.take();
-        qp.mapped.note_unmet(&reason);
         // A peer that was never mapped may only be late, and is not reported as gone.
         qp.mapped.peer_gone |=
             reason.is_departure() && outgoing.is_some() || matches!(reason, UnmappedReason::Dead);
         self.discarded.outgoing(outgoing);
-        if qp.carrier != Carrier::Mapped {
-            return;
-        }
-        if reason.is_departure() {
-            // A lost connection is silence, as on every wire: the next request looks for the peer again.
-            crate::log::debug!(qp = %qp.num, %reason, "a peer of this host has left");
-        } else {
-            self.leave_mapped(id, &reason);
-            self.pump(now, id);
-        }
+        self.peer_not_met(now, id, &reason);
     }
 
     fn responder_closed(&mut self, now: Instant, id: QpRef, reason: &UnmappedReason) {
@@ -136,12 +126,14 @@ impl Host for State {
 }
 
 impl State {
-    /// Handles a peer that was looked for and could not be met.
+    /// Handles a peer that was looked for and could not be met, or has left.
     pub(in super::super::super) fn peer_not_met(&mut self, now: Instant, id: QpRef, reason: &UnmappedReason) {
-        let Some(qp) = self.qps.get_mut(id) else { return };
-        qp.mapped.note_unmet(reason);
+        let Some(qp) = self.qps.get_mut(id).filter(|qp| qp.carrier == Carrier::Mapped) else { return };
+        if !reason.is_departure() && !matches!(reason, UnmappedReason::Busy) {
+            qp.mapped.unmet_reason = Some(reason.to_string());
+        }
         if reason.is_departure() || matches!(reason, UnmappedReason::NoNeighbour) {
-            // The peer was there once, so it is treated as silent.
+            // The peer was there once, so this is silence, as on every wire: the next request looks for the peer again.
             crate::log::debug!(qp = %qp.num, %reason, "a peer of this host is gone");
         } else {
             self.leave_mapped(id, reason);
@@ -175,13 +167,12 @@ impl State {
         let gone = || io::Error::from(io::ErrorKind::NotFound);
         self.create_mailbox(id, writer)?;
         let qp = self.qps.get(id).ok_or_else(gone)?;
-        let segment = qp.mapped.incoming.as_ref().ok_or_else(gone)?.mailbox.segment();
-        let memfd = segment.memfd().ok_or_else(gone)?.try_clone_to_owned()?;
+        let mailbox = &qp.mapped.incoming.as_ref().ok_or_else(gone)?.mailbox;
         let exports = self.devices.get(qp.device).and_then(|device| device.exports.as_ref());
         let exports = exports.ok_or_else(gone)?;
         Ok(Invitation {
-            mailbox: (memfd, segment.len() as u64),
-            keys: exports.table()?,
+            mailbox: mailbox.segment().share()?,
+            keys: exports.table.segment().share()?,
             doorbell: self.cqs.get(qp.cq).ok_or_else(gone)?.doorbell()?,
             memories: exports.announced(),
         })

@@ -8,7 +8,7 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::super::super::clock;
-use super::super::super::engine::effect::Source;
+use super::super::super::engine::effect::Buffer;
 use super::super::super::engine::message::{ReplyKind, Request, RequestOp};
 use super::super::super::fabric::{Command, State};
 use super::super::super::fault::{Injected, Message};
@@ -31,7 +31,7 @@ impl State {
         now: Instant,
         from: QpRef,
         request: &Request,
-        payload: Option<Source>,
+        payload: Option<Buffer>,
     ) {
         let Some(mapped) = self.qps.get(from).map(|qp| &qp.mapped) else { return };
         if mapped.awaited_memory.is_some() || !self.is_up(from) {
@@ -49,17 +49,12 @@ impl State {
         if let Some(memory) = outgoing.responder.missing_memory(request) {
             return self.await_memory(from, memory);
         }
-        let injected = if self.is_up(to) { self.inject(now, to, &message) } else { Injected::Lose };
-        match injected {
-            Injected::Lose => {}
-            Injected::Delay(until) => {
-                let place = self.delay_message(until, Some(from), to, message);
-                self.copy_delayed_payload(place, payload.map(|source| source.addr));
-            }
-            injected => {
-                self.execute(now, from, request, payload, injected);
-                self.overtaken(now, to, &message);
-            }
+        let data = payload.map(|payload| payload.addr);
+        if self.is_up(to)
+            && let Ok(injected) = self.admit(now, Some(from), to, &message, data)
+        {
+            self.execute(now, from, request, payload, injected);
+            self.overtaken(now, to, &message);
         }
     }
 
@@ -76,7 +71,7 @@ impl State {
         now: Instant,
         from: QpRef,
         request: &Request,
-        payload: Option<Source>,
+        payload: Option<Buffer>,
         injected: Injected,
     ) {
         let Some(qp) = self.qps.get_mut(from) else { return };

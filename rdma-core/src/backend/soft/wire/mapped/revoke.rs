@@ -15,8 +15,8 @@ use std::time::Instant;
 use super::super::super::clock;
 use super::super::super::fabric::{Command, State};
 use super::super::super::shared_exports::SharedExports;
-use super::super::rendezvous::has_ended;
-use super::super::shm::{AccessScope, Chunk, WaitOutcome, Writer};
+use super::super::rendezvous::{Change, has_ended};
+use super::super::shm::{AccessScope, Chunk, Writer};
 use super::super::{DeviceRef, QpRef};
 use super::Incoming;
 use super::own_mailboxes::{GRACE, LOOK_EVERY};
@@ -45,9 +45,9 @@ impl ActiveWriters {
     /// share one deadline, so many stopped ones take no longer than one. Never call it with the lock held.
     pub(in super::super::super) fn wait(&self, deadline: Deadline) -> bool {
         let until = deadline.instant().min(clock::now() + GRACE);
-        self.writers.iter().all(|(writer, process, what)| {
-            writer.wait(*what, until, || has_ended(process.as_fd())) != WaitOutcome::Stopped
-        })
+        self.writers
+            .iter()
+            .all(|(writer, process, what)| writer.wait(*what, until, || has_ended(process.as_fd())))
     }
 
     /// Whether each writer has left, or is dead, now.
@@ -145,21 +145,18 @@ impl State {
             return RevokeStatus::Done;
         };
         let exports = self.devices.get(device).and_then(|device| device.exports.as_ref());
-        let Some(owned) = exports.and_then(|exports| exports.owner_of(at.serial)) else {
+        let owner = exports.and_then(|exports| exports.owner_of(at.serial));
+        let Some(memory) = owner.map(|owner| owner.export.memory) else {
             incoming.detached = Some(at.serial);
             return if incoming.is_settled() { RevokeStatus::Done } else { RevokeStatus::Pending };
         };
-        match self.replace_stopped_pages(now, device, owned.memory, deadline) {
-            RevokeStatus::Done if self.is_mailbox_settled(id) => RevokeStatus::Done,
+        let look = self.replace_stopped_pages(now, device, memory, deadline);
+        let incoming = self.incoming(MailboxRef::Live(id));
+        match look {
+            RevokeStatus::Done if incoming.is_none_or(Incoming::is_settled) => RevokeStatus::Done,
             RevokeStatus::Done => RevokeStatus::Pending,
             look => look,
         }
-    }
-
-    /// Whether nothing happens in the mailbox of `id` any more, or there is none.
-    fn is_mailbox_settled(&mut self, id: QpRef) -> bool {
-        let incoming = self.qps.get_mut(id).and_then(|qp| qp.mapped.incoming.as_mut());
-        incoming.is_none_or(|incoming| incoming.is_settled())
     }
 
     /// Replaces the pages under the stopped writers of a memory. Each of them announced its chunk, or lost its right,
@@ -195,9 +192,9 @@ impl State {
         let (patches, replaced) = exports.replace(memory, &chunks);
         // Writers that came meanwhile wait for one of these two notices.
         if !patches.is_empty() {
-            self.commands.push_back(Command::Patch { device, memory, patches });
+            self.commands.push_back(Command::Tell { device, change: Change::Patch { id: memory, patches } });
         } else if since.is_some() {
-            self.commands.push_back(Command::Resume { device, memory });
+            self.commands.push_back(Command::Tell { device, change: Change::Resume(memory) });
         }
         if let Err(why) = replaced {
             return RevokeStatus::Quarantined(why);
@@ -245,11 +242,13 @@ impl State {
         if incoming.is_detached() || has_ended(incoming.writer.as_fd()) {
             return None;
         }
-        let owned = self.exports(device)?.owner_of(at.serial).filter(|owned| owned.memory == memory)?;
+        let owner =
+            self.exports(device)?.owner_of(at.serial).filter(|owner| owner.export.memory == memory)?;
+        let access = owner.export.registered.access;
         // A window's pages are never replaced. Windows are written without a slot, so an announcement of one is a
         // lie.
-        let is_window = owned.access.contains(Access::WINDOW);
-        if !is_window && (owned.revoked || owned.access.is_remote()) {
+        let is_window = access.contains(Access::WINDOW);
+        if !is_window && (owner.revoked || access.is_remote()) {
             return Some(at);
         }
         // A registration without remote rights is written through a posted receive alone. Once the receive is

@@ -123,37 +123,24 @@ unsafe impl Shared for ReceiveEntry {}
 // SAFETY: every field is an integer atomic, so any bytes the peer stores are a valid value.
 unsafe impl Shared for CompletionEntry {}
 
+/// The bits of the verdict word that hold the code of a refusal: the number of the event that the refusal raises, or
+/// [`NO_EVENT`].
+pub(super) const VERDICT_CODES: u32 = 0xff;
+/// Code of a refusal without an event, because the failed completion of the receive already says everything.
+const NO_EVENT: u32 = 1;
+
 /// The code by which a writer tells the owner that it refused a request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    /// The failed completion of the receive already says everything; no event follows.
-    Receive = 1,
-    Request = 2,
-    Access = 3,
+pub(super) fn verdict_code(refusal: Refusal) -> u32 {
+    refusal.event().map_or(NO_EVENT, |event| event.0)
 }
 
-impl Verdict {
-    /// The code of a refusal.
-    pub(super) fn of(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Operation => Self::Request,
-            Refusal::Registration => Self::Access,
-            Refusal::ReceiveLength | Refusal::ReceiveMemory => Self::Receive,
-        }
-    }
-
-    /// The bits of the verdict word that hold the code.
-    pub(super) const CODES: u32 = 0xff;
-
-    /// Returns the event that a verdict word raises. A code that no writer of ours leaves fails the queue pair,
-    /// because a writer that breaks the protocol cannot be trusted with the next request.
-    pub(super) fn event_of(word: u32) -> Option<EventKind> {
-        match word & Self::CODES {
-            code if code == Self::Receive as u32 => None,
-            code if code == Self::Request as u32 => Some(EventKind::QP_REQ_ERR),
-            code if code == Self::Access as u32 => Some(EventKind::QP_ACCESS_ERR),
-            _ => Some(EventKind::QP_FATAL),
-        }
+/// Returns the event that a verdict word raises. A code that no writer of ours leaves fails the queue pair, because a
+/// writer that breaks the protocol cannot be trusted with the next request.
+pub(super) fn verdict_event(word: u32) -> Option<EventKind> {
+    match EventKind(word & VERDICT_CODES) {
+        EventKind(NO_EVENT) => None,
+        event @ (EventKind::QP_REQ_ERR | EventKind::QP_ACCESS_ERR) => Some(event),
+        _ => Some(EventKind::QP_FATAL),
     }
 }
 
@@ -178,11 +165,11 @@ mod tests {
 
     #[test]
     fn every_verdict_has_an_event_and_nonsense_is_fatal() {
-        let event = |code: u32| Verdict::event_of(7 << 8 | code);
+        let event = |code: u32| verdict_event(7 << 8 | code);
         let refusals =
             [Refusal::Operation, Refusal::Registration, Refusal::ReceiveLength, Refusal::ReceiveMemory];
         for refusal in refusals {
-            assert_eq!(event(Verdict::of(refusal) as u32), refusal.event(), "{refusal:?}");
+            assert_eq!(event(verdict_code(refusal)), refusal.event(), "{refusal:?}");
         }
         for nonsense in [0, 4, 0xff] {
             assert_eq!(event(nonsense), Some(EventKind::QP_FATAL));

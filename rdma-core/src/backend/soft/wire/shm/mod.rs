@@ -40,13 +40,13 @@ mod writer_slot;
 mod tests;
 
 pub(in super::super) use key_table::{Export, KeyTable, PAUSED_VERSION};
-pub(in super::super) use mailbox::{CompletionWatch, Mailbox, MailboxInit, WaitOutcome, Writer};
+pub(in super::super) use mailbox::{CompletionWatch, Mailbox, Writer};
 pub(in super::super) use map_refused::MapRefused;
 pub(in super::super) use remote_responder::{
-    AccessOutcome, CopyBudget, CopyProgress, Executed, LocalBuffer, Outcome, RemoteResponder, WRITER_CHUNK,
+    CopyBudget, CopyProgress, Executed, LocalBuffer, NoAccess, Outcome, RemoteResponder, WRITER_CHUNK,
 };
 #[cfg(test)]
-pub(in super::super) use segment::Protection;
+pub(in super::super) use segment::READ_WRITE;
 pub(in super::super) use segment::Segment;
 pub(in super::super) use writer_slot::{AccessScope, Chunk};
 

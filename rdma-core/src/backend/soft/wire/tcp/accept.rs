@@ -1,5 +1,6 @@
 //! Accepts connections, identifies them by their hello, and parts from those whose queue pair is gone.
 
+use super::super::accepting::{accept, has_hung_up};
 use super::*;
 
 /// Connections accepted in one hold of the lock, so that others get it in between.
@@ -12,7 +13,11 @@ impl Tcp {
         for _ in 0..ACCEPTS {
             let Some(Socket { fd, device, .. }) = self.sockets.get(listener) else { return };
             let device = *device;
-            let fd = match socket::accept(fd.as_fd()) {
+            let accepted = accept(fd.as_fd()).and_then(|fd| {
+                fd.iter().try_for_each(socket::no_delay)?;
+                Ok(fd)
+            });
+            let fd = match accepted {
                 Ok(Some(fd)) => fd,
                 Ok(None) => return,
                 Err(why) => {
@@ -21,7 +26,7 @@ impl Tcp {
                     return self.pause_accepting(now);
                 }
             };
-            let Some(place) = self.take_place(sink) else { continue };
+            let place = self.take_place(sink);
             let kind = Kind::Stranger(Stranger::new(now + HELLO_WAIT, place));
             match self.insert(Socket { fd, device, kind }, EventFlags::IN) {
                 Ok(key) => self.strangers.push_back(key),
@@ -31,11 +36,12 @@ impl Tcp {
     }
 
     /// Takes a place for a newcomer; the oldest strangers make room for it.
-    fn take_place(&mut self, sink: &mut dyn Sink) -> Option<Place> {
+    fn take_place(&mut self, sink: &mut dyn Sink) -> Place {
         loop {
             match Place::take(Door::Tcp) {
+                Some(place) => return place,
                 None if self.drop_oldest(sink) => {}
-                place => return place,
+                None => return Place::first(Door::Tcp),
             }
         }
     }
@@ -58,16 +64,8 @@ impl Tcp {
         self.watch_listeners(EventFlags::empty());
     }
 
-    /// Accepts again once the pause is over.
-    pub(super) fn resume_accepting(&mut self, now: Instant) {
-        if self.accept_paused.is_some_and(|until| until <= now) {
-            self.accept_paused = None;
-            self.watch_listeners(EventFlags::IN);
-        }
-    }
-
     /// Lets epoll watch all listeners for `events`.
-    fn watch_listeners(&self, events: EventFlags) {
+    pub(super) fn watch_listeners(&self, events: EventFlags) {
         for (key, socket) in &self.sockets {
             if matches!(socket.kind, Kind::Listener)
                 && let Err(error) = epoll::modify(&self.epoll, &socket.fd, data(key), events)
@@ -85,7 +83,7 @@ impl Tcp {
         if stranger.is_complete() {
             // Once complete, a stranger is watched for its end alone. Another thread may also have been told of the
             // hello and come here later.
-            return if socket::has_ended(fd.as_fd())? { Err(LinkError::Closed) } else { Ok(()) };
+            return if has_hung_up(fd.as_fd())? { Err(LinkError::Closed) } else { Ok(()) };
         }
         let Some(hello) = stranger.read(fd.as_fd())? else { return Ok(()) };
         if !self.introduce(key, &hello, sink) {

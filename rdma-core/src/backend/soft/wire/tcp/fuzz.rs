@@ -7,10 +7,10 @@ use std::time::Instant;
 
 use slotmap::SlotMap;
 
-use super::super::{Hello, Placement, QpRef, Right, Sink, Token};
+use super::super::{Hello, Payload, QpRef, Right, Sink, Token};
 use super::frame::*;
 use super::inflow::{Inflow, Role};
-use crate::backend::soft::engine::message::{Reply, Request, RequestOp};
+use crate::backend::soft::engine::message::{MESSAGE_BYTES_MAX, Reply, Request, RequestOp};
 
 pub(crate) fn message(data: &[u8]) {
     if let Some((bytes, _)) = data.split_first_chunk()
@@ -60,22 +60,17 @@ impl Sink for Memory {
         None
     }
 
-    fn request(&mut self, _: Instant, qp: QpRef, request: &Request) -> Placement {
+    fn request(&mut self, _: Instant, qp: QpRef, request: &Request) -> Option<Payload> {
         self.heard.push((request.psn, false));
         let (at, len) = (request.remote_addr as usize, request.len);
         let range = at..at.saturating_add(len as usize);
-        match self.bytes.get_mut(range) {
-            Some(target) if request.op == RequestOp::Write => Placement::At {
-                token: Token { qp, right: Right::Placing { serial: request.psn.into() } },
-                addr: target.as_mut_ptr().expose_provenance() as u64,
-                len,
-            },
-            _ => Placement::Discard { len },
-        }
+        let target = self.bytes.get_mut(range).filter(|_| request.op == RequestOp::Write)?;
+        let token = Token { qp, right: Right::Placing { serial: request.psn.into() } };
+        Some(Payload { token, addr: target.as_mut_ptr().expose_provenance() as u64, len })
     }
 
-    fn reply(&mut self, _: Instant, _: QpRef, reply: &Reply) -> Placement {
-        Placement::Discard { len: reply.len }
+    fn reply(&mut self, _: Instant, _: QpRef, _: &Reply) -> Option<Payload> {
+        None
     }
 
     fn placed(&mut self, _: Instant, token: Token) {

@@ -15,7 +15,7 @@ use super::super::{QpRef, Sink};
 use super::frame::FrameError;
 use super::inflow::{Inflow, Role};
 use super::outflow::Outflow;
-use super::socket::{self, Moved};
+use super::socket;
 
 /// Replies that may wait before no further request is read. The replies to requests that were read already come on
 /// top.
@@ -89,11 +89,7 @@ impl Link {
             // has a `&mut dyn Sink` holds it. No reference is ever made to memory that peers may write, nor to owned
             // buffers while a request has them, so no reference is invalidated.
             let received = unsafe { socket::receive(fd, target, &mut staging[..beyond]) };
-            let n = match received? {
-                Moved::Blocked => break,
-                Moved::Bytes(0) => return Err(LinkError::Closed),
-                Moved::Bytes(n) => n,
-            };
+            let Some(n) = received? else { break };
             bytes += n;
             let staged = n.saturating_sub(direct);
             small += staged;
@@ -132,7 +128,7 @@ impl Link {
     /// that wait.
     pub(super) fn wanted(&self) -> EventFlags {
         let mut events = EventFlags::empty();
-        events.set(EventFlags::OUT, !self.outflow.is_empty());
+        events.set(EventFlags::OUT, self.outflow.len() > 0);
         events.set(EventFlags::IN, self.role == Role::Requester || self.outflow.len() < REPLIES_MAX);
         events
     }

@@ -25,6 +25,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::net::Shutdown;
 use slotmap::{Key, KeyData, SecondaryMap, SlotMap};
 
 use self::frame::HELLO_BYTES;
@@ -153,7 +154,7 @@ impl Tcp {
         let Some(Socket { fd, kind, .. }) = self.sockets.remove(key) else { return };
         // A copy in a forked child would keep the socket open and watched, so closing the descriptor is not enough.
         let _ = epoll::delete(&self.epoll, &fd);
-        let _ = rustix::net::shutdown(&fd, rustix::net::Shutdown::Both);
+        let _ = rustix::net::shutdown(&fd, Shutdown::Both);
         let link = match kind {
             Kind::Link(link) => link,
             Kind::Listener => return self.listeners -= 1,
@@ -195,7 +196,7 @@ impl Tcp {
         if requester.link.is_some() {
             return requester.link;
         }
-        let hello = Outgoing::hello(&requester.hello);
+        let hello = Outgoing::new(&requester.hello, None, false);
         let opened = socket::connect(requester.address).and_then(|fd| {
             let mut link = Link::new(Role::Requester, qp);
             // The queue is empty, so the hello always fits.
@@ -253,7 +254,10 @@ impl Tcp {
             }
             Kind::Lingering(lingering) => {
                 lingering.deadline = Some(now + LINGER_WAIT);
-                lingering.write(fd, sink)?;
+                // Only frames without payload are left, which are few bytes. Whatever the socket does not take is lost.
+                lingering.outflow.write(fd, sink, usize::MAX)?;
+                // A failure means that the connection is gone already.
+                let _ = rustix::net::shutdown(fd, Shutdown::Write);
                 self.watch(key, EventFlags::IN)?;
                 Ok(0)
             }
@@ -268,7 +272,8 @@ impl Tcp {
             // The socket may have become writable alone, while its requests must not be read.
             Kind::Link(link) if !link.watched.contains(EventFlags::IN) => Ok(()),
             Kind::Link(link) => link.read(now, fd, sink, &mut self.staging, BUDGET).map(drop),
-            Kind::Lingering(lingering) => lingering.read(fd, &mut self.staging),
+            // Whatever still comes is dropped, until the peer closes its end.
+            Kind::Lingering(_) => socket::receive_into(fd, &mut self.staging).map(drop),
             Kind::Stranger(_) => self.read_hello(key, sink),
             Kind::Listener => {
                 self.accept(now, key, sink);
@@ -303,19 +308,16 @@ impl Tcp {
     /// Notes that `qp` is ready to receive, and that its requester will send to the peer. Errors show as silence.
     pub(crate) fn connect(&mut self, qp: QpRef, hello: &Hello) {
         self.retry_waiting_due = !self.strangers.is_empty();
-        match gid::listens_at(hello.destination_gid) {
-            Some(address) => {
-                let requester = Requester { address, hello: frame::encode_hello(hello), link: None };
-                self.requesters.insert(qp, requester);
-            }
-            None => crate::log::warn!(gid = %hello.destination_gid, "not the GID of a software device"),
-        }
+        // The step to RTR takes this wire only for a GID that listens.
+        let Some(address) = gid::listens_at(hello.destination_gid) else { return };
+        let requester = Requester { address, hello: frame::encode_hello(hello), link: None };
+        self.requesters.insert(qp, requester);
     }
 
     /// Queues a request and its payload, in order.
     pub(crate) fn enqueue_request(&mut self, qp: QpRef, request: &Request, payload: Option<Payload>) {
         if let Some(key) = self.open(qp) {
-            self.enqueue(key, Outgoing::request(&frame::encode_request(request), payload));
+            self.enqueue(key, Outgoing::new(&frame::encode_request(request), payload, false));
         }
     }
 
@@ -324,7 +326,7 @@ impl Tcp {
     pub(crate) fn enqueue_reply(&mut self, qp: QpRef, reply: &Reply, payload: Option<Payload>) {
         if let Some(key) = self.responders.get(qp) {
             let ack = reply.kind == ReplyKind::Ack;
-            self.enqueue(*key, Outgoing::reply(&frame::encode_reply(reply), payload, ack));
+            self.enqueue(*key, Outgoing::new(&frame::encode_reply(reply), payload, ack));
         }
     }
 
@@ -405,7 +407,10 @@ impl Tcp {
     pub(crate) fn handle_timeout(&mut self, now: Instant, sink: &mut dyn Sink) {
         self.served = Some(now);
         self.retry_waiting(sink);
-        self.resume_accepting(now);
+        if self.accept_paused.is_some_and(|until| until <= now) {
+            self.accept_paused = None;
+            self.watch_listeners(EventFlags::IN);
+        }
         while let Some((key, deadline)) = self.oldest_waiting()
             && deadline <= now
         {

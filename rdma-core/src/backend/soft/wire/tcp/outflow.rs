@@ -6,9 +6,9 @@ use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
 
 use super::super::{Payload, Sink, Token};
-use super::frame::{HELLO_BYTES, REPLY_BYTES, REQUEST_BYTES};
+use super::frame::HELLO_BYTES;
 use super::link::LinkError;
-use super::socket::{self, Moved};
+use super::socket;
 
 /// Most frames that may wait. The state sends no more than its queues are deep, and a connection that exceeds this is
 /// closed.
@@ -31,22 +31,10 @@ pub(super) struct Outgoing {
 }
 
 impl Outgoing {
-    fn new(bytes: &[u8], payload: Option<Payload>, superseded_by_next: bool) -> Self {
+    pub(super) fn new(bytes: &[u8], payload: Option<Payload>, superseded_by_next: bool) -> Self {
         let mut header = [0; HELLO_BYTES];
         header[..bytes.len()].copy_from_slice(bytes);
         Self { header, header_len: bytes.len(), payload, superseded_by_next }
-    }
-
-    pub(super) fn hello(bytes: &[u8; HELLO_BYTES]) -> Self {
-        Self::new(bytes, None, false)
-    }
-
-    pub(super) fn request(bytes: &[u8; REQUEST_BYTES], payload: Option<Payload>) -> Self {
-        Self::new(bytes, payload, false)
-    }
-
-    pub(super) fn reply(bytes: &[u8; REPLY_BYTES], payload: Option<Payload>, ack: bool) -> Self {
-        Self::new(bytes, payload, ack)
     }
 
     /// Whether the frame is the hello; only a hello has that length.
@@ -113,10 +101,6 @@ impl Outflow {
         self.queue.len()
     }
 
-    pub(super) fn is_empty(&self) -> bool {
-        self.queue.is_empty()
-    }
-
     /// Drops the frames of which no byte was sent, except the hello: the peer understands nothing without it.
     pub(super) fn drop_unsent(&mut self) {
         let kept = self.sent > 0 || self.queue.front().is_some_and(Outgoing::is_hello);
@@ -163,10 +147,7 @@ impl Outflow {
             // SAFETY: headers are in the queue, which nothing changes before the call returns. The state confirmed
             // just now that the payloads may be read while the lock is held, and whoever has a `&dyn Sink` holds it,
             // so the ranges stay valid.
-            let sent = match unsafe { socket::send(fd, &gathered.vectors[..gathered.count]) }? {
-                Moved::Bytes(sent) => sent,
-                Moved::Blocked => 0,
-            };
+            let sent = unsafe { socket::send(fd, &gathered.vectors[..gathered.count]) }?;
             self.advance(sent);
             bytes += sent;
             if sent < gathered.bytes || more_follows {

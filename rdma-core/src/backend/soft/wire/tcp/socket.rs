@@ -6,20 +6,12 @@ use std::io;
 use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::SocketFlags;
 use socket2::{Domain, SockRef, Socket, Type};
+
+use super::link::LinkError;
 
 /// Connections that the kernel completes before they are accepted.
 const BACKLOG: i32 = 1024;
-
-/// The result of a call on a nonblocking socket.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Moved {
-    Bytes(usize),
-    /// Nothing moved; epoll reports when the socket is ready.
-    Blocked,
-}
 
 /// Creates a nonblocking TCP socket that children do not inherit.
 fn stream() -> io::Result<Socket> {
@@ -38,20 +30,6 @@ pub(super) fn listen(address: SocketAddrV4) -> io::Result<(OwnedFd, u16)> {
     Ok((socket.into(), port))
 }
 
-/// Accepts the next connection; `None` when there is none now.
-pub(super) fn accept(listener: BorrowedFd<'_>) -> io::Result<Option<OwnedFd>> {
-    match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-        Ok(fd) => {
-            no_delay(&fd)?;
-            Ok(Some(fd))
-        }
-        Err(rustix::io::Errno::WOULDBLOCK | rustix::io::Errno::INTR | rustix::io::Errno::CONNABORTED) => {
-            Ok(None)
-        }
-        Err(error) => Err(error.into()),
-    }
-}
-
 /// Begins to connect. Sending and receiving tell when the connection is made, or why it failed.
 pub(super) fn connect(address: SocketAddrV4) -> io::Result<OwnedFd> {
     let socket = stream()?;
@@ -66,22 +44,8 @@ pub(super) fn connect(address: SocketAddrV4) -> io::Result<OwnedFd> {
 
 /// Turns Nagle's algorithm off, because each frame is a message that must not wait for the next. Buffer sizes are
 /// left to the kernel, which grows them with the path beyond what `SO_SNDBUF` and `SO_RCVBUF` may ask for.
-fn no_delay(fd: &impl AsFd) -> io::Result<()> {
+pub(super) fn no_delay(fd: &impl AsFd) -> io::Result<()> {
     rustix::net::sockopt::set_tcp_nodelay(fd, true).map_err(Into::into)
-}
-
-/// Ends sending in this direction. A failure means that the connection is gone already.
-pub(super) fn end_sending(fd: BorrowedFd<'_>) {
-    let _ = rustix::net::shutdown(fd, rustix::net::Shutdown::Write);
-}
-
-/// Whether the connection is over in both directions.
-pub(super) fn has_ended(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // The kernel reports these two whatever is asked for.
-    let over = PollFlags::HUP | PollFlags::ERR;
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
-    poll(&mut fds, Some(&Timespec::default()))?;
-    Ok(fds[0].revents().intersects(over))
 }
 
 /// Returns how many of `bytes` fill whole TCP segments of the connection.
@@ -90,7 +54,11 @@ pub(super) fn whole_segments(fd: BorrowedFd<'_>, bytes: usize) -> usize {
     bytes - bytes % segment.max(1)
 }
 
-/// Receives into `direct` first, and then into `staging`. 0 bytes mean the end of the stream.
+/// Receives into `direct` first, and then into `staging`. `None` when nothing is there; epoll reports what comes.
+///
+/// # Errors
+///
+/// [`LinkError::Closed`] at the end of the stream, or the error of the system.
 ///
 /// # Safety
 ///
@@ -99,49 +67,50 @@ pub(super) unsafe fn receive(
     fd: BorrowedFd<'_>,
     direct: libc::iovec,
     staging: &mut [u8],
-) -> io::Result<Moved> {
+) -> Result<Option<usize>, LinkError> {
     let tail = libc::iovec { iov_base: staging.as_mut_ptr().cast(), iov_len: staging.len() };
     let both = [direct, tail];
     let vectors = if direct.iov_len == 0 { &both[1..] } else { &both[..] };
     // SAFETY: both ranges are valid for writes, `direct` by the caller's promise and `staging` because it is a slice.
     // `vectors` outlives the call, and its length (1 or 2) fits.
     let n = unsafe { libc::readv(fd.as_raw_fd(), vectors.as_ptr(), vectors.len() as i32) };
-    moved(n)
+    if n == 0 { Err(LinkError::Closed) } else { Ok(moved(n)?) }
 }
 
-/// Receives into a buffer of this process. 0 bytes mean the end of the stream.
-pub(super) fn receive_into(fd: BorrowedFd<'_>, into: &mut [u8]) -> io::Result<Moved> {
+/// Receives into a buffer of this process, as [`receive`] does.
+pub(super) fn receive_into(fd: BorrowedFd<'_>, into: &mut [u8]) -> Result<Option<usize>, LinkError> {
     let none = libc::iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
     // SAFETY: the direct range is empty, so the call writes to `into` alone.
     unsafe { receive(fd, none, into) }
 }
 
-/// Sends the ranges one after the other, as much as the socket takes.
+/// Sends the ranges one after the other, as much as the socket takes, and returns how many bytes.
 ///
 /// # Safety
 ///
 /// Every range is valid for reads for the whole call. A device or another process may write it at the same time: then
 /// the bytes sent are torn, and nothing worse.
-pub(super) unsafe fn send(fd: BorrowedFd<'_>, vectors: &[libc::iovec]) -> io::Result<Moved> {
+pub(super) unsafe fn send(fd: BorrowedFd<'_>, vectors: &[libc::iovec]) -> io::Result<usize> {
     // SAFETY: `msghdr` consists of integers and pointers, for which zeros are valid, so this is a value of it.
     let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
     message.msg_iov = vectors.as_ptr().cast_mut();
     message.msg_iovlen = vectors.len() as _;
     // SAFETY: the ranges are valid by the caller's promise. sendmsg only reads the vectors, so the cast to a mutable
     // pointer does no harm.
-    moved(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL) })
+    let sent = moved(unsafe { libc::sendmsg(fd.as_raw_fd(), &message, libc::MSG_NOSIGNAL) })?;
+    Ok(sent.unwrap_or(0))
 }
 
-/// Interprets the result of a system call on a nonblocking socket.
-fn moved(n: isize) -> io::Result<Moved> {
+/// Interprets the result of a system call on a nonblocking socket; `None` when nothing moved.
+fn moved(n: isize) -> io::Result<Option<usize>> {
     if let Ok(n) = usize::try_from(n) {
-        return Ok(Moved::Bytes(n));
+        return Ok(Some(n));
     }
     let error = io::Error::last_os_error();
     match error.kind() {
-        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(Moved::Blocked),
+        io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
         // The connection is still being made.
-        io::ErrorKind::NotConnected => Ok(Moved::Blocked),
+        io::ErrorKind::NotConnected => Ok(None),
         _ => Err(error),
     }
 }

@@ -3,11 +3,11 @@
 use std::os::fd::BorrowedFd;
 use std::time::Instant;
 
-use super::super::{Hello, Sink};
+use super::super::Hello;
 use super::frame::{self, HELLO_BYTES};
 use super::link::LinkError;
 use super::outflow::Outflow;
-use super::socket::{self, Moved};
+use super::socket;
 use crate::strangers::Place;
 
 /// An accepted connection that has not sent its hello, or whose queue pair is not ready yet.
@@ -31,11 +31,8 @@ impl Stranger {
     ///
     /// The bytes so far cannot become a hello.
     pub(super) fn read(&mut self, fd: BorrowedFd<'_>) -> Result<Option<Hello>, LinkError> {
-        match socket::receive_into(fd, &mut self.said[self.have..])? {
-            Moved::Blocked => return Ok(None),
-            Moved::Bytes(0) => return Err(LinkError::Closed),
-            Moved::Bytes(n) => self.have += n,
-        }
+        let Some(n) = socket::receive_into(fd, &mut self.said[self.have..])? else { return Ok(None) };
+        self.have += n;
         if self.have < HELLO_BYTES {
             frame::check_hello_begin(&self.said[..self.have])?;
         }
@@ -63,22 +60,4 @@ pub(super) struct Lingering {
     /// Time at which the connection is closed; set once the last replies were handed to the socket.
     pub(super) deadline: Option<Instant>,
     pub(super) outflow: Outflow,
-}
-
-impl Lingering {
-    /// Sends the last replies, and then the end of the stream.
-    pub(super) fn write(&mut self, fd: BorrowedFd<'_>, sink: &dyn Sink) -> Result<(), LinkError> {
-        // Only frames without payload are left, which are few bytes. Whatever the socket does not take is lost.
-        self.outflow.write(fd, sink, usize::MAX)?;
-        socket::end_sending(fd);
-        Ok(())
-    }
-
-    /// Reads and drops bytes; an error when the peer has closed its end.
-    pub(super) fn read(&mut self, fd: BorrowedFd<'_>, staging: &mut [u8]) -> Result<(), LinkError> {
-        match socket::receive_into(fd, staging)? {
-            Moved::Bytes(0) => Err(LinkError::Closed),
-            Moved::Bytes(_) | Moved::Blocked => Ok(()),
-        }
-    }
 }

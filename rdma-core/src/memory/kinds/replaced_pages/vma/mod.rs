@@ -38,7 +38,7 @@ pub(super) fn check(range: Range<usize>) -> Result<(), Unshared> {
 /// mappings.
 fn check_text(mut smaps: impl BufRead, range: Range<usize>) -> io::Result<Result<(), Unshared>> {
     let (mut line, mut covered, mut within) = (Vec::new(), range.start, false);
-    while line_of(&mut smaps, &mut line)? {
+    while smaps.read_until(b'\n', &mut line)? > 0 {
         let text = String::from_utf8_lossy(&line);
         if let Some((mapped, rest)) = header(&text) {
             if covered >= range.end || mapped.start > covered {
@@ -54,13 +54,9 @@ fn check_text(mut smaps: impl BufRead, range: Range<usize>) -> io::Result<Result
         } else if within && let Err(unshared) = check_mark(&text) {
             return Ok(Err(unshared));
         }
+        line.clear();
     }
     Ok(if covered >= range.end { Ok(()) } else { Err(Unshared::Protected) })
-}
-
-fn line_of(smaps: &mut impl BufRead, line: &mut Vec<u8>) -> io::Result<bool> {
-    line.clear();
-    Ok(smaps.read_until(b'\n', line)? > 0)
 }
 
 /// Splits a line that begins a mapping into its range and the rest; `None` for other lines.

@@ -8,21 +8,21 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
+use rustix::mm::ProtFlags;
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 
-use super::super::shm::Protection;
-use super::super::shm::rendezvous::{Host, Rendezvous, UnmappedReason};
+use super::super::shm::READ_WRITE;
+use super::super::shm::rendezvous::{Change, Host, Rendezvous, UnmappedReason};
 use super::*;
 use crate::backend::interface::{MappedAccess, MappedOp, MappedOutcome, RawRecv};
 use crate::backend::soft::channel::Channel;
 use crate::backend::soft::cq::{CompletionQueue, Hint};
 use crate::backend::soft::engine::keys::{Domain, KeyTable};
-use crate::backend::soft::engine::timer::Timer;
 use crate::backend::soft::event::Events;
 use crate::backend::soft::fabric::{Command, DeviceState, Silence, State, find_peer};
 use crate::backend::soft::gid;
 use crate::backend::soft::options::Wire;
-use crate::backend::soft::qp::{Carrier, Owner, Peer, QueuePair};
+use crate::backend::soft::qp::{Carrier, Peer, QueuePair};
 use crate::backend::soft::random::RandomPool;
 use crate::backend::soft::shared_exports::SharedExports;
 use crate::backend::soft::wire::{DeviceRef, Hello, QpRef};
@@ -53,7 +53,7 @@ impl Rig {
             wire: Wire::Mapped,
             gids: Vec::new(),
             port: PortState::ACTIVE,
-            port_returns: Timer::Off,
+            port_returns: None,
             silence: Silence::No,
             faults: None,
             keys: KeyTable::default(),
@@ -67,9 +67,8 @@ impl Rig {
         let context = state.contexts.insert(Events::new(device, channel.clone()));
         let queue = CompletionQueue::new(context, 16, channel, Arc::new(Hint::default()));
         let cq = state.cqs.insert(queue);
-        let owner = Owner { device, context, cq, domain: DOMAIN };
-        let mut qp = QueuePair::new(QpNum(7), owner, &QueuePairOptions::default());
-        qp.step(crate::backend::soft::engine::state::Step::ToInit).unwrap();
+        let mut qp = QueuePair::new(QpNum(7), (device, DOMAIN), (context, cq), &QueuePairOptions::default());
+        qp.step(crate::QpState::INIT).unwrap();
         let peer = Peer { gid: THEIRS, qp_num: QpNum(8), found: None };
         qp.receive_from(OWN_BIT, peer, 5, Carrier::Mapped, 0).unwrap();
         let qp = state.qps.insert(qp);
@@ -140,7 +139,7 @@ fn memory_of_receives_that_were_posted_before_is_told_to_the_peers_that_came_bef
     assert!(exports.insert(lkey, registered, memory.backing()).is_none());
     rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr: 0, len: 64, lkey }).unwrap();
     rig.create_mailbox();
-    let told = |command: &Command| matches!(command, Command::Announce { .. });
+    let told = |command: &Command| matches!(command, Command::Tell { change: Change::Announce(_), .. });
     assert_eq!(rig.state.commands.iter().filter(|command| told(command)).count(), 1);
 }
 
@@ -186,11 +185,11 @@ fn only_memory_that_is_awaited_has_requests_sent_again() {
     rig.create_mailbox();
     let share = |segment: &Segment| {
         let (memfd, len) = (segment.memfd().unwrap(), segment.len() as u64);
-        Segment::map(memfd, len, Protection::ReadWrite).unwrap()
+        Segment::map(memfd, len, READ_WRITE).unwrap()
     };
     let mailbox = share(rig.mailbox().segment());
-    let keys = rig.state.devices[rig.device].exports.as_ref().unwrap().table().unwrap();
-    let keys = Segment::map(std::os::fd::AsFd::as_fd(&keys.0), keys.1, Protection::Read).unwrap();
+    let keys = rig.state.devices[rig.device].exports.as_ref().unwrap().table.segment().share().unwrap();
+    let keys = Segment::map(std::os::fd::AsFd::as_fd(&keys.0), keys.1, ProtFlags::READ).unwrap();
     let responder = RemoteResponder::new(&Arc::new(mailbox), &Arc::new(keys)).unwrap();
     let doorbell = Channel::new().unwrap();
     let doorbell = std::os::fd::AsFd::as_fd(&doorbell).try_clone_to_owned().unwrap();

@@ -27,19 +27,26 @@ impl Rig {
     }
 
     fn chunk(&mut self, memory: &Mapping, Range { start, end }: Range<u64>) -> Chunk {
-        let (serial, addr) = (self.exports().entered(KEY).0, memory.as_ptr().as_ptr() as u64);
+        let (serial, addr) = (self.entered(KEY).0, memory.as_ptr().as_ptr() as u64);
         Chunk { serial, begin: addr.wrapping_add(start), end: addr.wrapping_add(end) }
+    }
+
+    /// The serial and the version under which `key` is in the table.
+    fn entered(&mut self, key: u32) -> (u64, u32) {
+        let export = &self.exports().keys[&key].export;
+        (export.registered.serial, export.version)
     }
 
     /// A second queue pair, and its writer.
     fn another(&mut self) -> (QpRef, Writer) {
-        let Owner { device, context, cq, domain } = {
-            let qp = &self.state.qps[self.qp];
-            Owner { device: qp.device, context: qp.context, cq: qp.cq, domain: qp.domain }
-        };
-        let owner = Owner { device, context, cq, domain };
-        let mut qp = QueuePair::new(QpNum(9), owner, &QueuePairOptions::default());
-        qp.step(crate::backend::soft::engine::state::Step::ToInit).unwrap();
+        let qp = &self.state.qps[self.qp];
+        let mut qp = QueuePair::new(
+            QpNum(9),
+            (qp.device, qp.domain),
+            (qp.context, qp.cq),
+            &QueuePairOptions::default(),
+        );
+        qp.step(crate::QpState::INIT).unwrap();
         let peer = Peer { gid: THEIRS, qp_num: QpNum(8), found: None };
         qp.receive_from(OWN_BIT, peer, 5, Carrier::Mapped, 0).unwrap();
         let id = self.state.qps.insert(qp);
@@ -60,7 +67,7 @@ impl Rig {
 
     fn told(&self) -> Vec<(u32, u64, u64)> {
         let patches = self.state.commands.iter().filter_map(|command| match command {
-            Command::Patch { patches, .. } => Some(patches),
+            Command::Tell { change: Change::Patch { patches, .. }, .. } => Some(patches),
             _ => None,
         });
         patches.flatten().map(|patch| (patch.version, patch.offset, patch.bytes)).collect()
@@ -88,7 +95,7 @@ fn a_deregistration_replaces_the_pages_of_a_writer_whose_queue_pair_is_gone() {
     assert!(rig.state.orphans.is_empty(), "what can do no harm is kept");
     // The memory is registered again, and nothing waits for that writer.
     rig.register(KEY + 1, &memory, REMOTE);
-    assert_eq!(rig.exports().entered(KEY + 1).1, 1);
+    assert_eq!(rig.entered(KEY + 1).1, 1);
     rig.exports().revoke(KEY + 1);
     assert!(rig.state.active_writers(rig.device, KEY + 1).is_empty());
     drop(writer);
@@ -128,10 +135,10 @@ fn a_writer_that_goes_on_in_time_keeps_its_pages() {
 #[test]
 fn the_end_of_a_queue_pair_replaces_pages_of_a_region_that_stays() {
     let (mut rig, memory, writer) = Rig::written(REMOTE, 5000..6000);
-    let before = rig.exports().entered(KEY);
+    let before = rig.entered(KEY);
     assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Done));
     assert_eq!(rig.told(), [(1, 4096, 4096)]);
-    let (serial, now) = rig.exports().entered(KEY);
+    let (serial, now) = rig.entered(KEY);
     assert_eq!((serial != before.0, now, version(&memory)), (true, 1, 1));
     // Nothing waits for the writer any more, neither the queue pair nor the region.
     assert!(matches!(rig.state.advance_qp_revoke(Instant::now(), rig.qp, soon()), RevokeStatus::Done));
@@ -148,11 +155,11 @@ fn whoever_else_is_at_the_region_is_waited_for_and_nobody_comes_meanwhile() {
     let at = rig.chunk(&memory, 300_000..300_010);
     other.pretend(Some(at));
     assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Pending));
-    assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (PAUSED_VERSION, 0));
+    assert_eq!((rig.entered(KEY).1, version(&memory)), (PAUSED_VERSION, 0));
     // The writer goes on: under the serial that it has it can do no more harm.
     other.pretend(None);
     rig.state.settle_mailboxes(Instant::now() + GRACE);
-    assert_eq!((rig.exports().entered(KEY).1, rig.told()), (1, vec![(1, 0, 4096)]));
+    assert_eq!((rig.entered(KEY).1, rig.told()), (1, vec![(1, 0, 4096)]));
     assert!(matches!(rig.state.advance_qp_revoke(Instant::now(), rig.qp, soon()), RevokeStatus::Done));
 }
 
@@ -165,9 +172,10 @@ fn whoever_came_while_pages_were_to_be_replaced_is_told_that_they_are_not() {
     assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Pending));
     [writer, other].iter().for_each(|writer| writer.pretend(None));
     rig.state.settle_mailboxes(Instant::now());
-    assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (0, 0));
+    assert_eq!((rig.entered(KEY).1, version(&memory)), (0, 0));
     let id = memory.backing().unwrap().id;
-    let told = |command: &Command| matches!(command, Command::Resume { memory, .. } if *memory == id);
+    let told =
+        |command: &Command| matches!(command, Command::Tell { change: Change::Resume(it), .. } if *it == id);
     assert!(rig.state.commands.iter().any(told));
 }
 
@@ -182,7 +190,7 @@ fn whoever_else_does_not_go_on_gets_other_pages_as_well() {
     assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Pending));
     rig.state.settle_mailboxes(Instant::now() + 2 * GRACE);
     assert_eq!(rig.told(), [(1, 0, 8192), (2, 299_008, 102_400)]);
-    assert_eq!(rig.exports().entered(KEY).1, 2);
+    assert_eq!(rig.entered(KEY).1, 2);
     for ((id, _), _) in others {
         assert!(rig.state.revoke_qp(Instant::now(), id).is_empty(), "its pages are replaced already");
     }
@@ -196,7 +204,7 @@ fn a_chunk_that_cannot_be_is_quarantined_and_all_stays_as_it_was() {
         let (mut rig, memory, writer) = Rig::written(REMOTE, range.clone());
         let look = rig.advance_qp_revoke();
         assert!(matches!(look, RevokeStatus::Quarantined(Irreplaceable::Unknown)), "{range:?}: {look:?}");
-        assert_eq!((rig.exports().entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]));
+        assert_eq!((rig.entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]));
         // Under the serial that the writer has, it is waited for.
         rig.exports().revoke(KEY);
         assert!(!rig.state.active_writers(rig.device, KEY).is_empty());
@@ -290,7 +298,7 @@ fn after_the_deadline_nobody_is_given_time_and_none_of_several_writers_harms() {
     assert!(!active_writers.wait(progress) && begun.elapsed() < GRACE, "{:?}", begun.elapsed());
     assert!(matches!(rig.state.advance_qp_revoke(begun, rig.qp, soon()), RevokeStatus::Pending));
     assert!(matches!(rig.state.advance_qp_revoke(begun, rig.qp, progress), RevokeStatus::Done));
-    assert_eq!((rig.exports().entered(KEY).1, version(&memory)), (2, 2));
+    assert_eq!((rig.entered(KEY).1, version(&memory)), (2, 2));
 }
 
 #[test]
@@ -302,6 +310,6 @@ fn no_pages_of_a_window_are_replaced_whatever_a_neighbour_says_that_it_is_at() {
             rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr, len: 64, lkey: KEY }).unwrap();
         }
         rig.advance_qp_revoke();
-        assert_eq!((rig.exports().entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]), "{posted}");
+        assert_eq!((rig.entered(KEY).1, version(&memory), rig.told()), (0, 0, vec![]), "{posted}");
     }
 }

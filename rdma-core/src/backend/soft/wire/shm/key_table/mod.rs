@@ -13,8 +13,10 @@
 use std::io;
 use std::sync::Arc;
 
+use rustix::mm::ProtFlags;
+
 use super::atomic::{AtomicU32, AtomicU64, Ordering, fence};
-use super::segment::{Protection, Segment};
+use super::segment::Segment;
 use super::shared_slice::{Shared, SharedSlice};
 use super::writer_slot::fence_after_revoke;
 use crate::Access;
@@ -171,7 +173,7 @@ impl KeyTable {
     ///
     /// The kernel has no memory, descriptors or mappings left.
     pub(crate) fn create() -> io::Result<Self> {
-        let segment = Arc::new(Segment::create_for("rdma-keys", ENTRIES * ENTRY, Protection::Read)?);
+        let segment = Arc::new(Segment::create_for("rdma-keys", ENTRIES * ENTRY, ProtFlags::READ)?);
         let entries = SharedSlice::new(&segment, 0, ENTRIES);
         let entries = entries.ok_or_else(|| io::Error::other("no room for the table of keys"))?;
         Ok(Self { entries, serials: vec![NO_SERIAL; ENTRIES] })

@@ -1,5 +1,6 @@
 //! Registrations entered and removed, and tables that peers write or cut.
 
+use super::super::segment::READ_WRITE;
 use super::*;
 
 fn export(key: u32, serial: u64) -> Export {
@@ -45,7 +46,7 @@ fn peers_cannot_write_the_table() {
     let table = KeyTable::create().unwrap();
     let segment = table.segment();
     let memfd = segment.memfd().unwrap();
-    assert!(Segment::map(memfd, segment.len() as u64, Protection::ReadWrite).is_err());
+    assert!(Segment::map(memfd, segment.len() as u64, READ_WRITE).is_err());
 }
 
 #[test]

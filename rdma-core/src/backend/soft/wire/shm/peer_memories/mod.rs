@@ -4,16 +4,17 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::BuildHasherDefault;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 use super::segment::Segment;
+use crate::backend::soft::engine::keys::Identity;
 
 /// The mapped memories of one peer.
 #[derive(Debug, Default)]
-pub(super) struct PeerMemories {
-    by_id: HashMap<u64, Arc<Segment>, BuildHasherDefault<IdHasher>>,
+pub(crate) struct PeerMemories {
+    by_id: HashMap<u64, Arc<Segment>, BuildHasherDefault<Identity>>,
     /// The mapping that was found last. Requests use the same memory again and again, and this saves the hash lookup.
     /// [`add`](Self::add) and [`remove`](Self::remove) must clear it.
     last: Cell<Option<(u64, CachedMapping)>>,
@@ -35,18 +36,18 @@ unsafe impl Send for CachedMapping {}
 
 impl PeerMemories {
     /// Adds a memory, and returns the one that had the same identifier before.
-    pub(super) fn add(&mut self, id: u64, segment: Arc<Segment>) -> Option<Arc<Segment>> {
+    pub(crate) fn add(&mut self, id: u64, segment: Arc<Segment>) -> Option<Arc<Segment>> {
         self.last.set(None);
         self.by_id.insert(id, segment)
     }
 
     /// Returns the memory of that identifier.
-    pub(super) fn get(&self, id: u64) -> Option<&Arc<Segment>> {
+    pub(crate) fn get(&self, id: u64) -> Option<&Arc<Segment>> {
         self.by_id.get(&id)
     }
 
     /// Removes the memory of that identifier, and returns it.
-    pub(super) fn remove(&mut self, id: u64) -> Option<Arc<Segment>> {
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Arc<Segment>> {
         self.last.set(None);
         self.by_id.remove(&id)
     }
@@ -59,11 +60,6 @@ impl PeerMemories {
     /// registration before it touches a byte.
     pub(super) fn has(&self, id: u64, version: u32) -> bool {
         self.by_id.get(&id).is_some_and(|segment| segment.version() >= version)
-    }
-
-    #[cfg(test)]
-    pub(super) fn len(&self) -> usize {
-        self.by_id.len()
     }
 
     /// Returns the address of `len` bytes from `offset` on in that version of the memory; `None` if they are not
@@ -104,28 +100,6 @@ impl PeerMemories {
         let mapping = CachedMapping { version: segment.version(), base, len, writable };
         self.last.set(Some((id, mapping)));
         Some(mapping)
-    }
-}
-
-/// Hashes identifiers that a peer counts up from 1.
-#[derive(Debug, Default)]
-struct IdHasher(u64);
-
-impl Hasher for IdHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(u64::from(*byte));
-        }
-    }
-
-    fn write_u64(&mut self, id: u64) {
-        // Multiplying by the golden ratio's bits spreads close numbers. The rotation is needed because the table
-        // takes its bucket from the low bits and its tag from the high ones.
-        self.0 = (self.0 ^ id).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(32);
     }
 }
 

@@ -1,6 +1,8 @@
 //! Memories that are mapped, and the one found last when it changes.
 
-use super::super::segment::Protection;
+use rustix::mm::ProtFlags;
+
+use super::super::segment::READ_WRITE;
 use super::*;
 
 #[test]
@@ -10,10 +12,10 @@ fn only_what_is_mapped_is_found() {
     let map =
         |protection| Arc::new(Segment::map(own.memfd().unwrap(), own.len() as u64, protection).unwrap());
     let mut memories = PeerMemories::default();
-    let writable = map(Protection::ReadWrite);
+    let writable = map(READ_WRITE);
     let base = writable.as_ptr().as_ptr() as usize;
     memories.add(7, writable);
-    memories.add(8, map(Protection::Read));
+    memories.add(8, map(ProtFlags::READ));
     let at = |id, version, offset, len, written| {
         memories.locate((id, version), offset, len, written).map(|at| at.as_ptr() as usize)
     };
@@ -45,7 +47,7 @@ fn what_was_found_last_is_not_found_once_it_is_gone_or_another() {
 fn what_was_found_last_has_the_pages_that_it_was_given_since() {
     let (own, pages) = (Segment::create("test", 1).unwrap(), Segment::create("test", 1).unwrap());
     let len = own.len() as u64;
-    let segment = Arc::new(Segment::map(own.memfd().unwrap(), len, Protection::ReadWrite).unwrap());
+    let segment = Arc::new(Segment::map(own.memfd().unwrap(), len, READ_WRITE).unwrap());
     let mut memories = PeerMemories::default();
     memories.add(7, Arc::clone(&segment));
     let at = |version| memories.locate((7, version), 0, 1, true);

@@ -20,11 +20,9 @@ use crate::backend::soft::mapped_access::perform_at;
 use crate::memory::PeerWindow;
 use crate::{Access, RemoteMemory};
 
-/// The outcome of an access.
+/// The reason why an access is not done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AccessOutcome {
-    /// The access is done; for a load, the value that was read.
-    Done(u64),
+pub(crate) enum NoAccess {
     Refused(KeyRefusal),
     /// The queue pair answers no more. Some bytes may have been accessed.
     Closed,
@@ -34,30 +32,36 @@ pub(crate) enum AccessOutcome {
     Unmapped(u64),
 }
 
+impl From<KeyRefusal> for NoAccess {
+    fn from(refusal: KeyRefusal) -> Self {
+        Self::Refused(refusal)
+    }
+}
+
 impl RemoteResponder {
     /// Returns that range of a window of the peer.
     ///
     /// # Errors
     ///
-    /// The outcome that an access to the range would have.
-    pub(crate) fn window(&self, memory: RemoteMemory) -> Result<PeerWindow, AccessOutcome> {
+    /// The reason why an access to the range would not be done.
+    pub(crate) fn window(&self, memory: RemoteMemory) -> Result<PeerWindow, NoAccess> {
         self.answers()?;
-        if !self.peer.access.contains(Access::WINDOW_BY) {
-            return Err(AccessOutcome::Refused(KeyRefusal::AccessDenied));
+        if !self.rules.access.contains(Access::WINDOW_BY) {
+            return Err(KeyRefusal::AccessDenied.into());
         }
         let RemoteMemory { addr, len, rkey } = memory;
-        let found = self.keys.find(rkey.0).ok_or(AccessOutcome::Refused(KeyRefusal::Unknown))?;
+        let found = self.keys.find(rkey.0).ok_or(KeyRefusal::Unknown)?;
         let Export { registered, memory: id, offset, .. } = &found.export;
-        registered.check(self.peer.domain, addr, len, Access::WINDOW).map_err(AccessOutcome::Refused)?;
-        let segment = self.memories.get(*id).ok_or(AccessOutcome::Unmapped(*id))?;
+        registered.check(self.domain, addr, len, Access::WINDOW)?;
+        let segment = self.memories.get(*id).ok_or(NoAccess::Unmapped(*id))?;
         let begin = (addr - registered.addr).checked_add(*offset);
         let end = begin.and_then(|begin| begin.checked_add(len));
         let (Some(begin), Some(_)) = (begin, end.filter(|end| *end <= segment.len() as u64)) else {
             // Only a peer that lies about the position of its memory gets here.
-            return Err(AccessOutcome::Refused(KeyRefusal::OutOfRange));
+            return Err(KeyRefusal::OutOfRange.into());
         };
         if !segment.is_writable() {
-            return Err(AccessOutcome::Refused(KeyRefusal::AccessDenied));
+            return Err(KeyRefusal::AccessDenied.into());
         }
         // SAFETY: `begin` is at most the segment's length, because `end` was checked above, so the address is within
         // the mapping.
@@ -68,51 +72,46 @@ impl RemoteResponder {
         Ok(unsafe { PeerWindow::new(base, len as usize, Arc::clone(segment) as _) })
     }
 
-    /// Whether the peer's queue pair answers; otherwise the outcome to report.
-    fn answers(&self) -> Result<(), AccessOutcome> {
+    /// Checks that the peer's queue pair answers.
+    fn answers(&self) -> Result<(), NoAccess> {
         if !self.is_open() {
             let silent = self.header.owner.state.load(Ordering::Relaxed) == SILENT;
-            return Err(if silent { AccessOutcome::Silent } else { AccessOutcome::Closed });
+            return Err(if silent { NoAccess::Silent } else { NoAccess::Closed });
         }
-        if self.is_refused() { Err(AccessOutcome::Closed) } else { Ok(()) }
+        if self.is_refused() { Err(NoAccess::Closed) } else { Ok(()) }
     }
 
-    /// Accesses at most one chunk.
+    /// Accesses at most one chunk. Returns the value that a load has read, 0 for other operations.
     ///
     /// # Safety
     ///
     /// The local memory that `access` names is mapped for the whole call, writable for a read, and no reference to
     /// bytes that others may write is used. A flag has 4 or 8 bytes.
-    pub(crate) unsafe fn access(&self, access: &MappedAccess) -> AccessOutcome {
-        if let Err(instead) = self.answers() {
-            return instead;
-        }
+    pub(crate) unsafe fn access(&self, access: &MappedAccess) -> Result<u64, NoAccess> {
+        self.answers()?;
         let (needs, MappedAccess { remote_addr, len, rkey, op }) = (access.op.needs(), *access);
-        if !self.peer.access.contains(needs) {
-            return AccessOutcome::Refused(KeyRefusal::AccessDenied);
+        if !self.rules.access.contains(needs) {
+            return Err(KeyRefusal::AccessDenied.into());
         }
-        let Some(found) = self.keys.find(rkey) else { return AccessOutcome::Refused(KeyRefusal::Unknown) };
-        let (registered, domain) = (&found.export.registered, self.peer.domain);
-        let allowed = match op {
-            MappedOp::Probe => registered.check_any(domain, remote_addr, len),
-            _ => registered.check(domain, remote_addr, len, needs),
-        };
-        if let Err(refusal) = allowed {
-            return AccessOutcome::Refused(refusal);
+        let found = self.keys.find(rkey).ok_or(KeyRefusal::Unknown)?;
+        let (registered, domain) = (&found.export.registered, self.domain);
+        match op {
+            MappedOp::Probe => registered.check_any(domain, remote_addr, len)?,
+            _ => registered.check(domain, remote_addr, len, needs)?,
         }
         // Only a probe may name more than 4 GiB, and it touches no byte.
         let len = u32::try_from(len).unwrap_or(u32::MAX);
-        let Some(at) = self.locate(&found, remote_addr, len, needs.contains(Access::REMOTE_WRITE)) else {
-            return AccessOutcome::Unmapped(found.export.memory);
-        };
+        let unmapped = NoAccess::Unmapped(found.export.memory);
+        let written = needs.contains(Access::REMOTE_WRITE);
+        let at = self.locate(&found, remote_addr, len, written).ok_or(unmapped)?;
         if let MappedOp::Probe = op {
-            return AccessOutcome::Done(0);
+            return Ok(0);
         }
         let (at, loaded) = (at.as_ptr(), Cell::new(0));
         if op.is_flag() && !at.addr().is_multiple_of(len as usize) {
             // Only a peer that lies about where its memory begins has it aligned otherwise. Checked, because an
             // unaligned atomic access is undefined behaviour here.
-            return AccessOutcome::Refused(KeyRefusal::OutOfRange);
+            return Err(KeyRefusal::OutOfRange.into());
         }
         let once = |_, len: u32| {
             // SAFETY: the local memory is valid by the caller's promise. The peer's range was found in a mapping that
@@ -120,14 +119,11 @@ impl RemoteResponder {
             loaded.set(unsafe { perform_at(at, len, op) });
         };
         match self.copy_chunks(&found, (remote_addr, len), CopyBudget::WHOLE, once, || false) {
-            CopyResult::All { .. } => AccessOutcome::Done(loaded.get()),
-            CopyResult::Revoked if self.pages_were_replaced(&found) => {
-                AccessOutcome::Unmapped(found.export.memory)
-            }
-            CopyResult::Revoked => AccessOutcome::Refused(KeyRefusal::Unknown),
+            CopyResult::All { .. } => Ok(loaded.get()),
+            CopyResult::Revoked if !self.pages_were_replaced(&found) => Err(KeyRefusal::Unknown.into()),
+            CopyResult::Revoked | CopyResult::Unmapped => Err(unmapped),
             // `CopyBudget::WHOLE` never ends in a part.
-            CopyResult::Closed | CopyResult::Partial(_) => AccessOutcome::Closed,
-            CopyResult::Unmapped => AccessOutcome::Unmapped(found.export.memory),
+            CopyResult::Closed | CopyResult::Partial(_) => Err(NoAccess::Closed),
         }
     }
 }

@@ -4,12 +4,12 @@
 
 use super::super::atomic::Ordering;
 use super::super::key_table::FoundKey;
-use super::super::layout::Verdict;
-use super::copy::{CopyResult, Endpoints};
+use super::super::layout::{VERDICT_CODES, verdict_code};
+use super::copy::CopyResult;
 use super::{Executed, LocalBuffer, Outcome, RemoteResponder};
 use crate::Access;
 use crate::backend::soft::engine::decision::{
-    Decision, Receive, Refusal, ResponderState, ack, decide, decide_not_ready, nak, takes_receive,
+    Decision, Receive, Refusal, ResponderState, ack, decide_injected, nak, takes_receive,
 };
 use crate::backend::soft::engine::keys::KeyRefusal;
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
@@ -38,11 +38,11 @@ impl ResponderState for RemoteResponder {
 
     #[inline(always)]
     fn grants(&self) -> Access {
-        self.peer.access
+        self.rules.access
     }
 
     fn rnr_timer(&self) -> u8 {
-        self.peer.rnr_timer
+        self.rules.rnr_timer
     }
 
     #[inline(always)]
@@ -61,7 +61,7 @@ impl ResponderState for RemoteResponder {
     #[inline(always)]
     fn registration(&self, key: u32, addr: u64, len: u32, needs: Access) -> Result<FoundKey<'_>, KeyRefusal> {
         let found = self.keys.find(key).ok_or(KeyRefusal::Unknown)?;
-        found.export.registered.check(self.peer.domain, addr, len, needs)?;
+        found.export.registered.check(self.domain, addr, len, needs)?;
         Ok(found)
     }
 }
@@ -102,11 +102,7 @@ impl RemoteResponder {
     ///
     /// `local` is as for [`execute`](Self::execute).
     unsafe fn attempt(&self, request: &Request, local: LocalBuffer, injected: Injected) -> Executed {
-        let decision = match injected {
-            Injected::NotReady => decide_not_ready(self, request),
-            _ => decide(self, request),
-        };
-        match decision {
+        match decide_injected(self, request, injected) {
             Decision::Silence => Executed::quiet(Outcome::Silence),
             Decision::Answer(reply) => Executed::quiet(Outcome::Reply(reply)),
             Decision::Await(reply) => {
@@ -115,10 +111,9 @@ impl RemoteResponder {
             }
             Decision::NoBytes => self.finish(request),
             Decision::Write { to, addr } => {
-                let ends = Endpoints { local, remote: addr };
                 // SAFETY: the caller promises that `request.len` bytes at `local.addr` stay readable, so
                 // `write_payload` may read them.
-                let copied = unsafe { self.write_payload(&to, request, ends, injected) };
+                let copied = unsafe { self.write_payload(&to, request, local, addr, injected) };
                 self.conclude(request, &to, copied)
             }
             Decision::Read { of: Some(of) } => {
@@ -182,10 +177,8 @@ impl RemoteResponder {
     #[inline(never)]
     fn finish(&self, request: &Request) -> Executed {
         let takes_receive = takes_receive(request) && self.next_receive().is_some();
-        match self.finish_without_memory(takes_receive, || self.complete(request)) {
-            CopyResult::All { ring } => acknowledge(request, ring),
-            _ => Executed::quiet(Outcome::Silence),
-        }
+        let finished = self.finish_without_memory(takes_receive, || self.complete(request));
+        finished.map_or(Executed::quiet(Outcome::Silence), |ring| acknowledge(request, ring))
     }
 
     /// Refuses a request, and fails the receive that it takes: the peer's queue pair moves to ERR.
@@ -193,16 +186,15 @@ impl RemoteResponder {
     fn refuse(&self, request: &Request, refusal: Refusal) -> Executed {
         let mut ring = false;
         if let Some(status) = refusal.receive() {
-            match self.finish_without_memory(true, || self.fail_receive(status)) {
-                CopyResult::All { ring: rings } => ring = rings,
-                _ => return Executed::quiet(Outcome::Silence),
-            }
+            let failed = self.finish_without_memory(true, || self.push_completion(status, 0, 0, 0));
+            let Some(rings) = failed else { return Executed::quiet(Outcome::Silence) };
+            ring = rings;
         }
         let word = &self.header.bell.verdict;
-        let count = word.load(Ordering::Relaxed) & !Verdict::CODES;
+        let count = word.load(Ordering::Relaxed) & !VERDICT_CODES;
         // The count in the upper bytes makes this a new word even when the code is that of the refusal before.
-        let next = count.wrapping_add(Verdict::CODES + 1);
-        word.store(next | Verdict::of(refusal) as u32, Ordering::Release);
+        let next = count.wrapping_add(VERDICT_CODES + 1);
+        word.store(next | verdict_code(refusal), Ordering::Release);
         let outcome = Outcome::Reply(nak(request.psn, refusal.nak()));
         Executed { outcome, ring, nudge: true }
     }

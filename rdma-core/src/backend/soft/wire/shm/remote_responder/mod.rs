@@ -11,22 +11,24 @@ mod small;
 
 use std::sync::Arc;
 
-pub(crate) use access::AccessOutcome;
+pub(crate) use access::NoAccess;
 pub(crate) use copy::{CopyBudget, CopyProgress};
 
 use super::atomic::Ordering;
 use super::key_table::PeerKeyTable;
 use super::layout::{
-    CompletionEntry, Header, MAGIC, OPEN, RING_ENTRIES_MAX, ReceiveEntry, VERSION, Verdict, ring_offsets,
+    CompletionEntry, Header, MAGIC, OPEN, RING_ENTRIES_MAX, ReceiveEntry, VERDICT_CODES, VERSION,
+    ring_offsets,
 };
 use super::peer_memories::PeerMemories;
 use super::segment::Segment;
 use super::shared_slice::{SharedRef, SharedSlice};
-use crate::Access;
 use crate::backend::soft::engine::keys::Domain;
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
+use crate::backend::soft::engine::responder::Rules;
 use crate::backend::soft::fault::planted::{self, Planted};
 use crate::memory::CacheHint;
+use crate::{Access, EventKind};
 
 /// Most bytes that a writer announces in its slot at once.
 pub(crate) const WRITER_CHUNK: u64 = copy::CHUNK as u64;
@@ -97,24 +99,19 @@ impl Executed {
     }
 }
 
-/// Attributes of the peer's queue pair. Read once, so that a check and its use cannot see two values.
-#[derive(Debug, Clone, Copy)]
-struct Peer {
-    access: Access,
-    domain: Domain,
-    rnr_timer: u8,
-}
-
 /// The responder of one peer, run in its mapped mailbox. There is one for each mailbox, used by one thread at a time:
 /// the words of the writer have no other protection.
 #[derive(Debug)]
 pub(crate) struct RemoteResponder {
-    header: SharedRef<Header>,
+    pub(super) header: SharedRef<Header>,
     ring: SharedSlice<ReceiveEntry>,
     completions: SharedSlice<CompletionEntry>,
     keys: PeerKeyTable,
-    memories: PeerMemories,
-    peer: Peer,
+    /// The memories of the peer that are mapped.
+    pub(crate) memories: PeerMemories,
+    /// Attributes of the peer's queue pair. Read once, so that a check and its use cannot see two values.
+    rules: Rules,
+    domain: Domain,
 }
 
 impl RemoteResponder {
@@ -138,46 +135,20 @@ impl RemoteResponder {
             return Err(refused());
         }
         let offsets = ring_offsets(count).ok_or_else(refused)?;
-        let peer = Peer {
+        let rules = Rules {
             access: Access::from_bits_retain(owner.access.load(Ordering::Relaxed)),
-            domain: Domain(owner.domain.load(Ordering::Relaxed)),
             rnr_timer: owner.rnr_timer.load(Ordering::Relaxed) as u8,
         };
+        let domain = Domain(owner.domain.load(Ordering::Relaxed));
         Ok(Self {
             ring: SharedSlice::new(mailbox, offsets.receives, count).ok_or_else(refused)?,
             completions: SharedSlice::new(mailbox, offsets.completions, count).ok_or_else(refused)?,
             keys: PeerKeyTable::new(keys).ok_or(SegmentsRefused::NotKeys)?,
             memories: PeerMemories::default(),
-            peer,
+            rules,
+            domain,
             header,
         })
-    }
-
-    /// Adds a memory of the peer, and returns the one that had the same identifier before.
-    pub(crate) fn add_memory(&mut self, id: u64, segment: Arc<Segment>) -> Option<Arc<Segment>> {
-        self.memories.add(id, segment)
-    }
-
-    /// Returns the memory of that identifier, if it is mapped.
-    pub(crate) fn memory(&self, id: u64) -> Option<&Arc<Segment>> {
-        self.memories.get(id)
-    }
-
-    /// Removes a memory that the peer has given up, and returns it.
-    pub(crate) fn remove_memory(&mut self, id: u64) -> Option<Arc<Segment>> {
-        self.memories.remove(id)
-    }
-
-    /// Number of memories of the peer that are mapped.
-    #[cfg(test)]
-    pub(crate) fn memories(&self) -> usize {
-        self.memories.len()
-    }
-
-    /// Takes back that a request was refused, so that a test may go on.
-    #[cfg(test)]
-    pub(crate) fn forget_refusal(&self) {
-        self.header.bell.verdict.store(0, Ordering::Relaxed);
     }
 
     /// Whether the peer's queue pair answers requests.
@@ -191,9 +162,9 @@ impl RemoteResponder {
     /// error.
     #[inline]
     fn is_refused(&self) -> bool {
-        match self.header.bell.verdict.load(Ordering::Relaxed) & Verdict::CODES {
+        match self.header.bell.verdict.load(Ordering::Relaxed) & VERDICT_CODES {
             0 => false,
-            code => !(planted::is(Planted::NoError) && code == Verdict::Access as u32),
+            code => !(planted::is(Planted::NoError) && code == EventKind::QP_ACCESS_ERR.0),
         }
     }
 }

@@ -6,7 +6,9 @@ use std::os::fd::AsRawFd;
 
 use rustix::fs::OFlags;
 
-use super::super::segment::{MAPPINGS_PER_PATCH, Protection, Segment};
+use rustix::mm::ProtFlags;
+
+use super::super::segment::{MAPPINGS_PER_PATCH, READ_WRITE, Segment};
 use super::descriptors::{self, Received, Sent};
 use super::frame::FrameError;
 use super::*;
@@ -72,7 +74,7 @@ impl Rendezvous {
                     for memfd in descriptors {
                         let memory = match host.existing_mapping(qp, id) {
                             Some(memory) => memory,
-                            None => Arc::new(map("memory", &memfd, len, Protection::ReadWrite)?),
+                            None => Arc::new(map("memory", &memfd, len, READ_WRITE)?),
                         };
                         host.add_memory(now, qp, id, memory);
                     }
@@ -161,20 +163,14 @@ impl Rendezvous {
         self.introduce_all(now, host);
     }
 
-    /// Queues a notice for every writer that was invited to `device`, and sends it.
-    pub(super) fn tell(
-        &mut self,
-        now: Instant,
-        device: DeviceRef,
-        say: impl Fn(&mut InvitedWriter),
-        host: &mut dyn Host,
-    ) {
+    /// Tells every writer that was invited to `device` of a change.
+    pub(crate) fn tell(&mut self, now: Instant, device: DeviceRef, change: &Change, host: &mut dyn Host) {
         let mut told = Vec::new();
         for (key, socket) in &mut self.sockets {
             if socket.device == Some(device)
                 && let Kind::InvitedWriter(writer) = &mut socket.kind
             {
-                say(writer);
+                writer.tell(change);
                 told.push(key);
             }
         }
@@ -226,8 +222,8 @@ fn take_invitation(
         return Err(UnmappedReason::NoDoorbell);
     }
     Ok(AcceptedInvitation {
-        mailbox: map("mailbox", &mailbox_fd, mailbox, Protection::ReadWrite)?,
-        keys: map("table of keys", &keys_fd, keys, Protection::Read)?,
+        mailbox: map("mailbox", &mailbox_fd, mailbox, READ_WRITE)?,
+        keys: map("table of keys", &keys_fd, keys, ProtFlags::READ)?,
         doorbell,
     })
 }
@@ -242,7 +238,7 @@ fn map(
     what: &'static str,
     memfd: &OwnedFd,
     len: u64,
-    protection: Protection,
+    protection: ProtFlags,
 ) -> Result<Segment, UnmappedReason> {
     leave_room(1)?;
     Segment::map(memfd.as_fd(), len, protection).map_err(|source| UnmappedReason::Segment { what, source })

@@ -22,6 +22,19 @@ pub(crate) struct Announcement {
     pub(crate) patches: Vec<Patch>,
 }
 
+/// A change of the memories that a device shares, of which all its writers are told.
+#[derive(Debug)]
+pub(crate) enum Change {
+    /// The writers may map a memory.
+    Announce(Announcement),
+    /// Pages of the memory were replaced.
+    Patch { id: u64, patches: Vec<Patch> },
+    /// No pages of the memory were replaced: writers stop waiting for it.
+    Resume(u64),
+    /// No key names the memory any more: writers unmap it.
+    Forget(u64),
+}
+
 /// The descriptors and memories that a peer's requester needs to run a responder of this process.
 #[derive(Debug)]
 pub(crate) struct Invitation {

@@ -5,10 +5,9 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use super::super::super::QpRef;
-use super::connection::NONE;
 use super::descriptors::{self, Sent};
 use super::frame::Frame;
-use super::{Announcement, UnmappedReason};
+use super::{Announcement, Change, UnmappedReason};
 use crate::memory::Patch;
 
 /// The connection of the writer that the responder of `qp` has invited.
@@ -16,74 +15,64 @@ use crate::memory::Patch;
 pub(super) struct InvitedWriter {
     pub(super) qp: QpRef,
     /// Notices that the socket did not take yet, oldest first.
-    outflow: VecDeque<Notice>,
-}
-
-/// A notice to a writer.
-#[derive(Debug)]
-enum Notice {
-    Memory { id: u64, len: u64, memfd: Arc<OwnedFd> },
-    Patch { id: u64, patch: Patch },
-    Resume(u64),
-    Forget(u64),
+    outflow: VecDeque<(Frame, Option<Arc<OwnedFd>>)>,
 }
 
 impl InvitedWriter {
     /// Creates the connection's notices, beginning with the memories that exist.
     pub(super) fn new(qp: QpRef, memories: Vec<Announcement>) -> Self {
         let mut writer = Self { qp, outflow: VecDeque::new() };
-        memories.into_iter().for_each(|memory| writer.announce(memory));
+        memories.into_iter().for_each(|memory| writer.tell(&Change::Announce(memory)));
         writer
     }
 
-    /// Queues a memory and its patches, in this order: a patch of an unknown memory ends the connection.
-    pub(super) fn announce(&mut self, Announcement { id, len, memfd, patches }: Announcement) {
-        self.outflow.push_back(Notice::Memory { id, len, memfd });
-        self.patch(id, &patches);
+    /// Queues the notices of a change.
+    pub(super) fn tell(&mut self, change: &Change) {
+        match change {
+            // The memory goes before its patches: a patch of an unknown memory ends the connection.
+            Change::Announce(Announcement { id, len, memfd, patches }) => {
+                self.outflow.push_back((Frame::Memory { id: *id, len: *len }, Some(Arc::clone(memfd))));
+                self.patch(*id, patches);
+            }
+            Change::Patch { id, patches } => self.patch(*id, patches),
+            // Once: the last one follows all notices before it, so earlier ones are redundant.
+            Change::Resume(id) => {
+                self.outflow.retain(|(frame, _)| *frame != Frame::Resume { id: *id });
+                self.outflow.push_back((Frame::Resume { id: *id }, None));
+            }
+            Change::Forget(id) => self.forget(*id),
+        }
     }
 
     /// Queues replacement pages. A memory has at most 64 patches, so these cannot pile up.
-    pub(super) fn patch(&mut self, id: u64, patches: &[Patch]) {
-        self.outflow.extend(patches.iter().map(|patch| Notice::Patch { id, patch: patch.clone() }));
-    }
-
-    /// Queues a resume, once: the last one follows all notices before it, so earlier ones are redundant.
-    pub(super) fn resume(&mut self, id: u64) {
-        self.outflow.retain(|parcel| !matches!(parcel, Notice::Resume(of) if *of == id));
-        self.outflow.push_back(Notice::Resume(id));
+    fn patch(&mut self, id: u64, patches: &[Patch]) {
+        self.outflow.extend(patches.iter().map(|Patch { version, offset, bytes, memfd }| {
+            let frame = Frame::Patch { id, offset: *offset, len: *bytes, version: *version };
+            (frame, Some(Arc::clone(memfd)))
+        }));
     }
 
     /// Queues the end of a memory. A writer that was not told of the memory yet need not be told of its end. So a
     /// writer that does not read makes no more notices wait than there are memories at a time.
-    pub(super) fn forget(&mut self, id: u64) {
+    fn forget(&mut self, id: u64) {
         let mut told = true;
-        self.outflow.retain(|parcel| match parcel {
-            Notice::Memory { id: of, .. } if *of == id => {
+        self.outflow.retain(|(frame, _)| match frame {
+            Frame::Memory { id: of, .. } if *of == id => {
                 told = false;
                 false
             }
-            Notice::Patch { id: of, .. } | Notice::Resume(of) => *of != id,
+            Frame::Patch { id: of, .. } | Frame::Resume { id: of } => *of != id,
             _ => true,
         });
         if told {
-            self.outflow.push_back(Notice::Forget(id));
+            self.outflow.push_back((Frame::Forget { id }, None));
         }
     }
 
     /// Sends as many notices as the socket takes, and returns the result of the last one.
     pub(super) fn send(&mut self, fd: BorrowedFd<'_>) -> Result<Sent, UnmappedReason> {
-        while let Some(parcel) = self.outflow.front() {
-            let sent = match parcel {
-                Notice::Memory { id, len, memfd } => {
-                    descriptors::send(fd, &Frame::Memory { id: *id, len: *len }, &[memfd])?
-                }
-                Notice::Patch { id, patch: Patch { version, offset, bytes, memfd } } => {
-                    let (id, offset, len, version) = (*id, *offset, *bytes, *version);
-                    descriptors::send(fd, &Frame::Patch { id, offset, len, version }, &[memfd])?
-                }
-                Notice::Resume(id) => descriptors::send(fd, &Frame::Resume { id: *id }, &NONE)?,
-                Notice::Forget(id) => descriptors::send(fd, &Frame::Forget { id: *id }, &NONE)?,
-            };
+        while let Some((frame, memfd)) = self.outflow.front() {
+            let sent = descriptors::send(fd, frame, memfd.as_slice())?;
             if sent != Sent::Whole {
                 return Ok(sent);
             }

@@ -1,7 +1,7 @@
 //! The address at which a device listens: an abstract Unix address made of its GID. Abstract addresses belong to the
 //! network namespace, so processes of other namespaces do not meet.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -30,15 +30,6 @@ pub(super) fn listen(gid: Gid) -> std::io::Result<OwnedFd> {
     rustix::net::bind(&socket, &address(gid)?)?;
     rustix::net::listen(&socket, BACKLOG)?;
     Ok(socket)
-}
-
-/// Accepts the next connection; `None` when there is none now.
-pub(super) fn accept(listener: BorrowedFd<'_>) -> std::io::Result<Option<OwnedFd>> {
-    match rustix::net::accept_with(listener, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
-        Ok(fd) => Ok(Some(fd)),
-        Err(Errno::WOULDBLOCK | Errno::INTR | Errno::CONNABORTED) => Ok(None),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// Connects to the device with `gid`, at once or not at all: a Unix socket never needs to wait, unless the listener

@@ -35,7 +35,7 @@ use slotmap::{Key, KeyData, SecondaryMap, SlotMap};
 
 pub(crate) use credentials::has_ended;
 pub(crate) use frame::Refusal;
-pub(crate) use host::{AcceptedInvitation, Announcement, Host, Invitation};
+pub(crate) use host::{AcceptedInvitation, Announcement, Change, Host, Invitation};
 pub(crate) use unmapped_reason::UnmappedReason;
 
 use super::super::log_throttle::LogThrottle;
@@ -132,11 +132,6 @@ impl Rendezvous {
         }
     }
 
-    #[cfg(test)]
-    pub(crate) fn run_as_another_user(&mut self) {
-        self.credentials.uid ^= 1;
-    }
-
     /// Whether an epoll key belongs to the rendezvous.
     pub(crate) fn is_own(key: u64) -> bool {
         key & OWN_BIT != 0
@@ -196,7 +191,6 @@ impl Rendezvous {
         }
         if let Some(old) = self.requesters.insert(qp, key) {
             self.remove(old);
-            self.requesters.insert(qp, key);
         }
         Ok(())
     }
@@ -211,38 +205,6 @@ impl Rendezvous {
         if let Some(key) = self.requesters.get(qp) {
             self.serve(now, *key, host);
         }
-    }
-
-    /// Announces a memory to all writers of `device`.
-    pub(crate) fn announce(
-        &mut self,
-        now: Instant,
-        device: DeviceRef,
-        memory: &Announcement,
-        host: &mut dyn Host,
-    ) {
-        self.tell(now, device, |writer| writer.announce(memory.clone()), host);
-    }
-
-    /// Tells all writers of `device` that no key names a memory any more.
-    pub(crate) fn forget(&mut self, now: Instant, device: DeviceRef, id: u64, host: &mut dyn Host) {
-        self.tell(now, device, |writer| writer.forget(id), host);
-    }
-
-    /// Sends all writers of `device` the replacement pages of a memory.
-    pub(crate) fn patch(
-        &mut self,
-        now: Instant,
-        device: DeviceRef,
-        (id, patches): (u64, &[Patch]),
-        host: &mut dyn Host,
-    ) {
-        self.tell(now, device, |writer| writer.patch(id, patches), host);
-    }
-
-    /// Tells all writers of `device` that no pages of a memory were replaced.
-    pub(crate) fn resume(&mut self, now: Instant, device: DeviceRef, id: u64, host: &mut dyn Host) {
-        self.tell(now, device, |writer| writer.resume(id), host);
     }
 
     /// Makes the peer of `qp`'s requester look into its mailbox.
@@ -261,9 +223,8 @@ impl Rendezvous {
 
     /// Closes both connections of `qp`, which is in ERR or gone.
     pub(crate) fn close(&mut self, qp: QpRef) {
-        for key in [self.requesters.remove(qp), self.writers.remove(qp)].into_iter().flatten() {
-            self.remove(key);
-        }
+        self.drop_requester(qp);
+        self.drop_writer(qp);
     }
 
     /// Closes the connection of `qp`'s requester, which takes another wire.

@@ -1,8 +1,8 @@
 //! Accepted connections that are not identified yet: reads their hello, then invites or refuses them.
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
+use super::super::super::accepting::{accept, has_hung_up};
 use super::descriptors::{self, Received, Sent};
 use super::frame::FrameError;
 use super::*;
@@ -25,9 +25,9 @@ impl Rendezvous {
         for _ in 0..ACCEPTS {
             let Some(Socket { fd, device, .. }) = self.sockets.get(listener) else { return };
             let device = *device;
-            let accepted = listener::accept(fd.as_fd()).and_then(|fd| {
+            let accepted = accept(fd.as_fd()).and_then(|fd| {
                 let Some(fd) = fd else { return Ok(false) };
-                let Some(_place) = self.take_place(now, host) else { return Ok(true) };
+                let _place = self.take_place(now, host);
                 let (hello, crowded) = (None, None);
                 let kind = Kind::Stranger(Stranger { deadline: now + HELLO_WAIT, hello, crowded, _place });
                 let key = self.insert(Socket { fd, device, kind }, EventFlags::IN)?;
@@ -50,11 +50,12 @@ impl Rendezvous {
     }
 
     /// Takes a place for a newcomer; the oldest strangers make room for it.
-    fn take_place(&mut self, now: Instant, host: &mut dyn Host) -> Option<Place> {
+    fn take_place(&mut self, now: Instant, host: &mut dyn Host) -> Place {
         loop {
             match Place::take(Door::Mapped) {
+                Some(place) => return place,
                 None if self.drop_oldest(now, host) => {}
-                place => return place,
+                None => return Place::first(Door::Mapped),
             }
         }
     }
@@ -150,7 +151,6 @@ impl Rendezvous {
         }
         if let Some(old) = self.writers.insert(qp, key) {
             self.remove(old);
-            self.writers.insert(qp, key);
         }
     }
 
@@ -197,13 +197,4 @@ fn refused(fd: BorrowedFd<'_>, refusal: Refusal) -> UnmappedReason {
 /// Sends a refusal. A requester that is gone does not need it, so errors are ignored.
 fn refuse(fd: BorrowedFd<'_>, refusal: Refusal) {
     let _ = descriptors::send(fd, &Frame::Refused(refusal), &NONE);
-}
-
-/// Whether the connection is over in both directions.
-fn has_hung_up(fd: BorrowedFd<'_>) -> io::Result<bool> {
-    // The kernel reports these two whatever is asked for.
-    let over = PollFlags::HUP | PollFlags::ERR;
-    let mut fds = [PollFd::from_borrowed_fd(fd, PollFlags::empty())];
-    poll(&mut fds, Some(&Timespec::default()))?;
-    Ok(fds[0].revents().intersects(over))
 }

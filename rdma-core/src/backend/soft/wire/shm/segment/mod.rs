@@ -28,21 +28,8 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 /// and the peers decide how many memories they hand over; so the rendezvous must count and refuse.
 pub(super) static PEER_MAPPINGS: AtomicUsize = AtomicUsize::new(0);
 
-/// The access that a mapping allows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Protection {
-    Read,
-    ReadWrite,
-}
-
-impl Protection {
-    fn flags(self) -> ProtFlags {
-        match self {
-            Self::Read => ProtFlags::READ,
-            Self::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
-        }
-    }
-}
+/// The access of a mapping that may be written.
+pub(crate) const READ_WRITE: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
 
 /// A shared mapping of a memfd, zeroed when it is created, unmapped on drop.
 ///
@@ -52,14 +39,14 @@ impl Protection {
 ///
 /// # Invariants
 ///
-/// - `base..base + len` is one shared mapping that this value alone unmaps, readable, and writable unless
-///   `protection` is `Read`; `base` is page-aligned and `len` is not 0.
+/// - `base..base + len` is one shared mapping that this value alone unmaps, readable, and writable if its
+///   `protection` has WRITE; `base` is page-aligned and `len` is not 0.
 /// - The memfd behind it is sealed against shrinking: every page can be touched for as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct Segment {
     base: NonNull<u8>,
     len: usize,
-    protection: Protection,
+    protection: ProtFlags,
     /// The descriptor to send to peers; `None` for a segment that a peer sent, because it is never passed on.
     memfd: Option<OwnedFd>,
     /// Number of times that the owner replaced pages of this memory.
@@ -82,7 +69,7 @@ impl Segment {
     /// `bytes` is 0, above the file size limit (RLIMIT_FSIZE) or too large for the address space; or the kernel has
     /// no memory, descriptors or mappings left.
     pub(crate) fn create(name: &str, bytes: usize) -> io::Result<Self> {
-        Self::create_for(name, bytes, Protection::ReadWrite)
+        Self::create_for(name, bytes, READ_WRITE)
     }
 
     /// Creates a segment as [`create`](Self::create) does, and limits the mappings that peers may make of it to
@@ -91,7 +78,7 @@ impl Segment {
     /// # Errors
     ///
     /// Errors of [`create`](Self::create), and the kernel is older than Linux 5.1 (F_SEAL_FUTURE_WRITE).
-    pub(crate) fn create_for(name: &str, bytes: usize, peers: Protection) -> io::Result<Self> {
+    pub(crate) fn create_for(name: &str, bytes: usize, peers: ProtFlags) -> io::Result<Self> {
         let whole = bytes.checked_next_multiple_of(rustix::param::page_size());
         let Some(len) = whole.filter(|len| (1..=isize::MAX as usize).contains(len)) else {
             return Err(rustix::io::Errno::INVAL.into());
@@ -106,21 +93,14 @@ impl Segment {
         let memfd = rustix::fs::memfd_create(name, MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         rustix::fs::ftruncate(&memfd, len as u64)?;
         rustix::fs::fcntl_add_seals(&memfd, SEALS)?;
-        let base = map(memfd.as_fd(), len, Protection::ReadWrite)?;
+        let base = map(memfd.as_fd(), len, READ_WRITE)?;
         // INVARIANT: mapped just now as one range, of a memfd that was sealed against shrinking before it was mapped.
-        let segment = Self {
-            base,
-            len,
-            protection: Protection::ReadWrite,
-            memfd: Some(memfd),
-            version: AtomicU32::new(0),
-        };
+        let segment =
+            Self { base, len, protection: READ_WRITE, memfd: Some(memfd), version: AtomicU32::new(0) };
         // FUTURE_WRITE must come after this process's own writable mapping, which it leaves as it is, and forbids all
         // later ones. SEAL comes last of all, so that a peer cannot add seals of its own.
-        let last = match peers {
-            Protection::Read => SealFlags::FUTURE_WRITE | SealFlags::SEAL,
-            Protection::ReadWrite => SealFlags::SEAL,
-        };
+        let writable = peers.contains(ProtFlags::WRITE);
+        let last = if writable { SealFlags::SEAL } else { SealFlags::FUTURE_WRITE | SealFlags::SEAL };
         if let Some(memfd) = &segment.memfd {
             rustix::fs::fcntl_add_seals(memfd, last)?;
         }
@@ -133,7 +113,7 @@ impl Segment {
     /// # Errors
     ///
     /// [`MapRefused`]: the descriptor is not a sealed memfd of that size, or the kernel has no mappings left.
-    pub(crate) fn map(memfd: BorrowedFd<'_>, bytes: u64, protection: Protection) -> Result<Self, MapRefused> {
+    pub(crate) fn map(memfd: BorrowedFd<'_>, bytes: u64, protection: ProtFlags) -> Result<Self, MapRefused> {
         let len = check_memfd(memfd, bytes)?;
         let base = map(memfd, len, protection).map_err(MapRefused::Map)?;
         PEER_MAPPINGS.fetch_add(1, Ordering::Relaxed);
@@ -179,7 +159,7 @@ impl Segment {
         let at = unsafe { self.base.add(offset as usize) }.as_ptr();
         // SAFETY: the range is within this value's own mapping, so nothing else is replaced. The new pages are sealed
         // as well, so they stay; and only raw pointers to the range exist, so no reference sees its bytes change.
-        unsafe { map_over(at.cast(), len, self.protection.flags(), memfd) }
+        unsafe { map_over(at.cast(), len, self.protection, memfd) }
             .map_err(|error| MapRefused::Map(error.into()))?;
         // SAFETY: the range was mapped just now, and MADV_DONTFORK has no effect in this process, because it only tells
         // fork to leave the range out. A refusal leaves the range mapped, since the segment must not get a hole.
@@ -218,10 +198,20 @@ impl Segment {
 
     /// Whether the mapping may be written.
     pub(crate) fn is_writable(&self) -> bool {
-        self.protection == Protection::ReadWrite
+        self.protection.contains(ProtFlags::WRITE)
     }
 
-    /// Returns the descriptor to send to a peer; `None` for a segment that a peer sent.
+    /// Returns a copy of the descriptor, to send to a peer, and the length in bytes.
+    ///
+    /// # Errors
+    ///
+    /// The process has no descriptors left, or a peer sent the segment.
+    pub(crate) fn share(&self) -> io::Result<(OwnedFd, u64)> {
+        let memfd = self.memfd().ok_or(io::ErrorKind::NotFound)?;
+        Ok((memfd.try_clone_to_owned()?, self.len as u64))
+    }
+
+    /// Returns the descriptor; `None` for a segment that a peer sent.
     pub(crate) fn memfd(&self) -> Option<BorrowedFd<'_>> {
         self.memfd.as_ref().map(AsFd::as_fd)
     }
@@ -250,10 +240,10 @@ fn check_memfd(memfd: BorrowedFd<'_>, bytes: u64) -> Result<usize, MapRefused> {
 }
 
 /// Maps a memfd at an address that the kernel chooses, as shared memory that a forked child does not get.
-fn map(memfd: BorrowedFd<'_>, len: usize, protection: Protection) -> io::Result<NonNull<u8>> {
+fn map(memfd: BorrowedFd<'_>, len: usize, protection: ProtFlags) -> io::Result<NonNull<u8>> {
     let (at, flags) = (std::ptr::null_mut(), MapFlags::SHARED);
     // SAFETY: without MAP_FIXED the kernel chooses a free range, so the mapping replaces nothing.
-    let base = unsafe { rustix::mm::mmap(at, len, protection.flags(), flags, memfd, 0) }?;
+    let base = unsafe { rustix::mm::mmap(at, len, protection, flags, memfd, 0) }?;
     // SAFETY: MADV_DONTFORK on the range mapped just now has no effect in this process, because it only tells fork to
     // leave the range out.
     if let Err(error) = unsafe { rustix::mm::madvise(base, len, Advice::LinuxDontFork) } {

@@ -10,7 +10,7 @@ fn memfd(bytes: u64, seals: SealFlags) -> OwnedFd {
     memfd
 }
 
-fn refusal(memfd: impl AsFd, bytes: u64, protection: Protection) -> String {
+fn refusal(memfd: impl AsFd, bytes: u64, protection: ProtFlags) -> String {
     Segment::map(memfd.as_fd(), bytes, protection).unwrap_err().to_string()
 }
 
@@ -19,8 +19,8 @@ fn both_mappings_show_the_same_bytes() {
     let own = Segment::create("test", 5000).unwrap();
     assert_eq!(own.len() % rustix::param::page_size(), 0);
     assert!(own.len() >= 5000);
-    let theirs = Segment::map(own.memfd().unwrap(), own.len() as u64, Protection::ReadWrite).unwrap();
-    let reader = Segment::map(own.memfd().unwrap(), own.len() as u64, Protection::Read).unwrap();
+    let theirs = Segment::map(own.memfd().unwrap(), own.len() as u64, READ_WRITE).unwrap();
+    let reader = Segment::map(own.memfd().unwrap(), own.len() as u64, ProtFlags::READ).unwrap();
     assert!(theirs.is_writable() && !reader.is_writable());
     assert!(theirs.memfd().is_none());
     let last = own.len() - 1;
@@ -36,31 +36,31 @@ fn both_mappings_show_the_same_bytes() {
 fn only_what_cannot_go_away_is_mapped() {
     let page = rustix::param::page_size() as u64;
     let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
-    assert_eq!(refusal(&socket, page, Protection::Read), "the descriptor is not a memfd of ordinary pages");
+    assert_eq!(refusal(&socket, page, ProtFlags::READ), "the descriptor is not a memfd of ordinary pages");
     for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW | SealFlags::SEAL] {
         assert_eq!(
-            refusal(memfd(page, seals), page, Protection::Read),
+            refusal(memfd(page, seals), page, ProtFlags::READ),
             "the memfd is not sealed against shrinking and growing"
         );
     }
     assert_eq!(
-        refusal(memfd(page, SEALS), 2 * page, Protection::Read),
+        refusal(memfd(page, SEALS), 2 * page, ProtFlags::READ),
         format!("the memfd has {page} bytes instead of the {} that the peer announced", 2 * page)
     );
-    assert_eq!(refusal(memfd(0, SEALS), 0, Protection::Read), "the memfd has no bytes");
+    assert_eq!(refusal(memfd(0, SEALS), 0, ProtFlags::READ), "the memfd has no bytes");
     let frozen = memfd(page, SEALS | SealFlags::WRITE);
-    let refused = refusal(&frozen, page, Protection::ReadWrite);
+    let refused = refusal(&frozen, page, READ_WRITE);
     assert!(refused.starts_with("the memfd cannot be mapped: "), "{refused}");
-    Segment::map(frozen.as_fd(), page, Protection::Read).unwrap();
+    Segment::map(frozen.as_fd(), page, ProtFlags::READ).unwrap();
 }
 
 #[test]
 fn what_peers_may_only_read_they_cannot_write() {
-    let own = Segment::create_for("test", 1, Protection::Read).unwrap();
+    let own = Segment::create_for("test", 1, ProtFlags::READ).unwrap();
     let (memfd, len) = (own.memfd().unwrap(), own.len() as u64);
-    assert!(matches!(Segment::map(memfd, len, Protection::ReadWrite), Err(MapRefused::Map(_))));
+    assert!(matches!(Segment::map(memfd, len, READ_WRITE), Err(MapRefused::Map(_))));
     assert!(rustix::io::write(memfd, &[1]).is_err());
-    let theirs = Segment::map(memfd, len, Protection::Read).unwrap();
+    let theirs = Segment::map(memfd, len, ProtFlags::READ).unwrap();
     // SAFETY: both addresses are within live mappings, the first of them writable, and only this thread uses them.
     let read = unsafe {
         own.as_ptr().write(7);
@@ -73,7 +73,7 @@ fn what_peers_may_only_read_they_cannot_write() {
 fn other_pages_are_mapped_in_order_and_once_with_the_same_rights() {
     let page = rustix::param::page_size() as u64;
     let own = Segment::create("test", 2 * page as usize).unwrap();
-    let theirs = Segment::map(own.memfd().unwrap(), 2 * page, Protection::ReadWrite).unwrap();
+    let theirs = Segment::map(own.memfd().unwrap(), 2 * page, READ_WRITE).unwrap();
     let fresh = memfd(page, SEALS);
     rustix::io::pwrite(&fresh, &[9], 0).unwrap();
     let patch = |version, range| theirs.patch(fresh.as_fd(), version, range);
@@ -115,7 +115,7 @@ fn a_made_one_is_sealed_and_never_empty() {
 fn a_forked_child_has_nothing_of_it_and_unmaps_nothing() {
     for own_is_looked_at in [false, true] {
         let own = Segment::create("test", 1).unwrap();
-        let theirs = Segment::map(own.memfd().unwrap(), own.len() as u64, Protection::Read).unwrap();
+        let theirs = Segment::map(own.memfd().unwrap(), own.len() as u64, ProtFlags::READ).unwrap();
         assert_forked_child_has_none(own_is_looked_at, own, theirs);
     }
 }
@@ -166,7 +166,7 @@ fn flags(at: *const u8) -> String {
 fn what_is_a_peers_is_in_no_dump_of_this_process() {
     let page = rustix::param::page_size();
     let own = Segment::create("test", 2 * page).unwrap();
-    let theirs = Segment::map(own.memfd().unwrap(), 2 * page as u64, Protection::ReadWrite).unwrap();
+    let theirs = Segment::map(own.memfd().unwrap(), 2 * page as u64, READ_WRITE).unwrap();
     theirs.patch(memfd(page as u64, SEALS).as_fd(), 1, (page as u64, page as u64)).unwrap();
     let is_left_out = |at: *const u8| flags(at).split_whitespace().any(|flag| flag == "dd");
     assert!(!is_left_out(own.as_ptr().as_ptr()));

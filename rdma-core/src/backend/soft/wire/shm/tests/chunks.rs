@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use rustix::mm::ProtFlags;
+
 use super::super::key_table::PAUSED_VERSION;
 use super::super::remote_responder::SegmentsRefused;
 use super::{ALL, BASE, DOMAIN, MEMORY, Rig, execute, mapped, terms};
@@ -10,9 +12,10 @@ use crate::CompletionStatus;
 use crate::backend::interface::RawRecv;
 use crate::backend::soft::engine::keys::Registered;
 use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, RequestOp};
+use crate::backend::soft::engine::responder::LentResponder;
 use crate::backend::soft::fault::Injected;
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
-use crate::backend::soft::wire::shm::segment::Protection;
+use crate::backend::soft::wire::shm::segment::READ_WRITE;
 use crate::backend::soft::wire::shm::{Chunk, Export, Mailbox, Outcome, RemoteResponder, Segment};
 
 const CHUNK: usize = HOLD_BYTES_MAX;
@@ -86,7 +89,7 @@ fn receives_that_were_there_before_come_first() {
     let mut rig = Rig::new(1, terms(2));
     rig.expose(1, 1);
     let recv = |wr_id| RawRecv { wr_id, addr: BASE, len: 8, lkey: 1 };
-    rig.mailbox = Mailbox::create(&terms(2), [recv(1)]).unwrap();
+    rig.mailbox = Mailbox::create(&LentResponder { receives: [recv(1)].into(), ..terms(2) }, DOMAIN).unwrap();
     rig.mailbox.post_recv(recv(2)).unwrap();
     assert!(rig.mailbox.post_recv(recv(3)).is_err());
     let mut responder = rig.another_responder();
@@ -149,8 +152,8 @@ fn what_is_not_mapped_is_not_carried_out_until_it_is() {
     let request = rig.next(RequestOp::Write, 1, BASE + 1, 3);
     let write = |rig: &mut Rig| execute(&mut rig.responder, &request, &mut [1, 2, 3], Injected::Deliver);
     assert_eq!(write(&mut rig).outcome, Outcome::Unmapped(MEMORY + 1));
-    let segment = mapped(&rig.memory, Protection::ReadWrite);
-    rig.responder.add_memory(MEMORY + 1, Arc::clone(&segment));
+    let segment = mapped(&rig.memory, READ_WRITE);
+    rig.responder.memories.add(MEMORY + 1, Arc::clone(&segment));
     assert_eq!(write(&mut rig).outcome, Outcome::Unmapped(MEMORY + 1), "pages that were replaced");
     let len = segment.len() as u64;
     segment.patch(rig.memory.memfd().unwrap(), 1, (0, len)).unwrap();
@@ -158,8 +161,8 @@ fn what_is_not_mapped_is_not_carried_out_until_it_is() {
     assert_eq!((kind(executed.outcome), executed.nudge), (ReplyKind::Ack, false));
     assert_eq!(rig.bytes()[16..21], [0, 1, 2, 3, 0]);
     assert!(rig.mailbox.refusal().is_none());
-    assert_eq!(rig.responder.memories(), 2);
-    rig.responder.remove_memory(MEMORY + 1);
+    assert!([MEMORY, MEMORY + 1].iter().all(|id| rig.responder.memories.get(*id).is_some()));
+    rig.responder.memories.remove(MEMORY + 1);
     let request = rig.next(RequestOp::Write, 1, BASE, 1);
     let executed = execute(&mut rig.responder, &request, &mut [0], Injected::Deliver);
     assert_eq!(executed.outcome, Outcome::Unmapped(MEMORY + 1));
@@ -201,7 +204,7 @@ fn nothing_is_answered_after_a_refusal_or_the_end() {
     assert_eq!(kind(executed.outcome), ReplyKind::Nak(Nak::InvalidRequest));
     assert!(executed.nudge);
     assert_eq!(send(&mut rig).outcome, Outcome::Silence);
-    assert_eq!(rig.mailbox.refusal().map(|refusal| refusal.event), Some(None));
+    assert_eq!(rig.mailbox.refusal(), Some(None));
     assert!(rig.mailbox.refusal().is_none(), "a refusal is told once");
     assert!(!rig.mailbox.is_settled() && rig.mailbox.next_flushed().is_none());
     rig.mailbox.close();
@@ -210,7 +213,7 @@ fn nothing_is_answered_after_a_refusal_or_the_end() {
     let told = rig.mailbox.take().unwrap();
     assert_eq!((told.wr_id, told.status), (1, CompletionStatus::LOC_LEN_ERR.0));
     assert_eq!(rig.mailbox.next_flushed().unwrap().wr_id, 2);
-    assert!(rig.mailbox.next_flushed().is_none() && rig.mailbox.is_drained());
+    assert!(rig.mailbox.next_flushed().is_none() && rig.mailbox.receives.is_empty());
 
     let mut rig = Rig::new(1, terms(2));
     rig.expose(1, 1);
@@ -224,7 +227,7 @@ fn nothing_is_answered_after_a_refusal_or_the_end() {
 fn only_a_mailbox_with_its_rings_makes_a_responder() {
     let rig = Rig::new(1, terms(4));
     let (mailbox, keys) = (rig.mailbox.segment(), rig.keys.segment());
-    let (writable, readable) = (mapped(mailbox, Protection::ReadWrite), mapped(mailbox, Protection::Read));
+    let (writable, readable) = (mapped(mailbox, READ_WRITE), mapped(mailbox, ProtFlags::READ));
     let refused = |mailbox, keys| RemoteResponder::new(mailbox, keys).unwrap_err();
     assert!(matches!(refused(&readable, keys), SegmentsRefused::NotMailbox));
     assert!(matches!(refused(keys, keys), SegmentsRefused::NotMailbox));

@@ -13,7 +13,7 @@ use crate::Access;
 use crate::backend::interface::RawRecv;
 use crate::backend::soft::engine::keys::{Domain, KeyTable, Registered};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
-use crate::backend::soft::engine::responder::{Responder, Rules};
+use crate::backend::soft::engine::responder::Responder;
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::Injected;
 use crate::backend::soft::wire::shm::{Executed, Mailbox, Outcome};
@@ -126,8 +126,7 @@ struct Pair {
 
 impl Pair {
     fn new() -> Self {
-        let terms = terms(1);
-        let (mut keys, mut rig) = (KeyTable::default(), Rig::new(BYTES, terms));
+        let (mut keys, mut rig) = (KeyTable::default(), Rig::new(BYTES, terms(1)));
         for (index, (domain, access)) in REGISTERED.into_iter().enumerate() {
             let (key, serial) = (key_of(index), index as u64 + 1);
             let registered = Registered { domain, addr: BASE, len: 64, access, serial };
@@ -135,17 +134,16 @@ impl Pair {
             assert!(rig.keys.insert(&export(key, registered)));
         }
         let model = Model { responder: Responder::new(1), keys, memory: vec![0; BYTES], failed: false };
-        Self { model, rig, psn: terms.psn }
+        Self { model, psn: rig.psn, rig }
     }
 
     /// Puts both responders into a state.
     fn begin(&mut self, before: &Before) {
         let mut terms = terms(1);
         terms.rules.access = before.grants;
-        let Rules { access, rnr_timer } = terms.rules;
         self.model.responder = Responder::new(1);
-        self.model.responder.start(terms.psn, Rules { access, rnr_timer });
-        self.rig.mailbox = Mailbox::create(&terms, []).unwrap();
+        self.model.responder.start(terms.expected, terms.rules);
+        self.rig.mailbox = Mailbox::create(&terms, DOMAIN).unwrap();
         self.rig.responder = self.rig.another_responder();
         if let Some(recv) = before.receive {
             self.model.responder.post(recv).unwrap();
@@ -221,7 +219,7 @@ fn injected(not_ready: bool) -> Injected {
 /// An outcome as text, without the names of types.
 fn text(came: &Came) -> String {
     let Came { outcome, completion, refusal, read } = came;
-    format!("{outcome:?} {completion:?} {:?} {read:?}", refusal.map(|it| it.event))
+    format!("{outcome:?} {completion:?} {:?} {read:?}", refusal)
 }
 
 /// FNV-1a, which stays the same from one toolchain to the next.

@@ -14,7 +14,7 @@ use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::Injected;
 use crate::backend::soft::wire::shm::RemoteResponder;
-use crate::backend::soft::wire::shm::segment::Protection;
+use crate::backend::soft::wire::shm::segment::READ_WRITE;
 use crate::{Access, CompletionStatus, EventKind, RemoteKey, RemoteMemory};
 
 const DEPTH: usize = 4;
@@ -111,7 +111,7 @@ proptest! {
         prop_assert!(owner.rig.keys.insert(&export(3, of_window)));
         let words: SharedSlice<Word> = SharedSlice::new(owner.rig.mailbox.segment(), 0, WORDS).unwrap();
         let keys: SharedSlice<Word> = SharedSlice::new(owner.rig.keys.segment(), 0, KEY_WORDS).unwrap();
-        let theirs = mapped(owner.rig.mailbox.segment(), Protection::ReadWrite);
+        let theirs = mapped(owner.rig.mailbox.segment(), READ_WRITE);
         let mut local = vec![0; 5000];
         for act in acts {
             match act {
@@ -148,7 +148,7 @@ proptest! {
             owner.take()?;
         }
         prop_assert_eq!(owner.told, owner.posted.len() as u64);
-        prop_assert!(owner.rig.mailbox.is_drained());
+        prop_assert!(owner.rig.mailbox.receives.is_empty());
     }
 }
 
@@ -175,7 +175,7 @@ fn a_completion_that_cannot_be_fails_the_queue_pair() {
             entry[word].0.store(value, Ordering::Relaxed);
         }
         let done = rig.mailbox.take().map(|done| CompletionStatus(done.status));
-        let event = rig.mailbox.refusal().and_then(|refusal| refusal.event);
+        let event = rig.mailbox.refusal().flatten();
         let told = expected.unwrap_or((CompletionStatus::SUCCESS, Some(EventKind::QP_FATAL)));
         assert_eq!(
             (done, event),

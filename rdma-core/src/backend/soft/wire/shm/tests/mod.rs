@@ -10,16 +10,19 @@ mod latency;
 mod lies;
 mod oracle;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use rustix::mm::ProtFlags;
+
 use super::remote_responder::{Executed, LocalBuffer, Outcome};
-use super::segment::Protection;
-use super::{Export, KeyTable, Mailbox, MailboxInit, RemoteResponder, Segment};
+use super::segment::READ_WRITE;
+use super::{Export, KeyTable, Mailbox, RemoteResponder, Segment};
 use crate::Access;
 use crate::backend::interface::RawRecv;
 use crate::backend::soft::engine::keys::{Domain, Registered};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
-use crate::backend::soft::engine::responder::Rules;
+use crate::backend::soft::engine::responder::{LentResponder, Rules};
 use crate::backend::soft::fault::Injected;
 
 /// Address of the owner's memory, as the owner announces it. Nothing is mapped there, so an access at it would crash.
@@ -29,12 +32,12 @@ pub(super) const MEMORY: u64 = 5;
 pub(super) const DOMAIN: Domain = Domain(3);
 pub(super) const ALL: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE).union(Access::REMOTE_READ);
 
-pub(super) fn terms(depth: usize) -> MailboxInit {
+pub(super) fn terms(depth: usize) -> LentResponder {
     let rules = Rules { access: ALL, rnr_timer: 9 };
-    MailboxInit { depth, rules, domain: DOMAIN, psn: 0x00ff_fffe }
+    LentResponder { receives: VecDeque::new(), depth, expected: 0x00ff_fffe, rules }
 }
 
-pub(super) fn mapped(segment: &Segment, protection: Protection) -> Arc<Segment> {
+pub(super) fn mapped(segment: &Segment, protection: ProtFlags) -> Arc<Segment> {
     let memfd = segment.memfd().expect("made here");
     Arc::new(Segment::map(memfd, segment.len() as u64, protection).unwrap())
 }
@@ -49,11 +52,11 @@ pub(super) struct Rig {
 }
 
 impl Rig {
-    pub(super) fn new(bytes: usize, terms: MailboxInit) -> Self {
+    pub(super) fn new(bytes: usize, terms: LentResponder) -> Self {
         let (keys, memory) = (KeyTable::create().unwrap(), Segment::create("test", bytes).unwrap());
-        let mailbox = Mailbox::create(&terms, []).unwrap();
+        let mailbox = Mailbox::create(&terms, DOMAIN).unwrap();
         let responder = responder(&keys, &mailbox, &memory);
-        Self { keys, mailbox, memory, responder, psn: terms.psn }
+        Self { keys, mailbox, memory, responder, psn: terms.expected }
     }
 
     /// A second responder of the same mailbox, to be used instead of the first.
@@ -97,9 +100,9 @@ impl Rig {
 }
 
 fn responder(keys: &KeyTable, mailbox: &Mailbox, memory: &Segment) -> RemoteResponder {
-    let theirs = mapped(mailbox.segment(), Protection::ReadWrite);
-    let mut responder = RemoteResponder::new(&theirs, &mapped(keys.segment(), Protection::Read)).unwrap();
-    responder.add_memory(MEMORY, mapped(memory, Protection::ReadWrite));
+    let theirs = mapped(mailbox.segment(), READ_WRITE);
+    let mut responder = RemoteResponder::new(&theirs, &mapped(keys.segment(), ProtFlags::READ)).unwrap();
+    responder.memories.add(MEMORY, mapped(memory, READ_WRITE));
     responder
 }
 

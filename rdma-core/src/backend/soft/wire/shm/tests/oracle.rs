@@ -7,15 +7,15 @@ use proptest::strategy::ValueTree;
 use proptest::test_runner::TestRunner;
 
 use super::{ALL, BASE, DOMAIN, Rig, execute, export, terms, try_execute_small};
-use crate::Access;
 use crate::backend::interface::{RawCompletion, RawRecv};
+use crate::backend::soft::engine::decision::Refusal;
 use crate::backend::soft::engine::keys::{Domain, KeyTable, Registered};
 use crate::backend::soft::engine::message::{Reply, ReplyKind, Request, RequestOp};
-use crate::backend::soft::engine::responder::{Outcome as Concluded, Responder, Rules, Verdict};
+use crate::backend::soft::engine::responder::{Responder, Verdict};
 use crate::backend::soft::engine::sequence;
 use crate::backend::soft::fault::Injected;
 use crate::backend::soft::wire::shm::Outcome;
-use crate::backend::soft::wire::shm::mailbox::RefusedRequest;
+use crate::{Access, EventKind};
 
 /// Bytes of the memory.
 const BYTES: usize = 8192;
@@ -111,7 +111,7 @@ pub(super) fn told(done: Option<RawCompletion>) -> Option<String> {
 pub(super) struct Came {
     pub(super) outcome: Outcome,
     pub(super) completion: Option<String>,
-    pub(super) refusal: Option<RefusedRequest>,
+    pub(super) refusal: Option<Option<EventKind>>,
     pub(super) read: Option<Vec<u8>>,
 }
 
@@ -126,34 +126,26 @@ pub(super) struct Model {
 impl Model {
     /// Carries out a request as the wire inside a process does.
     pub(super) fn request(&mut self, request: &Request, payload: &[u8], not_ready: bool) -> Came {
-        let mut verdict = if not_ready {
-            self.responder.handle_not_ready(request, &self.keys, DOMAIN)
-        } else {
-            self.responder.handle_request(request, &self.keys, DOMAIN)
-        };
+        let injected = if not_ready { Injected::NotReady } else { Injected::Deliver };
+        let mut verdict = self.responder.handle_request(request, injected, &self.keys, DOMAIN);
         if let Verdict::Place { addr, len, serial } = verdict {
             let (at, len) = ((addr - BASE) as usize, len as usize);
             self.memory[at..at + len].copy_from_slice(&payload[..len]);
             verdict = self.responder.placed(serial, &self.keys);
         }
         let mut came = Came { outcome: Outcome::Silence, completion: None, refusal: None, read: None };
-        let mut conclude = |Concluded { reply, receive }| {
-            came.outcome = Outcome::Reply(reply);
-            came.completion = told(receive);
-        };
         match verdict {
             Verdict::Silence | Verdict::Place { .. } => {}
-            Verdict::Answer(reply) => came.outcome = Outcome::Reply(reply),
             Verdict::Serve { reply, addr, .. } => {
                 came.outcome = Outcome::Reply(reply);
                 let at = addr.wrapping_sub(BASE) as usize;
                 let bytes = if reply.len == 0 { &[][..] } else { &self.memory[at..at + reply.len as usize] };
                 came.read = Some(bytes.to_vec());
             }
-            Verdict::Done(outcome) => conclude(outcome),
-            Verdict::Refuse { outcome, event } => {
-                conclude(outcome);
-                came.refusal = Some(RefusedRequest { event });
+            Verdict::Answer { reply, receive, refused } => {
+                came.outcome = Outcome::Reply(reply);
+                came.completion = told(receive);
+                came.refusal = refused.map(Refusal::event);
             }
         }
         came
@@ -176,12 +168,12 @@ impl Pair {
         let mut terms = terms(DEPTH);
         terms.rules.access = access;
         let mut responder = Responder::new(DEPTH);
-        let Rules { access, rnr_timer } = terms.rules;
-        responder.start(terms.psn, Rules { access, rnr_timer });
+        responder.start(terms.expected, terms.rules);
         let keys = KeyTable::default();
         let model = Model { responder, keys, memory: vec![0; BYTES], failed: false };
         let rig = Rig::new(BYTES, terms);
-        let mut pair = Self { model, rig, psn: terms.psn, serial: 0, salt: 0, seen: BTreeSet::new() };
+        let psn = rig.psn;
+        let mut pair = Self { model, rig, psn, serial: 0, salt: 0, seen: BTreeSet::new() };
         let len = BYTES as u64;
         pair.register(1, Registered { domain: DOMAIN, addr: BASE, len, access: ALL, serial: 0 });
         pair
@@ -252,7 +244,7 @@ impl Pair {
             Outcome::Reply(reply) => format!("{:?}", reply.kind),
             other => format!("{other:?}"),
         };
-        let event = came.refusal.map(|refusal| refusal.event.map_or(0, |event| event.0));
+        let event = came.refusal.map(|event| event.map_or(0, |event| event.0));
         let order = if ahead == 0 { "next" } else { "other" };
         self.seen.insert(format!("{:?} {order}: {kind} {event:?}", request.op));
     }
@@ -269,7 +261,7 @@ impl Pair {
             prop_assert_eq!(told(self.rig.mailbox.next_flushed()), told(Some(expected)));
         }
         prop_assert!(self.rig.mailbox.next_flushed().is_none());
-        prop_assert!(!self.model.failed || self.rig.mailbox.is_drained());
+        prop_assert!(!self.model.failed || self.rig.mailbox.receives.is_empty());
         Ok(())
     }
 

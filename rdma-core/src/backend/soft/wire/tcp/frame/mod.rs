@@ -5,8 +5,8 @@
 
 use super::super::Hello;
 use super::super::fields::{Fields, Frame};
-use crate::backend::soft::engine::message::{Nak, Reply, ReplyKind, Request, RequestOp};
-use crate::{Gid, QpNum};
+use crate::backend::soft::engine::message::{MESSAGE_BYTES_MAX, Nak, Reply, ReplyKind, Request, RequestOp};
+use crate::backend::soft::engine::sequence::MASK_24;
 
 /// Bytes of a hello, the first frame of a connection.
 pub(super) const HELLO_BYTES: usize = 56;
@@ -15,15 +15,10 @@ pub(super) const REQUEST_BYTES: usize = 32;
 /// Bytes of a reply's header.
 pub(super) const REPLY_BYTES: usize = 16;
 
-/// Longest message of a reliable connection, by the InfiniBand specification: 2 GiB.
-pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
-
 /// First bytes of a hello.
 const MAGIC: [u8; 8] = *b"rdmasoft";
 /// Version of the protocol, in the hello. Both ends must speak the same one.
 const VERSION: u16 = 1;
-/// Sequence numbers and queue pair numbers have 24 bits.
-const MASK_24: u32 = 0x00ff_ffff;
 
 /// Bytes that are no frame. The connection that they came on is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -42,43 +37,25 @@ pub(crate) enum FrameError {
     Placement,
 }
 
-/// Checks of a field's value, beyond its encoding.
-trait Checked {
-    /// Refuses a field that must be 0.
-    fn zero(&mut self, value: u32) -> Result<(), FrameError>;
-    /// Takes a number of 24 bits.
-    fn u24(&mut self) -> Result<u32, FrameError>;
-    /// Takes the length of a payload.
-    fn len(&mut self) -> Result<u32, FrameError>;
+/// Refuses a field that must be 0.
+fn must_be_zero(value: u32) -> Result<(), FrameError> {
+    if value == 0 { Ok(()) } else { Err(FrameError::Field) }
 }
 
-impl Checked for Fields<'_> {
-    fn zero(&mut self, value: u32) -> Result<(), FrameError> {
-        if value == 0 { Ok(()) } else { Err(FrameError::Field) }
-    }
+/// Takes a number of 24 bits.
+fn u24(fields: &mut Fields<'_>) -> Result<u32, FrameError> {
+    fields.u24().ok_or(FrameError::Field)
+}
 
-    fn u24(&mut self) -> Result<u32, FrameError> {
-        let value = self.u32();
-        if value > MASK_24 { Err(FrameError::Field) } else { Ok(value) }
-    }
-
-    fn len(&mut self) -> Result<u32, FrameError> {
-        let len = self.u32();
-        if len > MESSAGE_BYTES_MAX { Err(FrameError::TooLong(len)) } else { Ok(len) }
-    }
+/// Takes the length of a payload.
+fn payload_len(fields: &mut Fields<'_>) -> Result<u32, FrameError> {
+    let len = fields.u32();
+    if len > MESSAGE_BYTES_MAX { Err(FrameError::TooLong(len)) } else { Ok(len) }
 }
 
 /// Encodes a hello.
 pub(super) fn encode_hello(hello: &Hello) -> [u8; HELLO_BYTES] {
-    Frame::new()
-        .put(&MAGIC)
-        .put(&VERSION.to_le_bytes())
-        .put(&[0; 6])
-        .put(&hello.source_qp.0.to_le_bytes())
-        .put(&hello.destination_qp.0.to_le_bytes())
-        .put(&hello.source_gid.0)
-        .put(&hello.destination_gid.0)
-        .done()
+    Frame::new().put(&MAGIC).put(&VERSION.to_le_bytes()).put(&[0; 6]).hello(hello).done()
 }
 
 /// Refuses the first bytes of a connection when they cannot become a hello, so that a stranger of another protocol is
@@ -99,10 +76,8 @@ pub(super) fn decode_hello(bytes: &[u8; HELLO_BYTES]) -> Result<Hello, FrameErro
         return Err(FrameError::Version(version));
     }
     let reserved = [u32::from(fields.u16()), fields.u32()];
-    fields.zero(reserved[0] | reserved[1])?;
-    let (source_qp, destination_qp) = (QpNum(fields.u24()?), QpNum(fields.u24()?));
-    let (source_gid, destination_gid) = (Gid(fields.take()), Gid(fields.take()));
-    Ok(Hello { source_gid, source_qp, destination_gid, destination_qp })
+    must_be_zero(reserved[0] | reserved[1])?;
+    fields.hello().ok_or(FrameError::Field)
 }
 
 const SEND: u8 = 1;
@@ -142,15 +117,15 @@ pub(super) fn decode_request(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, Fra
         READ => RequestOp::Read,
         other => return Err(FrameError::Kind(other)),
     };
-    fields.zero(u32::from(zero_0 | zero_1))?;
-    let (psn, len) = (fields.u24()?, fields.len()?);
+    must_be_zero(u32::from(zero_0 | zero_1))?;
+    let (psn, len) = (u24(&mut fields)?, payload_len(&mut fields)?);
     let imm = match (has_imm, fields.u32()) {
         (0, 0) => None,
         (1, imm) if op != RequestOp::Read => Some(imm),
         _ => return Err(FrameError::Field),
     };
     let (rkey, zero, remote_addr) = (fields.u32(), fields.u32(), fields.u64());
-    fields.zero(zero)?;
+    must_be_zero(zero)?;
     if op == RequestOp::Send && (rkey != 0 || remote_addr != 0) {
         return Err(FrameError::Field);
     }
@@ -202,8 +177,8 @@ pub(super) fn decode_reply(bytes: &[u8; REPLY_BYTES]) -> Result<Reply, FrameErro
         (ACK | READ_DATA | NAK | RNR, _) => return Err(FrameError::Field),
         (other, _) => return Err(FrameError::Kind(other)),
     };
-    let (psn, len, zero) = (fields.u24()?, fields.len()?, fields.u32());
-    fields.zero(u32::from(zero_0 | zero_1) | zero)?;
+    let (psn, len, zero) = (u24(&mut fields)?, payload_len(&mut fields)?, fields.u32());
+    must_be_zero(u32::from(zero_0 | zero_1) | zero)?;
     if len != 0 && kind != ReplyKind::ReadData {
         return Err(FrameError::Field);
     }

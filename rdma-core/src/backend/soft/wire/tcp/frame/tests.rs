@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::{Gid, QpNum};
 
 fn hello() -> impl Strategy<Value = Hello> {
     (any::<[u8; 16]>(), any::<[u8; 16]>(), 0..=MASK_24, 0..=MASK_24).prop_map(|(from, to, a, b)| Hello {

@@ -7,9 +7,8 @@
 
 use std::time::Instant;
 
-use super::super::{Placement, QpRef, Sink, Token};
+use super::super::{Payload, QpRef, Sink, Token};
 use super::frame::{self, FrameError, REPLY_BYTES, REQUEST_BYTES};
-use crate::backend::soft::engine::message::RequestOp;
 use crate::memory::copy_shared;
 
 /// Payloads of at least this length are received straight into their target, one system call each. Smaller ones come
@@ -163,8 +162,7 @@ impl Inflow {
         let (follow, placement) = match self.role {
             Role::Responder => {
                 let request = frame::decode_request(&self.header)?;
-                let follow = if request.op == RequestOp::Read { 0 } else { request.len };
-                (follow, sink.request(now, self.qp, &request))
+                (request.payload_len(), sink.request(now, self.qp, &request))
             }
             Role::Requester => {
                 let reply = frame::decode_reply(reply)?;
@@ -174,9 +172,9 @@ impl Inflow {
         let left = follow as usize;
         self.bulk = left >= BULK_BYTES;
         self.next = match placement {
-            Placement::At { len, .. } if len != follow => return Err(FrameError::Placement),
-            Placement::At { token, addr, .. } => NextBytes::Payload { token, addr, left },
-            Placement::Nothing | Placement::Discard { .. } => NextBytes::Discard { left, placed: None },
+            Some(Payload { len, .. }) if len != follow => return Err(FrameError::Placement),
+            Some(Payload { token, addr, .. }) => NextBytes::Payload { token, addr, left },
+            None => NextBytes::Discard { left, placed: None },
         };
         Ok(())
     }

@@ -4,8 +4,7 @@ use proptest::prelude::*;
 
 use super::super::frame::encode_request;
 use super::super::fuzz::{Memory, receive};
-use super::*;
-use crate::backend::soft::engine::message::Request;
+use crate::backend::soft::engine::message::{Request, RequestOp};
 
 proptest! {
     #[test]

@@ -6,7 +6,7 @@ mod traffic;
 use std::collections::{HashSet, VecDeque};
 use std::net::{Ipv4Addr, TcpStream};
 
-use super::super::{Placement, Right, Token};
+use super::super::{Right, Token};
 use super::*;
 use crate::backend::soft::engine::message::RequestOp;
 use crate::{Gid, QpNum};
@@ -48,7 +48,7 @@ impl Sink for Scripted {
         self.takes.iter().find(|(it, _)| it == hello).map(|(_, qp)| *qp)
     }
 
-    fn request(&mut self, _: Instant, qp: QpRef, request: &Request) -> Placement {
+    fn request(&mut self, _: Instant, qp: QpRef, request: &Request) -> Option<Payload> {
         self.requests.push(*request);
         let (at, len) = (request.remote_addr as usize, request.len);
         if request.op == RequestOp::Read {
@@ -56,19 +56,17 @@ impl Sink for Scripted {
             let token = Token { qp, right: Right::Requested { serial: request.psn.into() } };
             let reply = Reply { psn: request.psn, kind: ReplyKind::ReadData, len };
             self.to_send.push_back((qp, reply, Some(Payload { token, addr, len })));
-            return Placement::Nothing;
+            return None;
         }
-        let Some(target) = self.target.get_mut(at..at + len as usize) else {
-            return Placement::Discard { len };
-        };
+        let target = self.target.get_mut(at..at + len as usize)?;
         let addr = target.as_mut_ptr().expose_provenance() as u64;
         self.placing = Some(*request);
-        Placement::At { token: Self::token(qp, request.psn.into()), addr, len }
+        Some(Payload { token: Self::token(qp, request.psn.into()), addr, len })
     }
 
-    fn reply(&mut self, _: Instant, _: QpRef, reply: &Reply) -> Placement {
+    fn reply(&mut self, _: Instant, _: QpRef, reply: &Reply) -> Option<Payload> {
         self.replies.push(*reply);
-        Placement::Discard { len: reply.len }
+        None
     }
 
     fn placed(&mut self, _: Instant, token: Token) {

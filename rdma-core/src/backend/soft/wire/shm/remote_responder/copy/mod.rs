@@ -16,7 +16,7 @@ use crate::CompletionStatus;
 use crate::backend::soft::engine::decision::takes_receive;
 use crate::backend::soft::engine::message::{Request, RequestOp};
 use crate::backend::soft::engine::sequence;
-use crate::backend::soft::fault::{Injected, byte_of, flip};
+use crate::backend::soft::fault::Injected;
 use crate::backend::soft::wire::HOLD_BYTES_MAX;
 use crate::memory::{CacheHint, copy_shared_hinted, prefetch, prefetch_for_write};
 
@@ -55,13 +55,6 @@ impl CopyBudget {
         Self { resume: CopyProgress { serial: NO_SERIAL, done: 0 }, max_bytes: u32::MAX };
 }
 
-/// The two ends of a message: its memory here, and its address in the peer's process.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Endpoints {
-    pub(super) local: LocalBuffer,
-    pub(super) remote: u64,
-}
-
 /// The result of copying the bytes of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum CopyResult {
@@ -83,20 +76,21 @@ impl RemoteResponder {
     ///
     /// # Safety
     ///
-    /// The `request.len` bytes at `ends.local.addr` are readable for the whole call.
+    /// The `request.len` bytes at `local.addr` are readable for the whole call.
     #[inline(always)]
     pub(super) unsafe fn write_payload(
         &self,
         found: &FoundKey<'_>,
         request: &Request,
-        ends: Endpoints,
+        local: LocalBuffer,
+        remote: u64,
         injected: Injected,
     ) -> CopyResult {
-        let Some(target) = self.locate(found, ends.remote, request.len, true) else {
+        let Some(target) = self.locate(found, remote, request.len, true) else {
             return CopyResult::Unmapped;
         };
-        let source = std::ptr::with_exposed_provenance::<u8>(ends.local.addr as usize);
-        let hint = ends.local.hint.or(CacheHint::of_total(request.len as usize));
+        let source = std::ptr::with_exposed_provenance::<u8>(local.addr as usize);
+        let hint = local.hint.or(CacheHint::of_total(request.len as usize));
         if hint == CacheHint::Cached {
             prefetch_ends(target, request.len);
         }
@@ -109,13 +103,9 @@ impl RemoteResponder {
                 copy_shared_hinted(from, to, count as usize, hint);
             }
         };
-        self.copy_chunks(found, (ends.remote, request.len), ends.local.budget, copy, || {
-            if let Injected::Corrupt(chance) = injected {
-                let target = target.as_ptr().expose_provenance() as u64;
-                // SAFETY: the byte is within the range written just now, and the slot was held since, so it is still
-                // mapped and ours to write.
-                unsafe { flip(byte_of(target, request.len, chance)) };
-            }
+        self.copy_chunks(found, (remote, request.len), local.budget, copy, || {
+            // SAFETY: the range was written just now, and the slot was held since, so it is still ours to write.
+            unsafe { injected.corrupt(target.as_ptr().expose_provenance() as u64, request.len) };
             self.complete(request)
         })
     }
@@ -215,22 +205,22 @@ impl RemoteResponder {
     }
 
     /// Finishes a request without memory. One that `takes_receive` holds the slot meanwhile, so that the owner's end
-    /// waits for its completion.
+    /// waits for its completion; `None` when the queue pair answers no more. Returns whether to ring the doorbell.
     pub(super) fn finish_without_memory(
         &self,
         takes_receive: bool,
         finish: impl FnOnce() -> bool,
-    ) -> CopyResult {
+    ) -> Option<bool> {
         let slot = &self.header.writer.slot;
         if !takes_receive {
-            return CopyResult::All { ring: finish() };
+            return Some(finish());
         }
         if !slot.enter(NO_REGISTRATION, 0..0, || self.is_open()) {
-            return CopyResult::Closed;
+            return None;
         }
         let ring = finish();
         slot.leave();
-        CopyResult::All { ring }
+        Some(ring)
     }
 
     /// Counts a request as carried out, and completes the receive that it takes, if any. Returns whether to ring the
@@ -246,11 +236,6 @@ impl RemoteResponder {
         self.push_completion(CompletionStatus::SUCCESS, request.len, request.imm.unwrap_or(0), flags)
     }
 
-    /// Completes a receive with an error. Returns whether to ring the doorbell.
-    pub(super) fn fail_receive(&self, status: CompletionStatus) -> bool {
-        self.push_completion(status, 0, 0, 0)
-    }
-
     /// Counts a request as carried out. The next gap may then be complained about again.
     #[inline]
     pub(super) fn expect_next(&self) {
@@ -260,7 +245,13 @@ impl RemoteResponder {
     }
 
     /// Leaves the completion of the next receive. Returns whether to ring the doorbell.
-    fn push_completion(&self, status: CompletionStatus, byte_len: u32, imm: u32, flags: u32) -> bool {
+    pub(super) fn push_completion(
+        &self,
+        status: CompletionStatus,
+        byte_len: u32,
+        imm: u32,
+        flags: u32,
+    ) -> bool {
         let consumed = &self.header.writer.consumed;
         let taken = consumed.load(Ordering::Relaxed);
         let next = taken.wrapping_add(1);

@@ -7,7 +7,6 @@ use std::io;
 
 use super::super::super::Hello;
 use super::super::super::fields::{Fields, Frame as Bytes};
-use crate::{Gid, QpNum};
 
 /// Bytes of every frame.
 pub(super) const FRAME_BYTES: usize = 64;
@@ -18,8 +17,6 @@ pub(super) const VERSION: u16 = 2;
 
 /// First bytes of every frame.
 const MAGIC: [u8; 4] = *b"rmap";
-/// Queue pair numbers have 24 bits.
-const MASK_24: u32 = 0x00ff_ffff;
 
 /// A frame, by its sender and its purpose.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,12 +108,7 @@ impl Frame {
     pub(super) fn encode(&self) -> [u8; FRAME_BYTES] {
         let bytes = |kind| Bytes::new().put(&MAGIC).put(&VERSION.to_le_bytes()).put(&[kind, 0]);
         match *self {
-            Self::Hello(hello) => bytes(HELLO)
-                .put(&hello.source_qp.0.to_le_bytes())
-                .put(&hello.destination_qp.0.to_le_bytes())
-                .put(&hello.source_gid.0)
-                .put(&hello.destination_gid.0)
-                .done(),
+            Self::Hello(hello) => bytes(HELLO).hello(&hello).done(),
             Self::Welcome { mailbox, keys } => {
                 bytes(WELCOME).put(&mailbox.to_le_bytes()).put(&keys.to_le_bytes()).done()
             }
@@ -160,14 +152,7 @@ impl Frame {
             return Err(FrameError::Version(version));
         }
         let frame = match kind {
-            HELLO => {
-                let (source_qp, destination_qp) = (QpNum(fields.u32()), QpNum(fields.u32()));
-                let (source_gid, destination_gid) = (Gid(fields.take()), Gid(fields.take()));
-                if source_qp.0 > MASK_24 || destination_qp.0 > MASK_24 {
-                    return Err(FrameError::Field);
-                }
-                Self::Hello(Hello { source_gid, source_qp, destination_gid, destination_qp })
-            }
+            HELLO => Self::Hello(fields.hello().ok_or(FrameError::Field)?),
             WELCOME => Self::Welcome { mailbox: fields.u64(), keys: fields.u64() },
             MEMORY => Self::Memory { id: fields.u64(), len: fields.u64() },
             PATCH => {

@@ -3,6 +3,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::backend::soft::engine::sequence::MASK_24;
+use crate::{Gid, QpNum};
 
 fn frames() -> impl Strategy<Value = Frame> {
     let hello = (any::<[[u8; 16]; 2]>(), [0..=MASK_24, 0..=MASK_24]).prop_map(|(gids, qps)| {

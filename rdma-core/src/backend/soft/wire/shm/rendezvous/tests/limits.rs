@@ -7,7 +7,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::owners::{Owner, borrowed, good, say, welcome};
 use super::*;
-use crate::backend::soft::wire::shm::segment::{PEER_MAPPINGS, Protection};
+use crate::backend::soft::wire::shm::segment::{PEER_MAPPINGS, READ_WRITE};
 
 fn alone(name: &str, body: impl FnOnce()) {
     crate::alone::alone(module_path!(), name, body);
@@ -292,7 +292,7 @@ fn other_pages_count_until_their_memory_goes() {
         let memory = Segment::create("test", 2 * page as usize).unwrap();
         let (memfd, len) = sent(&memory);
         let before = Segment::peer_mappings();
-        let theirs = Segment::map(memfd.as_fd(), len, Protection::ReadWrite).unwrap();
+        let theirs = Segment::map(memfd.as_fd(), len, READ_WRITE).unwrap();
         let pages = sent(&Segment::create("test", page as usize).unwrap()).0;
         for version in [1, 1, 2] {
             theirs.patch(pages.as_fd(), version, (page, page)).unwrap();

@@ -41,7 +41,7 @@ fn doorbell() -> OwnedFd {
 }
 
 fn sent(segment: &Segment) -> (OwnedFd, u64) {
-    (segment.memfd().unwrap().try_clone_to_owned().unwrap(), segment.len() as u64)
+    segment.share().unwrap()
 }
 
 fn memory(id: u64) -> Announcement {
@@ -108,6 +108,12 @@ impl Host for Scripted {
     }
 }
 
+impl Rendezvous {
+    pub(crate) fn run_as_another_user(&mut self) {
+        self.credentials.uid ^= 1;
+    }
+}
+
 /// A process: a rendezvous and its scripted state.
 struct End {
     rendezvous: Rendezvous,
@@ -150,6 +156,11 @@ impl End {
     fn take(&mut self, peer: &Self) {
         self.state.takes.push((peer.hello_to(self.gid), self.qp));
         self.rendezvous.retry_waiting();
+    }
+
+    /// Tells all writers of a change.
+    fn tell(&mut self, change: Change) {
+        self.rendezvous.tell(Instant::now(), self.device, &change, &mut self.state);
     }
 
     /// Runs one pass of a driver.
@@ -206,7 +217,7 @@ fn assert_works(b: &mut End) {
     b.state.takes.push((a.hello_to(b.gid), qp));
     a.connect(b.gid).unwrap();
     until(&mut a, b, |a, _| a.state.invited.len() == 1);
-    b.rendezvous.announce(Instant::now(), b.device, &memory(99), &mut b.state);
+    b.tell(Change::Announce(memory(99)));
     until(&mut a, b, |a, _| a.state.mapped.iter().any(|(id, ..)| *id == 99));
     b.state.left.clear();
     drop(a);
@@ -229,8 +240,8 @@ fn a_requester_is_given_all_that_it_needs_and_told_of_what_comes_and_goes() {
     assert_eq!((*qp, invited.mailbox.len(), invited.keys.len()), (a.qp, 4096, 8192));
     assert!(invited.mailbox.is_writable() && !invited.keys.is_writable());
     assert!(!has_ended(b.state.writers[0].as_fd()));
-    b.rendezvous.announce(Instant::now(), b.device, &memory(3), &mut b.state);
-    b.rendezvous.forget(Instant::now(), b.device, 1, &mut b.state);
+    b.tell(Change::Announce(memory(3)));
+    b.tell(Change::Forget(1));
     a.rendezvous.nudge(a.qp);
     until(&mut a, &mut b, |a, b| a.state.forgotten == [1] && b.state.nudges == 1);
     assert_eq!(a.state.mapped.iter().map(|(id, ..)| *id).collect::<Vec<_>>(), [1, 2, 3]);
@@ -279,16 +290,15 @@ fn a_requester_that_comes_again_takes_the_place_of_the_one_before() {
 #[test]
 fn what_comes_and_goes_before_a_peer_takes_it_is_not_told_and_takes_no_room() {
     let (mut a, mut b) = pair();
-    let now = Instant::now();
     // More notices than a socket takes at once.
     for id in 0..5000 {
-        b.rendezvous.announce(now, b.device, &memory(id), &mut b.state);
-        b.rendezvous.forget(now, b.device, id, &mut b.state);
+        b.tell(Change::Announce(memory(id)));
+        b.tell(Change::Forget(id));
     }
     let key = b.rendezvous.writers[b.qp];
     let Kind::InvitedWriter(writer) = &b.rendezvous.sockets[key].kind else { panic!("no writer") };
     assert!(format!("{writer:?}").matches("Forget").count() <= 2, "ends of what was never told of wait");
-    b.rendezvous.announce(now, b.device, &memory(9999), &mut b.state);
+    b.tell(Change::Announce(memory(9999)));
     until(&mut a, &mut b, |a, _| a.state.mapped.last().is_some_and(|(id, ..)| *id == 9999));
     assert!(a.state.mapped.len() < 5000);
     assert_eq!(a.state.mapped.len(), a.state.forgotten.len() + 1);
@@ -298,7 +308,7 @@ fn what_comes_and_goes_before_a_peer_takes_it_is_not_told_and_takes_no_room() {
 fn a_peer_that_does_not_listen_holds_up_nobody_and_hears_all_in_the_end() {
     let (mut a, mut b) = pair();
     for id in 0..1000 {
-        b.rendezvous.announce(Instant::now(), b.device, &memory(id), &mut b.state);
+        b.tell(Change::Announce(memory(id)));
     }
     assert_works(&mut b);
     until(&mut a, &mut b, |a, _| a.state.mapped.len() == 1001);

@@ -19,7 +19,7 @@ impl Owner {
     /// Connects `a`, and returns the accepted connection, with the hello read.
     pub(super) fn meet(&self, a: &mut End) -> OwnedFd {
         a.connect(self.gid).unwrap();
-        let socket = listener::accept(self.listener.as_fd()).unwrap().unwrap();
+        let socket = crate::backend::soft::wire::accepting::accept(self.listener.as_fd()).unwrap().unwrap();
         let hello = descriptors::receive(socket.as_fd()).unwrap().unwrap();
         assert_eq!(hello.frame, Frame::Hello(a.hello_to(self.gid)));
         socket

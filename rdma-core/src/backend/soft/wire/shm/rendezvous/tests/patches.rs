@@ -2,7 +2,7 @@
 
 use rustix::fs::{MemfdFlags, SealFlags};
 
-use super::super::super::segment::Protection;
+use super::super::super::segment::READ_WRITE;
 use super::owners::{Owner, borrowed, good, say, welcome};
 use super::*;
 use crate::memory::Mapping;
@@ -49,12 +49,12 @@ fn write(memory: &Mapping, page_of: u64, byte: u8) {
 fn pages_that_are_replaced_are_mapped_by_those_that_were_told_and_by_those_that_come_later() {
     let (mut a, mut b) = pair();
     let (memory, mut announced) = replaceable(3);
-    b.rendezvous.announce(Instant::now(), b.device, &announced, &mut b.state);
+    b.tell(Change::Announce(announced.clone()));
     until(&mut a, &mut b, |a, _| a.state.mapped.len() == 1);
     for (index, at) in [0, 2, 2].into_iter().enumerate() {
         let patches = replace(&memory, at * page()..(at + 1) * page());
         write(&memory, at, 5 + index as u8);
-        b.rendezvous.patch(Instant::now(), b.device, (announced.id, &patches), &mut b.state);
+        b.tell(Change::Patch { id: announced.id, patches: patches.clone() });
     }
     let segment = Arc::clone(&a.state.mapped[0].1);
     until(&mut a, &mut b, |_, _| segment.version() == 3);
@@ -72,16 +72,15 @@ fn pages_that_are_replaced_are_mapped_by_those_that_were_told_and_by_those_that_
 fn what_two_queue_pairs_share_is_mapped_once_whoever_hears_first() {
     let (mut a, mut b) = pair();
     let (memory, announced) = replaceable(2);
-    let shared =
-        Arc::new(Segment::map(announced.memfd.as_fd(), announced.len, Protection::ReadWrite).unwrap());
+    let shared = Arc::new(Segment::map(announced.memfd.as_fd(), announced.len, READ_WRITE).unwrap());
     a.state.shares = Some((announced.id, Arc::clone(&shared)));
-    b.rendezvous.announce(Instant::now(), b.device, &announced, &mut b.state);
+    b.tell(Change::Announce(announced.clone()));
     let patches = replace(&memory, page()..2 * page());
     let Patch { version, offset, bytes, memfd } = &patches[0];
     shared.patch(memfd.as_fd(), *version, (*offset, *bytes)).unwrap();
     write(&memory, 1, 9);
-    b.rendezvous.patch(Instant::now(), b.device, (announced.id, &patches), &mut b.state);
-    b.rendezvous.forget(Instant::now(), b.device, announced.id, &mut b.state);
+    b.tell(Change::Patch { id: announced.id, patches: patches.clone() });
+    b.tell(Change::Forget(announced.id));
     until(&mut a, &mut b, |a, _| a.state.forgotten == [announced.id]);
     assert!(a.state.over.is_empty(), "{:?}", a.state.over);
     assert_eq!((shared.version(), first_of(&shared, 1)), (1, 9));
@@ -90,18 +89,17 @@ fn what_two_queue_pairs_share_is_mapped_once_whoever_hears_first() {
 #[test]
 fn pages_of_memory_that_went_before_a_peer_took_it_are_not_told_and_take_no_room() {
     let (mut a, mut b) = pair();
-    let now = Instant::now();
     // More notices than a socket takes at once.
     for id in 0..1000 {
-        b.rendezvous.announce(now, b.device, &memory(id), &mut b.state);
+        b.tell(Change::Announce(memory(id)));
     }
     let (memory, announced) = replaceable(1);
-    b.rendezvous.announce(now, b.device, &announced, &mut b.state);
+    b.tell(Change::Announce(announced.clone()));
     let patches = replace(&memory, 0..page());
     for _ in 0..64 {
-        b.rendezvous.patch(now, b.device, (announced.id, &patches), &mut b.state);
+        b.tell(Change::Patch { id: announced.id, patches: patches.clone() });
     }
-    b.rendezvous.forget(now, b.device, announced.id, &mut b.state);
+    b.tell(Change::Forget(announced.id));
     let key = b.rendezvous.writers[b.qp];
     let Kind::InvitedWriter(writer) = &b.rendezvous.sockets[key].kind else { panic!("no writer") };
     let waiting = format!("{writer:?}");
@@ -113,17 +111,16 @@ fn pages_of_memory_that_went_before_a_peer_took_it_are_not_told_and_take_no_room
 #[test]
 fn that_pages_are_what_they_were_is_told_once_and_only_of_memory_that_there_is() {
     let (mut a, mut b) = pair();
-    let now = Instant::now();
     // More notices than a socket takes at once.
     for id in 0..1000 {
-        b.rendezvous.announce(now, b.device, &memory(id), &mut b.state);
+        b.tell(Change::Announce(memory(id)));
     }
     for id in [998, 999, 998] {
-        b.rendezvous.resume(now, b.device, id, &mut b.state);
+        b.tell(Change::Resume(id));
     }
-    b.rendezvous.forget(now, b.device, 999, &mut b.state);
+    b.tell(Change::Forget(999));
     until(&mut a, &mut b, |a, _| !a.state.resumed.is_empty());
-    b.rendezvous.resume(now, b.device, 7, &mut b.state);
+    b.tell(Change::Resume(7));
     until(&mut a, &mut b, |a, _| a.state.resumed.last() == Some(&7));
     assert_eq!(a.state.resumed, [998, 7]);
 }

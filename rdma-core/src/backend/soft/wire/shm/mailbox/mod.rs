@@ -11,16 +11,17 @@ use std::time::{Duration, Instant};
 
 use super::atomic::Ordering;
 use super::layout::{
-    CLOSED, CompletionEntry, Header, MAGIC, OF_WRITE, OPEN, ReceiveEntry, SILENT, VERSION, Verdict, WITH_IMM,
-    ring_offsets,
+    CLOSED, CompletionEntry, Header, MAGIC, OF_WRITE, OPEN, ReceiveEntry, SILENT, VERSION, WITH_IMM,
+    ring_offsets, verdict_event,
 };
 use super::segment::Segment;
 use super::shared_slice::{SharedRef, SharedSlice};
 use super::writer_slot::{AccessScope, Chunk, fence_after_revoke};
 use crate::backend::interface::{RawCompletion, RawRecv};
 use crate::backend::soft::clock;
+use crate::backend::soft::engine::effect::failed;
 use crate::backend::soft::engine::keys::Domain;
-use crate::backend::soft::engine::responder::Rules;
+use crate::backend::soft::engine::responder::LentResponder;
 use crate::backend::soft::fault::planted::{self, Planted};
 use crate::memory::prefetch;
 use crate::{CompletionStatus, EventKind};
@@ -31,24 +32,6 @@ const SPINS: u32 = 4096;
 /// Time between two looks after that.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// The state from which a mailbox is created.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct MailboxInit {
-    /// Most receives that may be posted at once, sentinels included.
-    pub(crate) depth: usize,
-    pub(crate) rules: Rules,
-    pub(crate) domain: Domain,
-    /// Sequence number of the peer's next request.
-    pub(crate) psn: u32,
-}
-
-/// A request that the writer refused.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct RefusedRequest {
-    /// Event to raise on the context; `None` when the completion of a receive says everything.
-    pub(crate) event: Option<EventKind>,
-}
-
 /// The responder of one queue pair, in memory that its writer uses at any time and cannot be trusted with.
 #[derive(Debug)]
 pub(crate) struct Mailbox {
@@ -57,7 +40,7 @@ pub(crate) struct Mailbox {
     completions: SharedSlice<CompletionEntry>,
     /// The receives that are posted and not completed, oldest first. Private, so that the owner never reads back what
     /// the writer could have changed. The writer's completions are matched by order.
-    receives: VecDeque<RawRecv>,
+    pub(super) receives: VecDeque<RawRecv>,
     depth: usize,
     /// Receives published in the ring so far.
     published: u64,
@@ -73,17 +56,14 @@ pub(crate) struct Mailbox {
 }
 
 impl Mailbox {
-    /// Creates a mailbox in which the peer finds `receives`, open for requests.
+    /// Creates a mailbox in the place of a responder: the peer finds its receives, and it is open for requests.
     ///
     /// # Errors
     ///
     /// The kernel has no memory, descriptors or mappings left.
-    pub(crate) fn create(
-        terms: &MailboxInit,
-        receives: impl IntoIterator<Item = RawRecv>,
-    ) -> io::Result<Self> {
+    pub(crate) fn create(lent: &LentResponder, domain: Domain) -> io::Result<Self> {
         // A power of two, so that a ring index is a mask and stays right when the counts wrap.
-        let entries = terms.depth.max(1).next_power_of_two();
+        let entries = lent.depth.max(1).next_power_of_two();
         let no_room = || io::Error::other("no room for the rings of a mailbox");
         let offsets = ring_offsets(entries).ok_or_else(no_room)?;
         let segment = Arc::new(Segment::create("rdma-mailbox", offsets.end)?);
@@ -91,8 +71,8 @@ impl Mailbox {
             header: SharedRef::new(&segment, 0).ok_or_else(no_room)?,
             ring: SharedSlice::new(&segment, offsets.receives, entries).ok_or_else(no_room)?,
             completions: SharedSlice::new(&segment, offsets.completions, entries).ok_or_else(no_room)?,
-            receives: VecDeque::with_capacity(terms.depth),
-            depth: terms.depth,
+            receives: VecDeque::with_capacity(lent.depth),
+            depth: lent.depth,
             published: 0,
             taken: Arc::new(PrivateU64::new(0)),
             open: true,
@@ -100,16 +80,16 @@ impl Mailbox {
             verdict: 0,
             violated: false,
         };
-        for recv in receives.into_iter().take(terms.depth) {
-            mailbox.publish(recv);
+        for recv in lent.receives.iter().take(lent.depth) {
+            mailbox.publish(*recv);
         }
         let Header { owner, writer, .. } = &*mailbox.header;
         owner.version.store(VERSION, Ordering::Relaxed);
-        owner.access.store(terms.rules.access.bits(), Ordering::Relaxed);
-        owner.domain.store(terms.domain.0, Ordering::Relaxed);
-        owner.rnr_timer.store(terms.rules.rnr_timer.into(), Ordering::Relaxed);
+        owner.access.store(lent.rules.access.bits(), Ordering::Relaxed);
+        owner.domain.store(domain.0, Ordering::Relaxed);
+        owner.rnr_timer.store(lent.rules.rnr_timer.into(), Ordering::Relaxed);
         owner.entries.store(entries as u32, Ordering::Relaxed);
-        writer.expected.store(terms.psn, Ordering::Relaxed);
+        writer.expected.store(lent.expected, Ordering::Relaxed);
         owner.magic.store(MAGIC, Ordering::Relaxed);
         // Last, and Release: a writer that sees OPEN also sees everything above.
         owner.state.store(OPEN, Ordering::Release);
@@ -161,9 +141,6 @@ impl Mailbox {
         // The poster is about to read the received bytes, which are in the writer's cache.
         prefetch(recv.addr);
         let status = CompletionStatus(entry.status.load(Ordering::Relaxed));
-        let failed = |status: CompletionStatus| {
-            Some(RawCompletion { wr_id: recv.wr_id, status: status.0, ..RawCompletion::default() })
-        };
         let byte_len = entry.byte_len.load(Ordering::Relaxed);
         let (imm, flags) = (entry.imm.load(Ordering::Relaxed), entry.flags.load(Ordering::Relaxed));
         let write_imm = flags & OF_WRITE != 0;
@@ -178,10 +155,12 @@ impl Mailbox {
                 imm: (flags & WITH_IMM != 0).then_some(imm),
                 ..RawCompletion::default()
             }),
-            CompletionStatus::LOC_LEN_ERR | CompletionStatus::LOC_PROT_ERR => failed(status),
+            CompletionStatus::LOC_LEN_ERR | CompletionStatus::LOC_PROT_ERR => {
+                Some(failed(recv.wr_id, status))
+            }
             _ => {
                 self.violated = true;
-                failed(CompletionStatus::LOC_QP_OP_ERR)
+                Some(failed(recv.wr_id, CompletionStatus::LOC_QP_OP_ERR))
             }
         }
     }
@@ -194,16 +173,16 @@ impl Mailbox {
 
     /// Returns a refusal that was not reported yet. Take all completions first: Acquire here makes those that came
     /// before the refusal visible.
-    pub(crate) fn refusal(&mut self) -> Option<RefusedRequest> {
+    pub(crate) fn refusal(&mut self) -> Option<Option<EventKind>> {
         if std::mem::take(&mut self.violated) {
-            return Some(RefusedRequest { event: Some(EventKind::QP_FATAL) });
+            return Some(Some(EventKind::QP_FATAL));
         }
         let word = self.header.bell.verdict.load(Ordering::Acquire);
         if word == self.verdict {
             return None;
         }
         self.verdict = word;
-        Some(RefusedRequest { event: Verdict::event_of(word) })
+        Some(verdict_event(word))
     }
 
     /// Arms the doorbell: the next completion rings it. Ask [`pending`](CompletionWatch::pending) afterwards, because
@@ -252,8 +231,7 @@ impl Mailbox {
             return None;
         }
         let recv = self.receives.pop_front()?;
-        let status = CompletionStatus::WR_FLUSH_ERR.0;
-        Some(RawCompletion { wr_id: recv.wr_id, status, ..RawCompletion::default() })
+        Some(failed(recv.wr_id, CompletionStatus::WR_FLUSH_ERR))
     }
 
     /// Returns the receives that the peer did not take, oldest first, and the sequence number of its next request,
@@ -274,12 +252,6 @@ impl Mailbox {
     /// Whether the next completion rings the doorbell.
     pub(crate) fn is_armed(&self) -> bool {
         self.header.bell.doorbell.is_armed()
-    }
-
-    /// Whether every receive was completed.
-    #[cfg(test)]
-    pub(crate) fn is_drained(&self) -> bool {
-        self.receives.is_empty()
     }
 
     /// Returns a handle that looks for completions without the lock that guards the mailbox.
@@ -314,17 +286,6 @@ pub(crate) struct Writer {
     header: SharedRef<Header>,
 }
 
-/// The result of waiting for a writer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum WaitOutcome {
-    /// The writer left.
-    Idle,
-    /// The writer's process is dead, so it touches nothing.
-    Dead,
-    /// The writer did not leave in time: its process is stopped, or it lies.
-    Stopped,
-}
-
 impl Writer {
     /// Whether the writer touches any of that now. Ask only after the right was revoked, by
     /// [`KeyTable::remove`](super::KeyTable::remove) or [`Mailbox::close`]; before, a writer may enter right after
@@ -338,47 +299,26 @@ impl Writer {
         self.header.writer.slot.active_chunk()
     }
 
-    /// Whether a writer would be admitted.
-    #[cfg(test)]
-    pub(crate) fn may_enter(&self) -> bool {
-        self.header.owner.state.load(Ordering::Relaxed) == OPEN
-    }
-
-    /// Announces that chunk as the writer would, or nothing.
-    #[cfg(test)]
-    pub(crate) fn pretend(&self, at: Option<Chunk>) {
-        match at {
-            None => self.header.writer.slot.leave(),
-            Some(Chunk { serial, begin, end }) => {
-                assert!(self.header.writer.slot.enter(serial, begin..end, || true));
-            }
-        }
-    }
-
-    /// Waits until the writer touches none of that any more. The first looks are spun through even when `until` has
+    /// Waits until the writer touches none of that any more, or is dead; `false` if it does not leave in time, because
+    /// its process is stopped, or it lies. The first looks are spun through even when `until` has
     /// passed. `is_dead` tells whether the writer's process has ended. Never call it with a lock held, because a
     /// stopped writer takes as long as `until` allows.
-    pub(crate) fn wait(
-        &self,
-        what: AccessScope,
-        until: Instant,
-        mut is_dead: impl FnMut() -> bool,
-    ) -> WaitOutcome {
+    pub(crate) fn wait(&self, what: AccessScope, until: Instant, mut is_dead: impl FnMut() -> bool) -> bool {
         for _ in 0..SPINS {
             if !self.touches(what) {
-                return WaitOutcome::Idle;
+                return true;
             }
             std::hint::spin_loop();
         }
-        while self.touches(what) {
-            if is_dead() {
-                return WaitOutcome::Dead;
-            }
+        while self.touches(what) && !is_dead() {
             if clock::now() >= until {
-                return WaitOutcome::Stopped;
+                return false;
             }
             std::thread::sleep(PAUSE);
         }
-        WaitOutcome::Idle
+        true
     }
 }
+
+#[cfg(test)]
+mod tests;
