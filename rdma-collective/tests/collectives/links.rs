@@ -247,7 +247,8 @@ fn what_two_ranks_send_is_refused_alike_be_it_begun_before_it_is_known_that_ther
     });
 }
 
-/// A completion queue with room for links at powers of two among six ranks, which leave out one rank that is no neighbour, and for no more.
+/// A completion queue with room for links at powers of two among six ranks, which leave out one rank that is no
+/// neighbour, and for no more.
 const NARROW: (u32, u32) = (4, 424);
 
 #[test]

@@ -380,7 +380,7 @@ impl Link {
 
 /// Keeps a header of the previous rank until its operation takes it.
 fn keep(ahead: &mut VecDeque<Header>, beyond: &mut Option<Header>, header: Header) {
-    // The capacity is the bound on `Links::ahead`. Without it, a peer could make this rank's memory grow without an end.
+    // The capacity is the bound on `Links::ahead`. Without it, a peer could make this rank's memory grow without end.
     if ahead.len() < ahead.capacity() {
         ahead.push_back(header);
     } else {

@@ -37,7 +37,6 @@ impl Plan {
 /// All ranks come to the same plan, except that a rank with borrowed buffers may take the [`Fallback`] at once. The
 /// first messages of a zero-copy operation tell the other ranks, and then all of them take it.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
 pub(in crate::collective) enum ExecutionPlan {
     /// Over links.
     Links(LinkPlan),

@@ -7,8 +7,8 @@
 //! step is taken.
 //!
 //! A [`Schedule`] is an algorithm that uses the links of a ring, or a [`P2pSchedule`], which uses links between any two
-//! ranks. All of them speak of [`Step`]s, so that one executor carries them out and one simulator checks and times them.
-//! A new algorithm is a new iterator of steps.
+//! ranks. All of them speak of [`Step`]s, so that one executor carries them out and one simulator checks and times
+//! them. A new algorithm is a new iterator of steps.
 
 mod chain;
 mod chunk;
@@ -35,8 +35,8 @@ use crate::collective::ScheduleError;
 
 /// The steps of one rank in a collective over links.
 ///
-/// The constructors take the algorithm around the ring that suits the collective. `reproducible` must be the same on all
-/// ranks; the algorithms that reduce then do so in the order of ranks.
+/// The constructors take the algorithm around the ring that suits the collective. `reproducible` must be the same on
+/// all ranks; the algorithms that reduce then do so in the order of ranks.
 #[derive(Clone, Debug)]
 pub(crate) enum Schedule {
     /// Around the ring, bandwidth-optimal.
@@ -101,8 +101,8 @@ impl Schedule {
     /// Whether this rank must send its header to the next rank of the ring in a control message. Asked before the first
     /// step.
     ///
-    /// Around the ring, the header goes in front of the first message, so only a rank that puts none needs it. The ranks
-    /// of a tree could succeed while some rank has called another operation, so in rounds all of them need it.
+    /// Around the ring, the header goes in front of the first message, so only a rank that puts none needs it. The
+    /// ranks of a tree could succeed while some rank has called another operation, so in rounds all of them need it.
     pub(crate) fn announces(&self) -> bool {
         self.is_in_rounds() || self.has_put_all()
     }

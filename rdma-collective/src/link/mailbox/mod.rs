@@ -168,7 +168,8 @@ impl Outbox {
         self.put_staged(lane, header)
     }
 
-    /// Puts `len` bytes of a registered range, without a header and without a copy; otherwise like [`put_with`](Self::put_with).
+    /// Puts `len` bytes of a registered range, without a header and without a copy; otherwise like
+    /// [`put_with`](Self::put_with).
     ///
     /// The range must stay unchanged until the message has arrived, and registered until the write has completed. The
     /// write is signalled if it is the `last` of several, so that its completion tells of all.

@@ -1,8 +1,8 @@
 //! The table of links by rank. The links to the neighbours in the ring are there from the beginning.
 //!
-//! All ranks make further links together, when an operation first needs them, and keep them until the communicator ends.
-//! A large world therefore pays for them only if it uses an algorithm that needs them. `open` opens lanes and mailboxes;
-//! `connect` exchanges the blobs and decides, on all ranks alike, whether the links are usable.
+//! All ranks make further links together, when an operation first needs them, and keep them until the communicator
+//! ends. A large world therefore pays for them only if it uses an algorithm that needs them. `open` opens lanes and
+//! mailboxes; `connect` exchanges the blobs and decides, on all ranks alike, whether the links are usable.
 
 mod connect;
 mod open;
@@ -71,7 +71,8 @@ impl Reach {
     }
 }
 
-/// The geometry of the mailboxes of a link beyond the neighbours, in a communicator of `world` ranks. All ranks compute the same.
+/// The geometry of the mailboxes of a link beyond the neighbours, in a communicator of `world` ranks. All ranks compute
+/// the same.
 pub(crate) fn geometry(options: &CommunicatorOptions, world: u32) -> Geometry {
     let CommunicatorOptions { slots, slot_bytes, .. } = *options;
     // The share of a link when there is one to every other rank, so that a later operation with a greater reach stays
@@ -196,8 +197,8 @@ impl LinkTable {
         }
     }
 
-    /// Sorts the arrivals of all links into their mailboxes, and hands control messages to `told`, which returns whether
-    /// that rank may send such a one.
+    /// Sorts the arrivals of all links into their mailboxes, and hands control messages to `told`, which returns
+    /// whether that rank may send such a one.
     ///
     /// # Errors
     ///

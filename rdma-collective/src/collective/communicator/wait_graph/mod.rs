@@ -1,9 +1,9 @@
 //! The wait graph: which rank waits for which, so that a rank whose deadline passes can name the rank that is late.
 //!
 //! The rank that an operation waits for is often innocent: it waits for another one itself. So a rank that has waited
-//! for long reports to the ranks linked to it which rank it waits for. A rank that waits for a waiting rank reports *that*
-//! rank's culprit as its own, with one more hop. The reports travel around the ring this way, and all waiting ranks
-//! know the same late rank before their deadlines pass.
+//! for long reports to the ranks linked to it which rank it waits for. A rank that waits for a waiting rank reports
+//! *that* rank's culprit as its own, with one more hop. The reports travel around the ring this way, and all waiting
+//! ranks know the same late rank before their deadlines pass.
 //!
 //! Sans-IO: the ring sends the reports, and hands over those that arrive.
 

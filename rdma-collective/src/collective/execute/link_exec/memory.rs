@@ -81,7 +81,7 @@ impl<B: Buffers> StepMemory<'_, B> {
         arithmetic: Arithmetic,
         last: bool,
     ) -> Result<(), ReduceError> {
-        // The same span of input and output is reduced in the caller's slice, where there is one.
+        // A span that input and output share is reduced in the caller's slice, where there is a slice.
         if let (Buffer::Input, Buffer::Output) = (operand.buffer(), target.buffer())
             && let Some(span) = only_span(target).filter(|span| only_span(operand) == Some(*span))
         {

@@ -290,7 +290,8 @@ impl LinkExec {
 
     /// Fails if a rank whose message no step reads has called something else.
     ///
-    /// That rank may wait for this one, and this one for another, so that nobody else would find the mismatch.
+    /// A rank with another operation may wait for this one, and this one for a third, so that nobody else would find
+    /// the mismatch.
     fn check_first_messages(&self, links: &Links) -> Result<(), Stop> {
         for link in links.table.links().filter(|link| !link.agreed) {
             let header =

@@ -1,4 +1,4 @@
-//! One step of an operation over links: whether it can be taken now, and what it does.
+//! Taking a step of an operation over links: whether that can be done now, and what it does.
 //!
 //! A step that has to wait has changed nothing, and is taken again later.
 
@@ -151,7 +151,8 @@ pub(in crate::collective::execute) fn put_range(
     len: usize,
     asks: bool,
 ) -> bool {
-    // The lane counts its completed ranges over all operations. The count before the first put is this operation's zero.
+    // The lane counts its completed ranges over all operations. The count before the first put is this operation's
+    // zero.
     if link.ranges == 0 {
         link.ranges_before = lane.ranges_done();
     }

@@ -19,7 +19,7 @@ pub(crate) enum Buffer {
     Outgoing(u32),
 }
 
-/// One of the caller's two memories. In place, they are one.
+/// A memory of the caller. In place, both are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Source {
     /// The contribution of this rank.

@@ -17,7 +17,8 @@ use crate::collective::ScheduleError;
 ///
 /// A reduce-scatter makes the steps that reduce, and an all-gather the steps that spread, `n-1` each, with the ranks'
 /// parts in place of segments. A reduce-scatter begins with the segment before this rank's, so that it ends with this
-/// rank's own. Partial results of other segments are made in the outgoing message, because the output has no room for them.
+/// rank's own. Partial results of other segments are made in the outgoing message, because the output has no room for
+/// them.
 ///
 /// No deadlock: take the rank that has sent least, `i` chunks. It waits for chunk `i - p`, which its predecessor
 /// has sent, or for the slot of message `i - slots`. Its successor consumed that message before sending chunk
