@@ -198,11 +198,12 @@ impl Region {
     }
 }
 
-/// Returns the address of a flag of `len` bytes, or fails unless it is a multiple of `len`.
+/// Returns the address of a flag of `len` bytes, a power of two, or fails unless it is a multiple of `len`.
 #[inline]
 pub(super) fn check_aligned(at: NonNull<u8>, len: usize) -> Result<NonNull<u8>, ReachError> {
     let address = at.addr().get();
-    if address.is_multiple_of(len) {
+    // Not a division, because a processor takes longer for one than for the rest of a look at a flag.
+    if address & (len - 1) == 0 {
         Ok(at)
     } else {
         Err(ReachError::Unaligned { address: address as u64, len })
