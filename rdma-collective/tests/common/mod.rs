@@ -56,7 +56,7 @@ pub fn assert_books(before: &BTreeMap<&'static str, usize>, when: &str) {
 /// The bytes with which a rank on the software device with default options introduces itself: `docs/wire.md`.
 pub fn introduction() -> Vec<u8> {
     let options = CommunicatorOptions::default();
-    let mut told = vec![5, 0, 1];
+    let mut told = vec![6, 0, 1];
     told.extend(7_u32.to_le_bytes());
     told.extend(options.slots.to_le_bytes());
     told.extend((options.slot_bytes as u64).to_le_bytes());

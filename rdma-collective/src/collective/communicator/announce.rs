@@ -6,15 +6,13 @@
 use std::fmt;
 use std::time::Instant;
 
-use rdma_core::PeerAccess;
-
+use super::connect::LinksAndHost;
+use super::links::Link;
 use super::options::CommunicatorOptions;
 use super::rendezvous::{Parent, Rendezvous};
-use super::ring::{Links, RingLinks};
 use crate::collective::CommunicatorError;
 use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{Engine, net};
-use crate::link::LaneName;
 
 /// Writes the log lines of one communicator.
 #[derive(Debug)]
@@ -54,13 +52,17 @@ impl Announcer {
     }
 
     /// Logs that the communicator is connected, or why it cannot be.
-    pub(super) fn connected(&self, links: Result<Option<&Links>, &CommunicatorError>) {
+    pub(super) fn connected(&self, links: Result<Option<&LinksAndHost>, &CommunicatorError>) {
         let Self { who, begun, .. } = self;
         match links {
             Ok(links) => {
-                if let Some((RingLinks { next, previous, .. }, host)) = links {
-                    self.channel([self.rank, next.rank], "send", next.access, next.name);
-                    self.channel([previous.rank, self.rank], "receive", previous.access, previous.name);
+                if let Some((links, host)) = links {
+                    if let Some(next) = links.table.link(links.next) {
+                        self.channel([self.rank, links.next], "send", next);
+                    }
+                    if let Some(previous) = links.table.link(links.previous) {
+                        self.channel([links.previous, self.rank], "receive", previous);
+                    }
                     crate::log::info!("Connected all rings");
                     if let Some(host) = host {
                         let ranks = host.others().count() + 1;
@@ -79,7 +81,7 @@ impl Announcer {
     }
 
     /// Logs one direction of the ring as NCCL logs a channel.
-    fn channel(&self, [from, to]: [u32; 2], way: &str, access: PeerAccess, lane: LaneName) {
+    fn channel(&self, [from, to]: [u32; 2], way: &str, Link { access, name: lane, .. }: &Link) {
         let net = self.net;
         crate::log::info!("Channel 00/0 : {from}[0] -> {to}[0] [{way}] via {net}/0/{access}, {lane}");
     }

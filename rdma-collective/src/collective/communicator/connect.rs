@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 
 use rdma_core::{Access, Deadline, RemoteMemory};
 
+use super::host::HostGroup;
 use super::hosts::Hosts;
 use super::info::Introduction;
 use super::link_table::LinkTable;
+use super::links::{Link, Links};
 use super::liveness_socket::{self, Listener, WatchedPeer};
-use super::ring::{Links, Neighbour, RingLinks};
 use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, Rendezvous};
 use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
 use crate::collective::CommunicatorError;
@@ -79,11 +80,11 @@ impl Communicator {
         announcer.connected(made.as_ref().map(|(_, links)| links.as_ref()));
         let hosts = Arc::clone(&setup.hosts);
         let (ranks, links) = made?;
-        let (ring, host) = links.map_or((None, None), |(ring, host)| (Some(ring), host));
+        let (links, host) = links.map_or((None, None), |(links, host)| (Some(links), host));
         let ranks = ranks.into_iter().map(|introduction| introduction.info).collect();
         let origin =
             Origin { token: store.token(), address: store.local_address(), parent: store.parent().cloned() };
-        Ok(Self::connected(engine, (store.rank(), origin), options, (ranks, hosts), (ring, host), announcer))
+        Ok(Self::connected(engine, (store.rank(), origin), options, (ranks, hosts), (links, host), announcer))
     }
 }
 
@@ -93,14 +94,22 @@ const REASON_BYTES_MAX: usize = 1000;
 /// liveness sockets, which takes up to [`liveness_socket::CONNECT_WITHIN`]; the other 5 s are for the gathering itself.
 const REASON_WITHIN: Duration = liveness_socket::CONNECT_WITHIN.saturating_add(Duration::from_secs(5));
 
-/// The ends of the ring's lanes, before the neighbours know of them.
-struct OpenRing {
-    next: LaneId,
-    previous: LaneId,
-    geometry: Geometry,
+/// This rank's end of the link to a neighbour that does not know it yet.
+struct OpenNeighbour {
+    rank: u32,
+    lane: LaneId,
+    outbox: Outbox,
     inbox: Inbox,
+}
+
+/// The ends of the links to the neighbours, before they know of them. Both neighbours of a ring of two are one rank.
+struct OpenRing {
+    neighbours: Vec<OpenNeighbour>,
     listener: Listener,
 }
+
+/// The links of a rank, and the windows of its host.
+pub(super) type LinksAndHost = (Links, Option<HostGroup>);
 
 /// A communicator while it joins.
 pub(super) struct Setup<'a> {
@@ -112,6 +121,12 @@ pub(super) struct Setup<'a> {
     pub(super) hosts: Arc<Hosts>,
 }
 
+impl OpenRing {
+    fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
+        self.neighbours.iter().map(|neighbour| neighbour.lane)
+    }
+}
+
 impl Setup<'_> {
     /// The rendezvous key of `what`. It has the epoch, so that a second attempt does not read values of the first.
     pub(super) fn key(&self, what: impl std::fmt::Display) -> String {
@@ -119,7 +134,7 @@ impl Setup<'_> {
     }
 
     /// Introduces this rank and connects it; there are no links if it is alone.
-    fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<Links>), CommunicatorError> {
+    fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<LinksAndHost>), CommunicatorError> {
         let ranks = self.introduce()?;
         let names: Vec<&str> = ranks.iter().map(|introduction| introduction.host_id.as_str()).collect();
         let named = ranks.iter().map(|introduction| introduction.host_is_named);
@@ -144,18 +159,26 @@ impl Setup<'_> {
         Ok(ranks)
     }
 
-    fn links(&mut self) -> Result<Links, CommunicatorError> {
+    fn links(&mut self) -> Result<LinksAndHost, CommunicatorError> {
         let opened = self.open();
-        let lanes = opened.as_ref().ok().map(|opened| [opened.next, opened.previous]);
-        let connected = self.publish_and_connect(opened).and_then(|ring| {
-            let host = self.host(&ring)?;
-            Ok((ring, host))
+        let lanes: Vec<LaneId> = opened.iter().flat_map(OpenRing::lanes).collect();
+        let connected = self.publish_and_connect(opened).and_then(|links| {
+            let host = self.host(&links)?;
+            Ok((links, host))
         });
         // The engine may outlive this attempt, and must not keep its lanes.
-        if let (Err(_), Some(lanes)) = (&connected, lanes) {
+        if connected.is_err() {
             self.fence(&lanes);
         }
         connected
+    }
+
+    /// The next and the previous rank of the ring.
+    fn ring(&self) -> [u32; 2] {
+        let (rank, world) = (self.store.rank(), self.store.world());
+        let next = if rank + 1 == world { 0 } else { rank + 1 };
+        let previous = if rank == 0 { world - 1 } else { rank - 1 };
+        [next, previous]
     }
 
     /// Ends lanes that are not used after all.
@@ -172,38 +195,45 @@ impl Setup<'_> {
         }
     }
 
-    /// Opens both lanes and registers the inbox, before any rank is told of them.
+    /// Opens the lanes and registers the mailboxes, before any rank is told of them.
     fn open(&self) -> Result<OpenRing, CommunicatorError> {
-        let options = self.options;
-        let geometry = Geometry { slots: options.slots, slot_bytes: options.slot_bytes };
-        let mailbox = SetupError::Mailbox { slots: options.slots, slot_bytes: options.slot_bytes };
-        let bytes = geometry.bytes().ok_or(mailbox)?;
-        let slots = u32::from(options.slots);
-        let lane = LaneOptions {
-            epoch: options.epoch,
+        let [next, previous] = self.ring();
+        let mut opened = OpenRing {
+            neighbours: Vec::new(),
+            listener: Listener::open(self.engine, self.store.local_address()),
+        };
+        for rank in [Some(next), Some(previous).filter(|previous| *previous != next)].into_iter().flatten() {
+            match self.open_neighbour(rank) {
+                Ok(neighbour) => opened.neighbours.push(neighbour),
+                Err(error) => {
+                    self.fence(&opened.lanes().collect::<Vec<_>>());
+                    return Err(error);
+                }
+            }
+        }
+        Ok(opened)
+    }
+
+    fn open_neighbour(&self, rank: u32) -> Result<OpenNeighbour, CommunicatorError> {
+        let CommunicatorOptions { slots, slot_bytes, epoch, .. } = *self.options;
+        let geometry = Geometry { slots, slot_bytes };
+        let bytes = geometry.bytes().ok_or(SetupError::Mailbox { slots, slot_bytes })?;
+        let region = self.engine.pd().alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+        let (inbox, outbox) = (Inbox::new(geometry, region), Outbox::opened(&self.engine.pd(), geometry)?);
+        let slots = u32::from(slots);
+        let lane = self.engine.open_lane(LaneOptions {
+            epoch,
             max_send_wr: 2 * slots + 32,
             credits: 4 * slots + 32,
             control_bytes_max: CONTROL_BYTES_MAX,
-        };
-        let region = self.engine.pd().alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        let inbox = Inbox::new(geometry, region);
-        let next = self.engine.open_lane(lane.clone())?;
-        match self.engine.open_lane(lane) {
-            Ok(previous) => {
-                let listener = Listener::open(self.engine, self.store.local_address());
-                Ok(OpenRing { next, previous, geometry, inbox, listener })
-            }
-            Err(error) => {
-                self.fence(&[next]);
-                Err(error.into())
-            }
-        }
+        })?;
+        Ok(OpenNeighbour { rank, lane, outbox, inbox })
     }
 
     fn publish_and_connect(
         &mut self,
         opened: Result<OpenRing, CommunicatorError>,
-    ) -> Result<RingLinks, CommunicatorError> {
+    ) -> Result<Links, CommunicatorError> {
         let published = opened.and_then(|opened| self.publish(&opened).map(|()| opened));
         let opened = self.agree("blobs", published)?;
         let connected = self.connect(opened);
@@ -250,50 +280,44 @@ impl Setup<'_> {
         }
     }
 
-    /// Gives both neighbours the blobs of this rank's ends.
+    /// Gives the neighbours the blobs of this rank's ends.
     fn publish(&mut self, opened: &OpenRing) -> Result<(), CommunicatorError> {
         let rank = self.store.rank();
-        // Messages go to the next rank, so the previous rank writes into this rank's inbox: its blob has the region.
-        // The blob also has the address to which the previous rank connects its liveness socket.
-        let to_next = self.blob(opened.next, Vec::new(), Vec::new())?;
-        let to_previous =
-            self.blob(opened.previous, vec![opened.inbox.remote()], opened.listener.address())?;
-        self.store.set(&self.key(format_args!("{rank}/next")), &to_next, self.deadline)?;
-        self.store.set(&self.key(format_args!("{rank}/previous")), &to_previous, self.deadline)?;
+        for OpenNeighbour { rank: to, lane, inbox, .. } in &opened.neighbours {
+            // The blob has the mailbox into which the neighbour writes, and the address to which the previous rank
+            // connects its liveness socket.
+            let blob = self.blob(*lane, vec![inbox.remote()], opened.listener.address())?;
+            self.store.set(&self.key(format_args!("{rank}/{to}")), &blob, self.deadline)?;
+        }
         Ok(())
     }
 
-    /// Connects both lanes of the ring.
-    fn connect(&mut self, opened: OpenRing) -> Result<RingLinks, CommunicatorError> {
-        let OpenRing { next, previous, geometry, inbox, listener } = opened;
+    /// Connects the links to the neighbours.
+    fn connect(&mut self, opened: OpenRing) -> Result<Links, CommunicatorError> {
+        let OpenRing { neighbours, listener } = opened;
         let (rank, world) = (self.store.rank(), self.store.world());
-        let next_rank = if rank + 1 == world { 0 } else { rank + 1 };
-        let previous_rank = if rank == 0 { world - 1 } else { rank - 1 };
-        let from_next = self.peer(next_rank, "previous")?;
-        let from_previous = self.peer(previous_rank, "next")?;
-        let [slots] = from_next.regions[..] else {
-            return Err(CommunicatorError::Introduction { rank: next_rank });
-        };
-        let watched = [
-            WatchedPeer { rank: next_rank, lane: next, blob: &from_next },
-            WatchedPeer { rank: previous_rank, lane: previous, blob: &from_previous },
-        ];
-        let outbox = Outbox::new(&self.engine.pd(), geometry, slots)?;
-        let next = self.neighbour(next, (next_rank, &from_next), outbox)?;
-        let previous = self.neighbour(previous, (previous_rank, &from_previous), inbox)?;
-        listener.connect(self.engine, &self.store.token(), watched, self.deadline);
+        let (mut links, mut blobs) = (Vec::new(), Vec::new());
+        for neighbour in neighbours {
+            let blob = self.peer(neighbour.rank)?;
+            links.push(self.neighbour(neighbour, &blob)?);
+            blobs.push(blob);
+        }
+        let watched: Vec<_> = links
+            .iter()
+            .zip(&blobs)
+            .map(|(link, blob)| WatchedPeer { rank: link.rank, lane: link.lane, blob })
+            .collect();
+        listener.connect(self.engine, &self.store.token(), rank, &watched, self.deadline);
         let job = (self.store.token().fingerprint(), self.options.epoch);
-        let link_table = LinkTable::new((rank, world), job, Arc::clone(&self.hosts));
-        Ok(RingLinks::new(next, previous, (rank, world), link_table))
+        let table = LinkTable::new(links, (rank, world), job, Arc::clone(&self.hosts));
+        Ok(Links::new(self.ring(), (rank, world), table))
     }
 
-    /// Connects the lane to one neighbour.
-    fn neighbour<B>(
-        &self,
-        lane: LaneId,
-        (rank, peer): (u32, &Blob),
-        mailbox: B,
-    ) -> Result<Neighbour<B>, CommunicatorError> {
+    /// Connects the link to one neighbour.
+    fn neighbour(&self, opened: OpenNeighbour, peer: &Blob) -> Result<Link, CommunicatorError> {
+        let OpenNeighbour { rank, lane, mut outbox, inbox } = opened;
+        let [slots] = peer.regions[..] else { return Err(CommunicatorError::Introduction { rank }) };
+        outbox.lead_to(slots)?;
         let overrides = self.hosts.connect_overrides([self.store.rank(), rank]);
         let connected = self.engine.lock_with(|core| {
             core.connect_lane_as(lane, peer, Instant::now(), overrides)?;
@@ -302,7 +326,7 @@ impl Setup<'_> {
         });
         // The engine is released: to find out whether the peer has died may take a while.
         let (name, access) = connected.map_err(|error| or_lost(error, (rank, &peer.process)))?;
-        Ok(Neighbour { rank, lane, name, mailbox, access })
+        Ok(Link::new((rank, access), (lane, name), outbox, inbox))
     }
 
     /// The encoded blob of one of this rank's lanes.
@@ -317,8 +341,9 @@ impl Setup<'_> {
     }
 
     /// Reads the blob that a neighbour has published for this rank.
-    fn peer(&mut self, rank: u32, end: &str) -> Result<Blob, CommunicatorError> {
-        let bytes = self.store.get(&self.key(format_args!("{rank}/{end}")), self.deadline)?;
+    fn peer(&mut self, rank: u32) -> Result<Blob, CommunicatorError> {
+        let own = self.store.rank();
+        let bytes = self.store.get(&self.key(format_args!("{rank}/{own}")), self.deadline)?;
         let (blob, _) = Blob::decode(&bytes, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
         if blob.epoch != self.options.epoch {
             let (ours, theirs) = (self.options.epoch.to_string(), blob.epoch.to_string());

@@ -19,7 +19,7 @@ use rdma_core::Deadline;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::host::HostGroup;
-use super::ring::{self, Scratch};
+use super::links::{self, Scratch};
 use crate::collective::execute::{Job, Patience};
 use crate::engine::{Engine, HANDOVER_DELAY};
 use crate::log::Held;
@@ -156,7 +156,7 @@ pub(super) struct DeferredOp {
 
 impl DeferredSlot {
     pub(super) fn new() -> Self {
-        let place = Deferred { begun: None, scratch: ring::scratch() };
+        let place = Deferred { begun: None, scratch: links::scratch() };
         Self { occupied: AtomicBool::new(false), place: Mutex::new(place) }
     }
 

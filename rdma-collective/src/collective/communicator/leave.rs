@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Communicator, FENCE_WITHIN, RingLinks, WrongMessage};
+use super::{Communicator, FENCE_WITHIN, Links, WrongMessage};
 use crate::collective::operation::{Abort, DAMAGED};
 use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{LaneId, Service};
@@ -50,7 +50,7 @@ impl Communicator {
             shared.lock().end(&CollectiveError::Unsent);
         }
         let known = self.check_last_rounds();
-        let mut lanes: Vec<LaneId> = shared.lock().ring.iter().flat_map(RingLinks::all_lanes).collect();
+        let mut lanes: Vec<LaneId> = shared.lock().links.iter().flat_map(Links::lanes).collect();
         let others = shared.host.iter().flat_map(|host| host.lanes());
         lanes.extend(others.filter(|lane| !lanes.contains(lane)).collect::<Vec<_>>());
         if lanes.is_empty() {
@@ -86,7 +86,7 @@ impl Communicator {
         let Some(Err(wrong)) = host.map(|host| host.check_ended()) else { return Ok(()) };
         shared.engine.lock_with(|core| {
             let mut state = shared.lock();
-            let Some(ring) = &mut state.ring else { return Ok(()) };
+            let Some(links) = &mut state.links else { return Ok(()) };
             let (sequence, reporter) = (shared.gate.sequence(), self.rank);
             let (abort, error) = match wrong {
                 WrongMessage::Mismatch { ours, theirs } => {
@@ -96,11 +96,11 @@ impl Communicator {
                 }
                 WrongMessage::Damaged(culprit) => {
                     let reason = AbortReason::PeerFailed;
-                    let lost = ring.violation_of(core, culprit, DAMAGED);
+                    let lost = links.violation_of(core, culprit, DAMAGED);
                     (Abort { sequence, culprit, reporter, reason }, lost.into_error(None))
                 }
             };
-            ring.tell(core, abort);
+            links.tell(core, abort);
             state.announcer.ended(&error);
             Err(error)
         })

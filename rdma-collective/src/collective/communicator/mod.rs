@@ -14,12 +14,12 @@ mod hosts;
 mod info;
 mod leave;
 mod link_table;
+mod links;
 mod liveness_socket;
 mod nccl;
 mod options;
 mod pending;
 mod rendezvous;
-mod ring;
 mod shared;
 mod state;
 pub mod tuning;
@@ -51,18 +51,16 @@ pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
 #[cfg(any(fuzzing, test))]
 pub(crate) use link_table::find_blob;
-pub(crate) use link_table::{
-    Link, LinkMailboxes, Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes,
-};
+pub(crate) use link_table::{Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
+use links::FENCE_WITHIN;
+pub(crate) use links::{CommContext, Link, Links, Lost, PIECE_BYTES, Scratch, at_fault};
 pub use options::CommunicatorOptions;
 pub use pending::{Pending, PendingFuture, StillPending, WaitError};
 pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
-use ring::FENCE_WITHIN;
-pub(crate) use ring::{CommContext, Lost, PIECE_BYTES, RingLinks, Scratch, at_fault, violation};
 use shared::Shared;
 use state::State;
 use tuning::{Orders, Peers};
-pub(crate) use wait_graph::{Direction, WaitingFor};
+pub(crate) use wait_graph::WaitingFor;
 
 /// A group of ranks, seen from one of them.
 ///
@@ -111,17 +109,18 @@ impl Communicator {
         (rank, origin): (u32, Origin),
         options: CommunicatorOptions,
         (ranks, hosts): (Vec<RankInfo>, Arc<Hosts>),
-        (ring, host): (Option<RingLinks>, Option<HostGroup>),
+        (links, host): (Option<Links>, Option<HostGroup>),
         announcer: Announcer,
     ) -> Self {
-        let neighbours = ring.as_ref().map(|RingLinks { previous, next, .. }| {
-            [(previous.rank, previous.access), (next.rank, next.access)]
+        let neighbours = links.as_ref().and_then(|links| {
+            let access = |rank| links.table.link(rank).map(|link| (rank, link.access));
+            Some([access(links.previous)?, access(links.next)?])
         });
         let (gate, host) = (Arc::new(FastPathGate::new()), host.map(Arc::new));
-        let state = State::new(rank, (ring, host.clone()), Arc::clone(&gate), announcer);
+        let state = State::new(rank, (links, host.clone()), Arc::clone(&gate), announcer);
         let state = Arc::new(Mutex::new(state));
         engine.lock().register(&state);
-        let scratch = host.is_some().then(ring::scratch);
+        let scratch = host.is_some().then(links::scratch);
         let peers = if host.is_some() { Peers::Mapped } else { Peers::Links };
         let of = (u32::try_from(ranks.len()).unwrap_or(u32::MAX), peers, hosts.spread());
         let orders = Orders::new(&options.tuning, options.algorithms, of, options.reproducible);
@@ -247,8 +246,8 @@ impl Communicator {
                 state.borrowed = true;
                 state.settle();
                 running = Some(begin(&mut state.parts(), core, sequence));
-                if let Some(ring) = &mut state.ring {
-                    ring.give_up_at(core, deadline);
+                if let Some(links) = &mut state.links {
+                    links.give_up_at(core, deadline);
                 }
             }
             let looked = match &mut running {
@@ -401,9 +400,9 @@ impl Communicator {
     }
 
     #[cfg(test)]
-    pub(crate) fn with_ring<T>(&self, with: impl FnOnce(&mut EngineState, &mut RingLinks) -> T) -> Option<T> {
+    pub(crate) fn with_links<T>(&self, with: impl FnOnce(&mut EngineState, &mut Links) -> T) -> Option<T> {
         let shared = &self.shared;
-        shared.engine.lock_with(|core| shared.lock().ring.as_mut().map(|ring| with(core, ring)))
+        shared.engine.lock_with(|core| shared.lock().links.as_mut().map(|links| with(core, links)))
     }
 }
 

@@ -14,7 +14,7 @@ use rdma_core::Deadline;
 use super::announce::Announcer;
 use super::gate::{DeferredOp, FastPathGate};
 use super::host::HostGroup;
-use super::ring::{self, CommContext, RingLinks, Scratch};
+use super::links::{self, CommContext, Links, Scratch};
 use crate::collective::execute::{Job, Participants};
 use crate::collective::operation::Abort;
 use crate::collective::{AbortReason, CollectiveError};
@@ -26,7 +26,7 @@ pub(crate) const OPERATIONS_MAX: usize = 64;
 /// The operations of one communicator, and what they run on. Locked behind the engine, never before it.
 pub(crate) struct State {
     pub(super) rank: u32,
-    pub(super) ring: Option<RingLinks>,
+    pub(super) links: Option<Links>,
     pub(super) host: Option<Arc<HostGroup>>,
     /// Time at which the running operation wants to be polled again, though nothing arrives; see
     /// [`CommContext::look_at`].
@@ -67,7 +67,7 @@ pub(super) type Ended = Result<Box<Job>, CollectiveError>;
 impl State {
     pub(super) fn new(
         rank: u32,
-        (ring, host): (Option<RingLinks>, Option<Arc<HostGroup>>),
+        (links, host): (Option<Links>, Option<Arc<HostGroup>>),
         gate: Arc<FastPathGate>,
         announcer: Announcer,
     ) -> Self {
@@ -75,10 +75,10 @@ impl State {
         gate.set_open(true);
         Self {
             rank,
-            ring,
+            links,
             host,
             look_at: None,
-            scratch: ring::scratch(),
+            scratch: links::scratch(),
             gate,
             queue: VecDeque::with_capacity(OPERATIONS_MAX),
             begun: false,
@@ -121,13 +121,13 @@ impl State {
     /// Opens or closes the gate of the fast path. Must follow each change of the queue, of `borrowed` and of failures,
     /// because callers read the gate without this lock.
     pub(super) fn settle(&self) {
-        let failed = self.ended.is_some() || self.ring.as_ref().is_some_and(|ring| ring.abort.is_some());
+        let failed = self.ended.is_some() || self.links.as_ref().is_some_and(|links| links.abort.is_some());
         self.gate.set_open(self.is_idle() && !self.borrowed && !failed);
     }
 
     pub(crate) fn parts(&mut self) -> CommContext<'_> {
-        let Self { rank, ring, host, look_at, scratch, .. } = self;
-        CommContext { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch }
+        let Self { rank, links, host, look_at, scratch, .. } = self;
+        CommContext { rank: *rank, links: links.as_mut(), host: host.as_deref(), look_at, scratch }
     }
 
     /// Checks that one more operation can be queued.
@@ -179,9 +179,9 @@ impl State {
     pub(super) fn adopt(&mut self, core: &mut EngineState, begun: DeferredOp, now: Instant) {
         debug_assert!(self.is_idle() && !self.borrowed, "whoever begins another hands it over before");
         let DeferredOp { id, job, deadline, .. } = begun;
-        if let Some(ring) = &mut self.ring {
-            ring.watch(core, now);
-            ring.give_up_at(core, deadline);
+        if let Some(links) = &mut self.links {
+            links.watch(core, now);
+            links.give_up_at(core, deadline);
         }
         // No `begin` and no count: this rank's messages are sent, and `Communicator::defer` has counted the operation.
         self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
@@ -196,19 +196,19 @@ impl State {
     /// for the news; the next operation of this rank then ends by it. Returns whether a failure is new.
     fn attend(&mut self, core: &mut EngineState) -> bool {
         let idle = self.is_idle() && !self.borrowed;
-        let Some(ring) = &mut self.ring else { return false };
-        let known = ring.abort.is_some();
+        let Some(links) = &mut self.links else { return false };
+        let known = links.abort.is_some();
         if idle && self.ended.is_none() && !known {
-            let taken = ring.take_arrivals(core);
-            if let Some(lost) = taken.err().or_else(|| ring.lost(core)) {
+            let taken = links.take_arrivals(core);
+            if let Some(lost) = taken.err().or_else(|| links.lost(core)) {
                 let (culprit, reason) = (lost.culprit(self.rank), AbortReason::PeerFailed);
                 let sequence = self.gate.sequence();
-                ring.tell(core, Abort { sequence, culprit, reporter: self.rank, reason });
+                links.tell(core, Abort { sequence, culprit, reporter: self.rank, reason });
             }
         }
-        ring.pass_on(core);
-        ring.tell_waits(core);
-        let learned = ring.abort.is_some() && !known;
+        links.pass_on(core);
+        links.tell_waits(core);
+        let learned = links.abort.is_some() && !known;
         if learned
             && idle
             && let Some(failure) = self.failure(core)
@@ -221,8 +221,8 @@ impl State {
     /// Ends all operations on all ranks, because this rank's caller asks for it.
     pub(super) fn abort(&mut self, core: &mut EngineState) {
         let (culprit, reporter, reason) = (self.rank, self.rank, AbortReason::Requested);
-        match &mut self.ring {
-            Some(ring) => ring.tell(core, Abort { sequence: 0, culprit, reporter, reason }),
+        match &mut self.links {
+            Some(links) => links.tell(core, Abort { sequence: 0, culprit, reporter, reason }),
             None => self.end(&CollectiveError::Aborted { culprit, reporter, reason, interrupted: None }),
         }
         // A running operation logs the failure when it ends by it; otherwise this is the only place that does.
@@ -240,8 +240,8 @@ impl State {
         if let Some(first) = &self.ended {
             return Some(CollectiveError::clone(first));
         }
-        let ring = self.ring.as_ref()?;
-        match ring.abort {
+        let links = self.links.as_ref()?;
+        match links.abort {
             Some(abort) if abort.reporter != self.rank => {
                 return Some(abort.into_error(self.rank, core.away(), None));
             }
@@ -249,12 +249,12 @@ impl State {
         }
         // This order is the attribution: news from another rank names the culprit, our own absence explains lost links,
         // and lost links are evidence of a peer's failure only if neither holds.
-        if let Some(away) = ring.left_behind(core) {
+        if let Some(away) = links.left_behind(core) {
             return Some(CollectiveError::Fenced { away: Some(away), interrupted: None });
         }
-        match ring.lost(core) {
+        match links.lost(core) {
             Some(lost) => Some(lost.into_error(None)),
-            None => Some(ring.abort?.into_error(self.rank, core.away(), None)),
+            None => Some(links.abort?.into_error(self.rank, core.away(), None)),
         }
     }
 
@@ -313,10 +313,10 @@ impl State {
 
     /// Runs the first operation, and returns its outcome once it has ended.
     fn run(&mut self, core: &mut EngineState, now: Instant) -> Option<Result<(), CollectiveError>> {
-        let Self { rank, ring, host, look_at, scratch, queue, .. } = self;
+        let Self { rank, links, host, look_at, scratch, queue, .. } = self;
         let entry = queue.front_mut()?;
         let mut parts =
-            CommContext { rank: *rank, ring: ring.as_mut(), host: host.as_deref(), look_at, scratch };
+            CommContext { rank: *rank, links: links.as_mut(), host: host.as_deref(), look_at, scratch };
         if let Some(first) = &self.ended {
             return Some(Err(CollectiveError::Ended { first: Arc::clone(first) }));
         }
@@ -329,8 +329,8 @@ impl State {
             self.begun = true;
             // The number first, then the count: the header carries the number of operations before this one.
             entry.job.begin(&mut parts, core, self.gate.sequence(), now);
-            if let Some(ring) = &mut parts.ring {
-                ring.give_up_at(core, entry.deadline);
+            if let Some(links) = &mut parts.links {
+                links.give_up_at(core, entry.deadline);
             }
             if entry.job.among() != Participants::Pair {
                 self.gate.count();
@@ -368,10 +368,10 @@ impl State {
         // receive has none.
         let counted =
             self.begun && self.queue.front().is_some_and(|entry| entry.job.among() != Participants::Pair);
-        if let Some(ring) = self.ring.as_mut().filter(|_| known.is_none()) {
+        if let Some(links) = self.links.as_mut().filter(|_| known.is_none()) {
             let (culprit, sequence) = (self.rank, self.gate.sequence() - u64::from(counted));
-            ring.unwatch(core);
-            ring.tell(core, Abort { sequence, culprit, reporter: culprit, reason: AbortReason::Queued });
+            links.unwatch(core);
+            links.tell(core, Abort { sequence, culprit, reporter: culprit, reason: AbortReason::Queued });
         }
         let error = known.unwrap_or(CollectiveError::Queued);
         self.end(&error);
@@ -424,7 +424,7 @@ impl Service for State {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let waits = self.ring.as_ref().and_then(RingLinks::next_deadline);
+        let waits = self.links.as_ref().and_then(Links::next_deadline);
         let deferred = self.gate.deferred.due();
         let queued = self.queue.iter().map(|entry| entry.deadline.instant());
         // The caller polls by itself for as long as it owns the operation, so the engine's thread need not wake before.

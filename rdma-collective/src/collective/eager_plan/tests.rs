@@ -5,7 +5,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::collective::call::Request;
-use crate::collective::schedule::{Operation, Ring, Source, Staging, Step};
+use crate::collective::schedule::{Operation, Ring, Staging};
 
 fn calls(count: usize, ranks: u32) -> Vec<Call> {
     let roots = (0..ranks).flat_map(|root| {
@@ -75,7 +75,7 @@ proptest! {
             let operation = Operation { rank, ranks, count, data_type: DataType::F32, staging };
             for step in Ring::all_reduce(operation).unwrap() {
                 // The rank that sends an element from its input is the first one of that element's sum.
-                if let Step::Put { source: Source::Input, span, .. } = step {
+                for span in step.put_from_input() {
                     first[span.offset / 4..span.range().end / 4].fill(rank);
                 }
             }

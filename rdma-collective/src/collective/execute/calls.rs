@@ -348,7 +348,7 @@ impl Communicator {
             |parts, core, sequence| {
                 exec::watch(parts, core, started);
                 parts
-                    .ring
+                    .links
                     .is_some()
                     .then(|| Exec::SendRecv(SendRecvExec::new(points, (parts.rank, sequence), started)))
             },

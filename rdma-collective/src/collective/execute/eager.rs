@@ -13,13 +13,13 @@ use rdma_core::memory::CacheHint;
 
 use super::buffers::{Arithmetic, BufferAdvert, Buffers};
 use super::header_exchange::{HeaderExchange, RankSet};
+use super::link_exec::ExecContext;
 use super::pipeline::{Pipeline, PipelinePlan, ShmContext};
 use super::plan::{ShmPlan, ShmProtocol};
-use super::ring_exec::ExecContext;
 use super::spin::{Polled, poll_brief, spin_then_yield};
 use super::stop::{Progress, Stop};
 use crate::collective::ReduceError;
-use crate::collective::communicator::{HostGroup, RingLinks, Scratch, WaitingFor};
+use crate::collective::communicator::{HostGroup, Links, Scratch, WaitingFor};
 use crate::collective::eager_plan::{Copied, EagerPlan, Reduced};
 use crate::collective::operation::Header;
 
@@ -285,8 +285,8 @@ impl ShmExec {
             Ok(true) => Poll::Ready(Ok(())),
             Ok(false) => {
                 let (awaited, HeaderExchange { header, progressed, .. }) =
-                    (self.waits_for(with.ring), self.headers);
-                with.ring.wait(with.core, header.sequence, awaited, progressed);
+                    (self.waits_for(with.links), self.headers);
+                with.links.wait(with.core, header.sequence, awaited, progressed);
                 Poll::Pending
             }
             Err(stop) => Poll::Ready(Err(stop)),
@@ -298,9 +298,9 @@ impl ShmExec {
         with: &mut ExecContext<'_, B>,
         host: &HostGroup,
     ) -> Result<bool, Stop> {
-        self.headers.listen(with.ring, with.core, None)?;
+        self.headers.listen(with.links, with.core, None)?;
         // Sample `ended` **before** polling: a rank writes its messages before it exits, so this order cannot miss one.
-        let ended = with.ring.ended(with.core);
+        let ended = with.links.ended(with.core);
         let before = self.position();
         // Poll only after `listen`. Polling may begin the operation, and messages of one that has failed would let
         // peers go on as if this rank took part.
@@ -314,7 +314,7 @@ impl ShmExec {
             self.headers.progressed = with.core.now();
         }
         self.look_soon = further && before.step.is_some();
-        self.missing().can_come(&self.headers.header, with.ring, ended).map(|()| false)
+        self.missing().can_come(&self.headers.header, with.links, ended).map(|()| false)
     }
 
     /// Polls, and polls on for a while as long as pieces arrive, because the next piece is there before the engine's
@@ -346,12 +346,12 @@ impl ShmExec {
         }
     }
 
-    pub(super) fn waits_for(&self, ring: &RingLinks) -> WaitingFor {
+    pub(super) fn waits_for(&self, links: &Links) -> WaitingFor {
         let awaited = match &self.content {
             Content::Pipelined(pipeline) if self.headers.missing.is_empty() => pipeline.awaited(),
             _ => self.headers.missing,
         };
-        awaited.waits_for(ring)
+        awaited.waits_for(links)
     }
 
     /// The time of the next poll after `now`. Messages in windows raise no completion, so only polling finds them.

@@ -1,25 +1,22 @@
 //! The executor of an operation under way, whichever algorithm and protocol its plan chose.
 //!
 //! This file dispatches to the executor of the protocol, and reports how an operation ended. Each executor has a file
-//! of its own: `ring_exec`, `eager`, `p2p`, `zero_copy` and `send_recv`.
+//! of its own: `link_exec`, `eager`, `zero_copy` and `send_recv`.
 
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use rdma_core::memory::CacheHint;
-
 use super::buffers::Buffers;
 use super::eager::ShmExec;
-use super::p2p::{self, P2pExec};
+use super::link_exec::{self, ExecContext, LinkExec};
 use super::pipeline::ShmContext;
 use super::plan::{ExecutionPlan, Fallback, Plan};
-use super::ring_exec::{ExecContext, RingExec};
 use super::send_recv::{self, Lent, SendRecvExec, copy_own};
 use super::stop::{Progress, Stop};
 use super::zero_copy::{Outcome, ZeroCopy};
 use crate::collective::CollectiveError;
-use crate::collective::communicator::{CommContext, HostGroup, RingLinks, Scratch};
-use crate::collective::schedule::{Primitive, Schedule, Step};
+use crate::collective::communicator::{CommContext, HostGroup, Links, Scratch};
+use crate::collective::schedule::Step;
 use crate::collective::send_recv_set::SendRecvSet;
 use crate::engine::EngineState;
 
@@ -31,9 +28,8 @@ const LOOK_ASIDE_EVERY: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 #[expect(clippy::large_enum_variant, reason = "there is one of an operation, in its place")]
 pub(super) enum Exec {
-    Ring(RingExec),
+    Links(LinkExec),
     Shm(ShmExec),
-    P2p(P2pExec),
     ZeroCopy(ZeroCopy),
     SendRecv(SendRecvExec),
 }
@@ -46,14 +42,11 @@ impl Exec {
         sequence: u64,
         started: Instant,
     ) -> Option<Self> {
-        let ring = parts.ring.as_deref()?;
+        parts.links.as_deref()?;
         Some(match &plan.execution {
             ExecutionPlan::Shm(plan) => Self::Shm(ShmExec::new(plan, sequence, started)),
-            ExecutionPlan::Ring(steps) => {
-                Self::Ring(Self::around(ring, plan, steps, (parts.rank, sequence), started))
-            }
-            ExecutionPlan::P2p(rounds) => {
-                Self::P2p(P2pExec::new(plan, rounds, ring, (parts.rank, sequence), started))
+            ExecutionPlan::Links(over) => {
+                Self::Links(LinkExec::new(plan, over, (parts.rank, sequence), started))
             }
             ExecutionPlan::SendRecv(points) => {
                 Self::SendRecv(SendRecvExec::new(points, (parts.rank, sequence), started))
@@ -79,7 +72,7 @@ impl Exec {
             Fallback::Ring(steps) => {
                 // The ring does not use the round of the header exchange, so nobody else would end it.
                 host.end_round();
-                Self::Ring(Self::around(with.ring, plan, steps, direct.named(), started))
+                Self::Links(LinkExec::around(plan, steps, direct.named(), started))
             }
             Fallback::Pipelined(pieces) => {
                 let mut at = ShmContext { host, buffers: with.buffers, scratch: with.scratch };
@@ -90,23 +83,11 @@ impl Exec {
 
     fn progress(&self) -> Progress {
         match self {
-            Self::Ring(run) => run.progress(),
+            Self::Links(exec) => exec.progress(),
             Self::Shm(exchange) => exchange.progress(),
-            Self::P2p(mesh) => mesh.progress(),
             Self::ZeroCopy(direct) => direct.progress(),
             Self::SendRecv(flows) => flows.progress(),
         }
-    }
-
-    /// Makes the executor of a schedule around the ring.
-    fn around(
-        ring: &RingLinks,
-        plan: &Plan,
-        steps: &Schedule,
-        named: (u32, u64),
-        started: Instant,
-    ) -> RingExec {
-        RingExec::new(ring, (&plan.call, steps.clone(), plan.arithmetic), named, started)
     }
 }
 
@@ -118,25 +99,18 @@ fn look_aside<T>(host: Option<&HostGroup>, outcome: &Poll<T>, core: &EngineState
 
 /// Starts to check that the peers are alive.
 pub(super) fn watch(parts: &CommContext<'_>, core: &mut EngineState, now: Instant) {
-    if let Some(ring) = &parts.ring {
-        ring.watch(core, now);
+    if let Some(links) = &parts.links {
+        links.watch(core, now);
     }
 }
 
 /// Carries out the plan of a communicator of one rank: only copies from input to output are left.
 fn alone<B: Buffers>(plan: &Plan, buffers: &mut B, scratch: &mut Scratch) {
     match &plan.execution {
-        ExecutionPlan::Ring(steps) => {
-            for step in steps.clone() {
-                if let Step::Copy { span } = step {
-                    buffers.copy(span, CacheHint::Cached);
-                }
-            }
-        }
-        ExecutionPlan::P2p(rounds) => {
-            for step in rounds.steps.clone() {
-                if let Primitive::Copy { source, target } = step {
-                    p2p::copy(buffers, [source, target], scratch);
+        ExecutionPlan::Links(over) => {
+            for step in over.steps.clone() {
+                if let Step::Copy { source, target } = step {
+                    link_exec::copy(buffers, [source, target], scratch);
                 }
             }
         }
@@ -154,24 +128,19 @@ pub(super) fn advance<B: Buffers>(
     core: &mut EngineState,
     buffers: &mut B,
 ) -> Poll<Result<(), CollectiveError>> {
-    // Without an executor or a ring the communicator has one rank, and the operation ends at once.
-    let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
+    // Without an executor or links the communicator has one rank, and the operation ends at once.
+    let (Some(running), Some(links)) = (running, parts.links.as_deref_mut()) else {
         alone(plan, buffers, parts.scratch);
         return Poll::Ready(Ok(()));
     };
-    let mut with = ExecContext { ring, host: parts.host, core, buffers, scratch: parts.scratch };
+    let mut with = ExecContext { links, host: parts.host, core, buffers, scratch: parts.scratch };
     let outcome = match (&mut *running, parts.host) {
-        (Exec::Ring(run), host) => {
-            let outcome = run.advance(&mut with);
+        (Exec::Links(exec), host) => {
+            let outcome = exec.advance(&mut with);
             *parts.look_at = look_aside(host, &outcome, with.core);
             outcome
         }
-        (Exec::P2p(mesh), host) => {
-            let outcome = mesh.advance(&mut with);
-            *parts.look_at = look_aside(host, &outcome, with.core);
-            outcome
-        }
-        (Exec::SendRecv(flows), _) => flows.advance(with.ring, with.core, &mut Lent(with.buffers)),
+        (Exec::SendRecv(flows), _) => flows.advance(with.links, with.core, &mut Lent(with.buffers)),
         (Exec::Shm(exchange), Some(host)) => {
             let outcome = exchange.advance(&mut with, host);
             *parts.look_at = outcome.is_pending().then(|| exchange.look_at(with.core.now()));
@@ -196,9 +165,9 @@ pub(super) fn advance<B: Buffers>(
         // No such plan is made without a host group.
         (Exec::Shm(_) | Exec::ZeroCopy(_), None) => Poll::Pending,
     };
-    let ExecContext { ring, core, .. } = with;
+    let ExecContext { links, core, .. } = with;
     // A mismatch may be with an earlier operation of a rank on this host; the error must name what was called then.
-    conclude(running, ring, core, outcome.map_err(|stop| stop.of_its_time(parts.host)))
+    conclude(running, links, core, outcome.map_err(|stop| stop.of_its_time(parts.host)))
 }
 
 /// Advances sends and receives of borrowed memory as far as they can go now.
@@ -209,28 +178,28 @@ pub(super) fn advance_points<M: send_recv::SendRecvBuffers>(
     core: &mut EngineState,
     memory: &mut M,
 ) -> Poll<Result<(), CollectiveError>> {
-    let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
+    let (Some(running), Some(links)) = (running, parts.links.as_deref_mut()) else {
         copy_own(&points.own, memory);
         return Poll::Ready(Ok(()));
     };
     let outcome = match running {
-        Exec::SendRecv(flows) => flows.advance(ring, core, memory),
+        Exec::SendRecv(flows) => flows.advance(links, core, memory),
         _ => Poll::Pending,
     };
-    conclude(running, ring, core, outcome)
+    conclude(running, links, core, outcome)
 }
 
 /// Ends the wait for the peers if the operation has ended; a failure is passed on to them and returned to the caller.
 fn conclude(
     running: &Exec,
-    ring: &mut RingLinks,
+    links: &mut Links,
     core: &mut EngineState,
     outcome: Poll<Result<(), Stop>>,
 ) -> Poll<Result<(), CollectiveError>> {
     outcome.map(|outcome| {
         // The peers' silence must not count between operations: a peer may compute for long before its next call.
-        ring.unwatch(core);
-        outcome.map_err(|stop| running.progress().give_up(ring, core, stop))
+        links.unwatch(core);
+        outcome.map_err(|stop| running.progress().give_up(links, core, stop))
     })
 }
 
@@ -240,19 +209,18 @@ pub(super) fn late(
     parts: &mut CommContext<'_>,
     core: &mut EngineState,
 ) -> CollectiveError {
-    let (Some(running), Some(ring)) = (running, parts.ring.as_deref_mut()) else {
+    let (Some(running), Some(links)) = (running, parts.links.as_deref_mut()) else {
         // A rank that is alone waits for nobody, so only the queue can have made it late.
         return CollectiveError::Queued;
     };
     let awaited = match running {
-        Exec::Ring(run) => run.waits_for(),
-        Exec::Shm(exchange) => exchange.waits_for(ring),
-        Exec::P2p(mesh) => mesh.waits_for(ring, core),
-        Exec::ZeroCopy(direct) => direct.waits_for(ring),
-        Exec::SendRecv(flows) => flows.waits_for(ring, core),
+        Exec::Links(exec) => exec.waits_for(links, core),
+        Exec::Shm(exchange) => exchange.waits_for(links),
+        Exec::ZeroCopy(direct) => direct.waits_for(links),
+        Exec::SendRecv(flows) => flows.waits_for(links, core),
     };
-    let error = running.progress().give_up_late(ring, core, awaited);
+    let error = running.progress().give_up_late(links, core, awaited);
     // Only now: `give_up_late` finds the late rank in the wait graph, which `unwatch` clears.
-    ring.unwatch(core);
+    links.unwatch(core);
     error
 }

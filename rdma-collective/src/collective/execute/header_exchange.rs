@@ -9,9 +9,10 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 
 use super::spin::{Polled, spin_wait, yield_wait};
-use super::stop::{Stop, is_ended_by, is_found_here, wrong};
+use super::stop::{Stop, is_ended_by, is_found_here};
 use crate::collective::AbortReason;
-use crate::collective::communicator::{AHEAD, Direction, HostGroup, Lost, RingLinks, WaitingFor, at_fault};
+use crate::collective::call::is_of_two;
+use crate::collective::communicator::{AHEAD, HostGroup, Links, Lost, WaitingFor, at_fault};
 use crate::collective::operation::{Abort, DAMAGED, Header};
 use crate::engine::EngineState;
 
@@ -91,17 +92,17 @@ impl HeaderExchange {
     /// The reason for which the operation must stop.
     pub(super) fn listen(
         &mut self,
-        ring: &mut RingLinks,
+        links: &mut Links,
         core: &mut EngineState,
         around: Option<&HostGroup>,
     ) -> Result<(), Stop> {
-        let taken = ring.take_arrivals(core);
+        let taken = links.take_arrivals(core);
         // An abort before a lost lane: it names the culprit, while the lane may have ended only because of the abort.
-        if let Some(abort) = ring.abort.filter(|abort| is_ended_by(&self.header, abort)) {
+        if let Some(abort) = links.abort.filter(|abort| is_ended_by(&self.header, abort)) {
             return Err(Stop::Abort(abort));
         }
         taken.map_err(Stop::Lost)?;
-        self.check_ring(ring, core, around)
+        self.check_ring(links, core, around)
     }
 
     /// Polls once; returns whether nothing is missing.
@@ -111,12 +112,12 @@ impl HeaderExchange {
     /// All errors of [`look`](Self::look), or the reason for which a missing message will never arrive.
     pub(super) fn attend(
         &mut self,
-        ring: &RingLinks,
+        links: &Links,
         core: &mut EngineState,
         host: &HostGroup,
     ) -> Result<bool, Stop> {
         // Sample `ended` **before** polling: a rank writes its messages before it exits, so this order cannot miss one.
-        let ended = ring.ended(core);
+        let ended = links.ended(core);
         let missing = self.missing;
         let come = self.look(host)?;
         if self.missing != missing {
@@ -125,14 +126,14 @@ impl HeaderExchange {
         if come {
             return Ok(true);
         }
-        self.missing.can_come(&self.header, ring, ended).map(|()| false)
+        self.missing.can_come(&self.header, links, ended).map(|()| false)
     }
 
     /// Like [`attend`](Self::attend), but keeps the engine while a caller waits and messages are under way: the other
     /// ranks answer sooner than the engine comes round to this operation again.
     pub(super) fn attend_patiently(
         &mut self,
-        ring: &RingLinks,
+        links: &Links,
         core: &mut EngineState,
         host: &HostGroup,
     ) -> Result<bool, Stop> {
@@ -159,7 +160,7 @@ impl HeaderExchange {
             }
         }
         // A wrong message ends the spin as well. This second poll finds it again and returns the error.
-        self.attend(ring, core, host)
+        self.attend(links, core, host)
     }
 
     /// Checks whether the rank before this one runs an operation around the ring while this rank uses the windows.
@@ -169,25 +170,30 @@ impl HeaderExchange {
     /// A mismatch, unless that is the fallback of this operation and the rank has sent its message before.
     fn check_ring(
         &mut self,
-        ring: &RingLinks,
+        links: &Links,
         core: &mut EngineState,
         around: Option<&HostGroup>,
     ) -> Result<(), Stop> {
-        let mailbox = &ring.previous.mailbox;
-        let number = mailbox.given_back();
-        let sent = mailbox.arrived(number).map(|_| Header::read(&mailbox.header(number)));
-        let Ok(sent) = sent.transpose() else { return Err(wrong(ring, core, DAMAGED)) };
-        let ahead = ring.ahead.front().copied();
+        let wrong = |core: &mut EngineState, what| Stop::Lost(links.violation_of(core, links.previous, what));
+        let inbox = links.table.link(links.previous).map(|link| &link.inbox);
+        let sent = inbox.and_then(|inbox| {
+            let number = inbox.given_back();
+            inbox.arrived(number).map(|_| Header::read(&inbox.header(number)))
+        });
+        let Ok(sent) = sent.transpose() else { return Err(wrong(core, DAMAGED)) };
+        // The message of a send waits for its receive, which comes after this operation.
+        let sent = sent.filter(|theirs| !is_of_two(theirs));
+        let ahead = links.ahead.front().copied();
         let mut theirs =
             ahead.into_iter().chain(sent).filter(|theirs| theirs.sequence <= self.header.sequence);
-        let Some(theirs) = ring.beyond.or_else(|| theirs.next()) else { return Ok(()) };
+        let Some(theirs) = links.beyond.or_else(|| theirs.next()) else { return Ok(()) };
         match around {
             Some(host) if self.header.agrees(&theirs) => {
                 // Poll once more: the rank wrote its message before it sent anything around the ring, so the message
                 // is here by now, though an earlier poll may have missed it.
                 self.look(host)?;
-                if !self.begun || self.missing.contains(ring.previous.rank) {
-                    Err(wrong(ring, core, EARLY))
+                if !self.begun || self.missing.contains(links.previous) {
+                    Err(wrong(core, EARLY))
                 } else {
                     Ok(())
                 }
@@ -246,11 +252,11 @@ impl RankSet {
 
     /// The wait to report. A missing neighbour comes first: it may wait for another rank itself, and its wait report
     /// leads on to that one.
-    pub(super) fn waits_for(self, ring: &RingLinks) -> WaitingFor {
-        if self.contains(ring.previous.rank) {
-            WaitingFor::Neighbour(Direction::Previous)
-        } else if self.contains(ring.next.rank) {
-            WaitingFor::Neighbour(Direction::Next)
+    pub(super) fn waits_for(self, links: &Links) -> WaitingFor {
+        if self.contains(links.previous) {
+            WaitingFor::Rank(links.previous)
+        } else if self.contains(links.next) {
+            WaitingFor::Rank(links.next)
         } else {
             WaitingFor::Ranks(self.0)
         }
@@ -260,12 +266,7 @@ impl RankSet {
     ///
     /// Sample `ended` **before** polling the windows: a rank writes its messages before it exits, so this order cannot
     /// miss one.
-    pub(super) fn can_come(
-        self,
-        header: &Header,
-        ring: &RingLinks,
-        ended: [Option<Lost>; 2],
-    ) -> Result<(), Stop> {
+    pub(super) fn can_come(self, header: &Header, links: &Links, ended: Vec<Lost>) -> Result<(), Stop> {
         // An abort of a *later* operation comes from a rank that is past this one. If it names a missing rank as
         // failed, that rank's message will never arrive. A failure that this rank reported itself is judged by its
         // lanes below.
@@ -273,11 +274,10 @@ impl RankSet {
             let lost = abort.reason == AbortReason::PeerFailed && self.contains(abort.culprit);
             lost && !is_found_here(header, abort)
         };
-        if let Some(abort) = ring.abort.filter(beyond) {
+        if let Some(abort) = links.abort.filter(beyond) {
             return Err(Stop::Abort(abort));
         }
-        let waits = [ring.next.rank, ring.previous.rank].map(|rank| self.contains(rank));
-        at_fault(ended, waits).map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
+        at_fault(ended, |rank| self.contains(rank)).map_or(Ok(()), |lost| Err(Stop::Lost(lost)))
     }
 }
 

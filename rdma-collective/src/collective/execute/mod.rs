@@ -3,7 +3,7 @@
 //!
 //! A call goes through these files in this order: `calls` (the caller's thread), `planning` (which algorithm and
 //! protocol), `plan` (the plan as data), and then one executor: `eager` and `pipeline` in the windows of a host,
-//! `zero_copy` in the peers' buffers, `ring_exec`, `p2p` and `send_recv` over links. `job` is an operation that owns
+//! `zero_copy` in the peers' buffers, `link_exec` and `send_recv` over links. `job` is an operation that owns
 //! its memory, `exec` the executor of an operation that the engine drives, `stop` the reason for an early end.
 //!
 //! `schedule` owns the steps of the link algorithms; `call` owns the request and the layout of its buffers.
@@ -14,11 +14,10 @@ mod eager;
 mod exec;
 mod header_exchange;
 mod job;
-mod p2p;
+mod link_exec;
 mod pipeline;
 mod plan;
 mod planning;
-mod ring_exec;
 mod send_recv;
 mod spin;
 mod stop;

@@ -10,7 +10,7 @@ use crate::collective::communicator::{Algorithm, Reach};
 use crate::collective::eager_plan::EagerPlan;
 use crate::collective::operation::Header;
 use crate::collective::rank_of::RankOf;
-use crate::collective::schedule::{P2pSchedule, Schedule};
+use crate::collective::schedule::Schedule;
 use crate::collective::send_recv_set::SendRecvSet;
 use crate::collective::zero_copy_plan::ZeroCopyPlan;
 
@@ -37,14 +37,11 @@ impl Plan {
 /// All ranks come to the same plan, except that a rank with borrowed buffers may take the [`Fallback`] at once. The
 /// first messages of a zero-copy operation tell the other ranks, and then all of them take it.
 #[derive(Clone, Debug)]
-#[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
 pub(in crate::collective) enum ExecutionPlan {
-    /// Over the links to the neighbours in the ring.
-    Ring(Schedule),
+    /// Over links.
+    Links(LinkPlan),
     /// Through the windows of a host.
     Shm(ShmPlan),
-    /// Over links to any ranks.
-    P2p(P2pPlan),
     /// Between this rank and some others alone.
     SendRecv(SendRecvSet),
     /// In the buffers of the peers.
@@ -102,9 +99,8 @@ pub(in crate::collective) struct CachedPlan {
 impl ExecutionPlan {
     pub(in crate::collective) fn algorithm(&self) -> Algorithm {
         match self {
-            Self::Ring(_) => Algorithm::Ring,
+            Self::Links(plan) => plan.algorithm,
             Self::Shm(plan) => plan.algorithm(),
-            Self::P2p(plan) => plan.algorithm,
             Self::SendRecv(_) => Algorithm::Pairs,
             Self::ZeroCopy(..) => Algorithm::Direct,
         }
@@ -146,14 +142,21 @@ impl ShmPlan {
     }
 }
 
-/// The plan of an operation over links to any ranks, in rounds.
+/// The plan of an operation over links.
 #[derive(Clone, Debug)]
-pub(in crate::collective) struct P2pPlan {
+pub(in crate::collective) struct LinkPlan {
     pub(in crate::collective) algorithm: Algorithm,
-    pub(in crate::collective) steps: P2pSchedule,
+    pub(in crate::collective) steps: Schedule,
     pub(in crate::collective) reach: Reach,
     /// The steps that connect the links first; `None` if they are connected.
     pub(in crate::collective) connect: Option<Box<LinkSetup>>,
+}
+
+impl LinkPlan {
+    /// The plan of an operation around the ring.
+    pub(in crate::collective) fn around(steps: Schedule) -> Self {
+        Self { algorithm: Algorithm::Ring, steps, reach: Reach::default(), connect: None }
+    }
 }
 
 /// The exchange around the ring that connects the links of an operation.

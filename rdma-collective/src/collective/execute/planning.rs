@@ -4,7 +4,9 @@
 //! message, so planning looks only at the call and at what all ranks have in common; ownership is the one exception.
 
 use super::pipeline::PipelinePlan;
-use super::plan::{CachedPlan, ExecutionPlan, Fallback, LinkSetup, Ownership, P2pPlan, ShmPlan, ShmProtocol};
+use super::plan::{
+    CachedPlan, ExecutionPlan, Fallback, LinkPlan, LinkSetup, Ownership, ShmPlan, ShmProtocol,
+};
 use super::zero_copy::piece_bytes;
 use crate::collective::call::{Call, staging};
 use crate::collective::communicator::{
@@ -52,7 +54,7 @@ impl Communicator {
                         around()?.map(|steps| self.plan_zero_copy(call, Fallback::Ring(steps))).transpose()?
                     }
                 },
-                Some(Algorithm::Ring) => around()?.map(ExecutionPlan::Ring),
+                Some(Algorithm::Ring) => around()?.map(LinkPlan::around).map(ExecutionPlan::Links),
                 by => break by.unwrap_or(Algorithm::Pairs),
             };
             if let Some(execution) = execution {
@@ -78,8 +80,9 @@ impl Communicator {
         (algorithm, steps, reach): (Algorithm, P2pSchedule, Reach),
         ownership: Ownership,
     ) -> Result<ExecutionPlan, CollectiveError> {
+        let steps = Schedule::P2p(steps);
         if self.is_linked(reach) {
-            return Ok(ExecutionPlan::P2p(P2pPlan { algorithm, steps, reach, connect: None }));
+            return Ok(ExecutionPlan::Links(LinkPlan { algorithm, steps, reach, connect: None }));
         }
         let (ranks, staging) = (self.rank_of(), staging(self.options()));
         let words = |bytes| self.words(bytes, staging);
@@ -92,7 +95,7 @@ impl Communicator {
             self.check_queue()?;
         }
         self.open_links(reach);
-        Ok(ExecutionPlan::P2p(P2pPlan { algorithm, steps, reach, connect }))
+        Ok(ExecutionPlan::Links(LinkPlan { algorithm, steps, reach, connect }))
     }
 
     /// The all-gather that brings `count` bytes of each rank to all others.

@@ -15,16 +15,15 @@ use rdma_core::AttachedRange;
 use rdma_core::memory::CacheHint;
 
 use super::buffers::{Borrowed, Buffers, Message, ZERO_COPY_BYTES_MIN};
-use super::p2p::{check_length, put_range, signal, unsent};
-use super::stop::{Progress, Stop, is_ended_by, odd};
+use super::link_exec::{check_length, put_range, signal, unsent};
+use super::stop::{Progress, Stop, is_ended_by};
 use crate::collective::DataType;
 use crate::collective::call::Collective;
-use crate::collective::communicator::{Link, Lost, Reach, RingLinks, WaitingFor};
+use crate::collective::communicator::{Link, Links, Reach, WaitingFor, at_fault};
 use crate::collective::operation::{DAMAGED, Header};
 use crate::collective::schedule::{Source, Span};
 use crate::collective::send_recv_set::{SelfTransfer, SendRecvSet, Transfer};
 use crate::engine::EngineState;
-use crate::link::LaneFailure;
 
 /// The buffers of the transfers; `index` is the position of a transfer in its group.
 pub(super) trait SendRecvBuffers {
@@ -171,11 +170,11 @@ impl TransferExec {
 
     /// Whether the next message has arrived already. Only room in the receive buffer is missing then, so the transfer
     /// does not depend on the peer.
-    fn has_more(&self, ring: &RingLinks) -> bool {
-        let (Some(first), Some(link)) = (self.first, ring.link_table.link(self.point.peer)) else {
+    fn has_more(&self, links: &Links) -> bool {
+        let (Some(first), Some(link)) = (self.first, links.table.link(self.point.peer)) else {
             return false;
         };
-        self.moved < self.chunks && link.mailbox.inbox.arrived(first + self.moved).is_some()
+        self.moved < self.chunks && link.inbox.arrived(first + self.moved).is_some()
     }
 
     /// The bytes that have not been received yet; 0 for a send.
@@ -197,7 +196,7 @@ impl TransferExec {
         while self.moved < self.chunks {
             // A lane that is gone is no error here: `check_lanes` finds it, and knows the reason.
             let Some(lane) = core.lane(link.lane) else { break };
-            if !link.mailbox.outbox.is_ready(lane) {
+            if !link.outbox.is_ready(lane) {
                 break;
             }
             let span = self.span();
@@ -212,8 +211,8 @@ impl TransferExec {
                 None
             };
             let put = match range {
-                Some(range) => put_range(&mut link.mailbox, lane, range, span.len),
-                None => link.mailbox.outbox.put_with(lane, header.as_ref(), span.len, |slot| {
+                Some(range) => put_range(link, lane, range, span.len, true),
+                None => link.outbox.put_with(lane, header.as_ref(), span.len, |slot| {
                     memory.read(index, span, slot);
                 }),
             };
@@ -235,18 +234,18 @@ impl TransferExec {
         memory: &mut M,
     ) -> Result<bool, Stop> {
         // Transfers on a link take turns, so by now all messages of the ones before are given back.
-        let first = *self.first.get_or_insert_with(|| link.mailbox.inbox.given_back());
+        let first = *self.first.get_or_insert_with(|| link.inbox.given_back());
         let (before, end) = (self.moved, end.min(self.chunks));
         loop {
             let number = first + self.moved;
-            if self.moved < end && link.mailbox.inbox.arrived(number).is_some() {
+            if self.moved < end && link.inbox.arrived(number).is_some() {
                 // The headers are compared before any byte reaches the caller's buffer.
                 if self.moved == 0 {
                     self.check_header(rank, number, link, core)?;
                 }
                 let span = self.span();
                 check_length(link, core, (number, self.moved == 0), span.len)?;
-                memory.copy_from(index, Message { inbox: &link.mailbox.inbox, number }, span);
+                memory.copy_from(index, Message { inbox: &link.inbox, number }, span);
                 self.moved += 1;
             }
             // Slots go back in groups, because each report is a message of its own; and all of them at the end. This
@@ -256,7 +255,7 @@ impl TransferExec {
             if owed > 0 && due && signal(link, core, first + self.moved) {
                 self.given_back = self.moved;
             }
-            let more = self.moved < end && link.mailbox.inbox.arrived(first + self.moved).is_some();
+            let more = self.moved < end && link.inbox.arrived(first + self.moved).is_some();
             if !more {
                 return Ok(self.moved > before);
             }
@@ -272,10 +271,10 @@ impl TransferExec {
         core: &mut EngineState,
     ) -> Result<(), Stop> {
         let expected = self.point.call.sent_by(rank).header(rank, self.number);
-        match Header::read(&link.mailbox.inbox.header(number)) {
+        match Header::read(&link.inbox.header(number)) {
             Ok(theirs) if expected.agrees(&theirs) => Ok(()),
             Ok(theirs) => Err(Stop::Mismatch { ours: self.point.call.header(rank, self.number), theirs }),
-            Err(_) => Err(odd(link, core, DAMAGED)),
+            Err(_) => Err(Stop::Lost(link.violation(core, DAMAGED))),
         }
     }
 }
@@ -291,22 +290,22 @@ impl SendRecvExec {
     /// Advances every transfer as far as it can go now.
     pub(super) fn advance<M: SendRecvBuffers>(
         &mut self,
-        ring: &mut RingLinks,
+        links: &mut Links,
         core: &mut EngineState,
         memory: &mut M,
     ) -> Poll<Result<(), Stop>> {
         if !self.begun {
             // Checked before the transfers are numbered: a group that sends nothing must not count on any link.
-            if let Some(rank) = self.unconnected(ring) {
+            if let Some(rank) = self.unconnected(links) {
                 return Poll::Ready(Err(Stop::Unconnected(rank)));
             }
-            self.begin(ring, memory);
+            self.begin(links, memory);
         }
-        match self.try_advance(ring, core, memory) {
+        match self.try_advance(links, core, memory) {
             Ok(true) => Poll::Ready(Ok(())),
             Ok(false) => {
-                let awaited = self.waits_for(ring, core);
-                ring.wait(core, self.sequence, awaited, self.progressed);
+                let awaited = self.waits_for(links, core);
+                links.wait(core, self.sequence, awaited, self.progressed);
                 Poll::Pending
             }
             Err(stop) => Poll::Ready(Err(stop)),
@@ -317,19 +316,19 @@ impl SendRecvExec {
     ///
     /// Numbers are given here and not when a transfer gets its turn, so that they follow the order of the calls. Both
     /// ends must count alike.
-    fn begin<M: SendRecvBuffers>(&mut self, ring: &mut RingLinks, memory: &mut M) {
+    fn begin<M: SendRecvBuffers>(&mut self, links: &mut Links, memory: &mut M) {
         self.begun = true;
         copy_own(&self.own, memory);
-        ring.link_table.begin(0);
+        links.table.begin(0);
         for flow in &mut self.flows {
             // There is no link to the rank itself. Its transfers are done with the copies above.
             if flow.point.peer == self.rank {
                 (flow.moved, flow.given_back) = (flow.chunks, flow.chunks);
             }
-            let Some(link) = ring.link_table.link_mut(flow.point.peer) else { continue };
+            let Some(link) = links.table.link_mut(flow.point.peer) else { continue };
             let count = match flow.point.sends {
-                true => &mut link.mailbox.points_sent,
-                false => &mut link.mailbox.points_received,
+                true => &mut link.points_sent,
+                false => &mut link.points_received,
             };
             flow.number = *count;
             *count += 1;
@@ -338,14 +337,14 @@ impl SendRecvExec {
 
     fn try_advance<M: SendRecvBuffers>(
         &mut self,
-        ring: &mut RingLinks,
+        links: &mut Links,
         core: &mut EngineState,
         memory: &mut M,
     ) -> Result<bool, Stop> {
-        let taken = ring.take_arrivals(core);
+        let taken = links.take_arrivals(core);
         // The abort of another rank comes before any failure that this rank finds, because a peer may have ended as a
         // consequence of the abort.
-        if let Some(abort) = ring.abort.filter(|abort| is_ended_by(&self.placed(), abort)) {
+        if let Some(abort) = links.abort.filter(|abort| is_ended_by(&self.placed(), abort)) {
             return Err(Stop::Abort(abort));
         }
         taken.map_err(Stop::Lost)?;
@@ -357,7 +356,7 @@ impl SendRecvExec {
             if waits || flow.is_done() {
                 continue;
             }
-            let Some(link) = ring.link_table.link_mut(flow.point.peer) else { continue };
+            let Some(link) = links.table.link_mut(flow.point.peer) else { continue };
             let which = (self.rank, index);
             let moved = if flow.point.sends {
                 Ok(flow.send(which, link, core, memory))
@@ -377,10 +376,10 @@ impl SendRecvExec {
         let undone = self.flows.iter().position(|flow| !flow.is_done());
         self.at = undone.unwrap_or(self.at);
         // All chunks are put, but the device may still read some of them from the operation's memory.
-        if undone.is_none() && unsent(ring, core).is_none() {
+        if undone.is_none() && unsent(links, core).is_none() {
             return Ok(true);
         }
-        self.check_lanes(ring, core)?;
+        self.check_lanes(links, core)?;
         Ok(false)
     }
 
@@ -388,9 +387,9 @@ impl SendRecvExec {
     ///
     /// The links may have turned out to be impossible after this group was queued. All ranks come to the same verdict,
     /// so no peer waits for a message of this group, and none may be sent.
-    fn unconnected(&self, ring: &RingLinks) -> Option<u32> {
+    fn unconnected(&self, links: &Links) -> Option<u32> {
         let mut others = self.flows.iter().map(|flow| flow.point.peer).filter(|peer| *peer != self.rank);
-        others.next().filter(|_| ring.link_table.reach() < Reach::All)
+        others.next().filter(|_| links.table.reach() < Reach::All)
     }
 
     /// Whether the transfer before this one on its link, in the same direction, is not done yet.
@@ -408,17 +407,13 @@ impl SendRecvExec {
     /// Fails if the rest of the group can never be done.
     ///
     /// A peer that closed in good order matters only if a transfer with it is not done. All other ends are failures.
-    fn check_lanes(&mut self, ring: &RingLinks, core: &mut EngineState) -> Result<(), Stop> {
-        let neighbours = ring.ended(core).into_iter().flatten().filter(Lost::is_loss);
+    fn check_lanes(&mut self, links: &Links, core: &mut EngineState) -> Result<(), Stop> {
         let undone = |rank| {
             let waits =
-                |flow: &TransferExec| flow.point.peer == rank && !flow.is_done() && !flow.has_more(ring);
+                |flow: &TransferExec| flow.point.peer == rank && !flow.is_done() && !flow.has_more(links);
             self.flows.iter().position(waits)
         };
-        let linked = ring.link_table.ended(core);
-        let matters = |lost: &Lost| !matches!(lost.cause, LaneFailure::Closed) || undone(lost.rank).is_some();
-        // A failure is preferred over an end in good order: that peer may have closed because of the failure.
-        let Some(lost) = neighbours.chain(linked).filter(matters).min_by_key(|lost| !lost.is_loss()) else {
+        let Some(lost) = at_fault(links.table.ended(core), |rank| undone(rank).is_some()) else {
             return Ok(());
         };
         self.at = undone(lost.rank).unwrap_or(self.at);
@@ -426,10 +421,10 @@ impl SendRecvExec {
     }
 
     /// The rank that the group waits for.
-    pub(super) fn waits_for(&self, ring: &RingLinks, core: &mut EngineState) -> WaitingFor {
+    pub(super) fn waits_for(&self, links: &Links, core: &mut EngineState) -> WaitingFor {
         let undone = self.flows.get(self.at).filter(|flow| !flow.is_done());
-        let rank = undone.map(|flow| flow.point.peer).or_else(|| unsent(ring, core));
-        WaitingFor::Linked(rank.unwrap_or(self.rank))
+        let rank = undone.map(|flow| flow.point.peer).or_else(|| unsent(links, core));
+        WaitingFor::Rank(rank.unwrap_or(self.rank))
     }
 
     /// The header with the group's place among the collectives, to compare it with an abort.

@@ -8,13 +8,10 @@ use std::time::Instant;
 use rdma_core::error::ReachError;
 
 use crate::collective::call::{is_of_two, name};
-use crate::collective::communicator::{
-    Direction, HostGroup, Link, Lost, RingLinks, Unlinked, WaitingFor, WrongMessage, violation,
-};
+use crate::collective::communicator::{HostGroup, Links, Lost, Unlinked, WaitingFor, WrongMessage};
 use crate::collective::operation::{Abort, DAMAGED, Header};
 use crate::collective::{AbortReason, CollectiveError, Interrupted, ReduceError};
 use crate::engine::EngineState;
-use crate::link::LaneFailure;
 
 /// Why an operation stops before its end.
 pub(super) enum Stop {
@@ -86,20 +83,15 @@ pub(super) struct Progress {
 }
 
 impl Progress {
-    /// Reports the stop to both neighbours, as far as their lanes still work, and returns the caller's error.
-    pub(super) fn give_up(
-        &self,
-        ring: &mut RingLinks,
-        core: &mut EngineState,
-        stop: Stop,
-    ) -> CollectiveError {
+    /// Reports the stop to all linked ranks, as far as their lanes still work, and returns the caller's error.
+    pub(super) fn give_up(&self, links: &mut Links, core: &mut EngineState, stop: Stop) -> CollectiveError {
         let own = self.header.rank;
         let interrupted = self.interrupted(core);
         let (abort, error) = match stop {
             Stop::Lost(lost) => {
                 (self.because(lost.culprit(own), AbortReason::PeerFailed), lost.into_error(Some(interrupted)))
             }
-            Stop::Refused(why) => return self.give_up(ring, core, Stop::Lost(ring.next.refused(&why))),
+            Stop::Refused(why) => return self.give_up(links, core, Stop::Lost(links.refused(&why))),
             Stop::Abort(abort) => (abort, abort.into_error(own, core.away(), Some(interrupted))),
             Stop::Mismatch { ours, theirs } => (
                 Abort {
@@ -119,7 +111,7 @@ impl Progress {
                 CollectiveError::CountsDiffer { rank: own, peer, expected, sent },
             ),
             Stop::Damaged(rank) => {
-                let lost = ring.violation_of(core, rank, DAMAGED);
+                let lost = links.violation_of(core, rank, DAMAGED);
                 (self.because(lost.culprit(own), AbortReason::PeerFailed), lost.into_error(Some(interrupted)))
             }
             // No report: the rank that could not connect has announced it to all ranks.
@@ -127,10 +119,10 @@ impl Progress {
                 return CollectiveError::Unlinked { rank, reason };
             }
             // No report: all ranks come to this result by themselves, and nobody has sent anything.
-            Stop::Unconnected(rank) => return ring.link_table.unconnected(rank),
+            Stop::Unconnected(rank) => return links.table.unconnected(rank),
             Stop::Reduce(error) => (self.because(own, AbortReason::Other), error.into()),
         };
-        ring.tell(core, abort);
+        links.tell(core, abort);
         error
     }
 
@@ -138,25 +130,21 @@ impl Progress {
     /// the one that this rank waits for.
     pub(super) fn give_up_late(
         &self,
-        ring: &mut RingLinks,
+        links: &mut Links,
         core: &mut EngineState,
         awaited: WaitingFor,
     ) -> CollectiveError {
         let interrupted = self.interrupted(core);
-        let linked = match awaited {
-            WaitingFor::Linked(rank) => ring.link_table.link(rank).map(|link| (link.lane, link.name)),
-            WaitingFor::Neighbour(Direction::Next) => Some((ring.next.lane, ring.next.name)),
-            _ => None,
-        };
-        let (id, lane) = linked.unwrap_or((ring.previous.lane, ring.previous.name));
+        let rank = if let WaitingFor::Rank(rank) = awaited { rank } else { links.previous };
+        let (id, lane) = links.link_for(rank);
         // If this process did not run for a while, and has not heard the peer since, the delay is its own fault: blame
         // no peer.
-        if let Some(away) = core.away_from(id) {
-            ring.tell(core, self.because(self.header.rank, AbortReason::PeerFailed));
+        if let Some(away) = id.and_then(|id| core.away_from(id)) {
+            links.tell(core, self.because(self.header.rank, AbortReason::PeerFailed));
             return CollectiveError::Fenced { away: Some(away), interrupted: Some(interrupted) };
         }
-        let rank = ring.late(self.sequence, awaited);
-        ring.tell(core, self.because(rank, AbortReason::DeadlineExceeded));
+        let rank = links.late(self.sequence, awaited);
+        links.tell(core, self.because(rank, AbortReason::DeadlineExceeded));
         let waited = core.now().saturating_duration_since(self.started);
         CollectiveError::DeadlineExceeded { rank, lane, interrupted, waited }
     }
@@ -172,21 +160,4 @@ impl Progress {
             last_progress: core.now().saturating_duration_since(self.progressed),
         }
     }
-}
-
-/// The stop for a protocol violation of the rank before this one in the ring. `what` names the violation.
-pub(super) fn wrong(ring: &RingLinks, core: &mut EngineState, what: &str) -> Stop {
-    let previous = &ring.previous;
-    Stop::Lost(match core.lane(previous.lane) {
-        Some(lane) => violation(previous.rank, lane, what),
-        None => Lost { rank: previous.rank, lane: previous.name, cause: LaneFailure::Fenced, away: None },
-    })
-}
-
-/// The stop for a protocol violation of the rank at the other end of `link`. `what` names the violation.
-pub(super) fn odd(link: &Link, core: &mut EngineState, what: &str) -> Stop {
-    Stop::Lost(match core.lane(link.lane) {
-        Some(lane) => violation(link.rank, lane, what),
-        None => Lost { rank: link.rank, lane: link.name, cause: LaneFailure::Fenced, away: None },
-    })
 }

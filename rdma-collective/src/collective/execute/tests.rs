@@ -8,7 +8,7 @@ use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 use crate::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
 use crate::collective::call::staging;
-use crate::collective::communicator::{Communicator, CommunicatorOptions, RingLinks};
+use crate::collective::communicator::{Communicator, CommunicatorOptions, Link, Links};
 use crate::collective::operation::{ABORT, Header, OPERATION, WAITS};
 use crate::collective::schedule::Staging;
 use crate::collective::{CollectiveError, ReduceOp};
@@ -16,6 +16,7 @@ use crate::engine::{Engine, EngineOptions, EngineState};
 use crate::link::LaneFailure;
 use crate::link::control::Kind;
 use crate::link::imm::Imm;
+use crate::link::mailbox::HEADER_BYTES;
 
 #[test]
 fn the_defaults_are_the_schedules() {
@@ -46,19 +47,30 @@ const HEADER: Header =
 
 const SLOT_BYTES: usize = 256 * 1024;
 
+/// The link to the other rank.
+fn next(links: &mut Links) -> &mut Link {
+    links.table.link_mut(links.next).unwrap()
+}
+
+/// Puts a message to the other rank.
+fn put(core: &mut EngineState, links: &mut Links, header: &[u8; HEADER_BYTES], message: &[u8]) {
+    let next = next(links);
+    let lane = core.lane(next.lane).unwrap();
+    assert!(next.outbox.is_ready(lane));
+    assert!(next.outbox.put_with(lane, Some(header), message.len(), |slot| slot.copy_from_slice(message)));
+}
+
 /// The error of rank 0 of two in its first operation, if the other rank does `wrong` instead.
-fn against(wrong: impl FnOnce(&mut EngineState, &mut RingLinks) + Send + 'static) -> CollectiveError {
-    against_on((Wire::Tcp, SLOT_BYTES), COUNT, |comm| comm.with_ring(wrong).unwrap())
+fn against(wrong: impl FnOnce(&mut EngineState, &mut Links) + Send + 'static) -> CollectiveError {
+    against_on((Wire::Tcp, SLOT_BYTES), COUNT, |comm| comm.with_links(wrong).unwrap())
 }
 
 #[test]
 fn who_goes_around_the_ring_before_it_can_know_is_named() {
     // Slots this short exclude the pipelined protocol, so the windows carry only headers.
     let error = against_on((Wire::Local, 16 * 1024), COUNT, |comm| {
-        comm.with_ring(|core, ring| {
-            let lane = core.lane(ring.next.lane).unwrap();
-            assert!(ring.next.mailbox.is_ready(lane));
-            assert!(ring.next.mailbox.put(lane, Some(&HEADER.in_slot()), &[7; 2000]));
+        comm.with_links(|core, links| {
+            put(core, links, &HEADER.in_slot(), &[7; 2000]);
         });
     });
     assert_violation(&error, "before it could know");
@@ -106,8 +118,8 @@ fn against_on(
     error
 }
 
-fn far_ahead(core: &mut EngineState, ring: &mut RingLinks) {
-    let lane = core.lane(ring.next.lane).unwrap();
+fn far_ahead(core: &mut EngineState, links: &mut Links) {
+    let lane = core.lane(next(links).lane).unwrap();
     for sequence in 1..8 {
         let header = Header { sequence: sequence << 32, ..HEADER };
         // Send as many as there is room for; a refusal is fine.
@@ -130,26 +142,22 @@ fn immediates_that_cannot_be_end_the_operation() {
         Imm::Message { slot: 8, turn: 0 },
         Imm::Message { slot: 4095, turn: 0 },
         Imm::Message { slot: 0, turn: 1 },
-        Imm::Freed { count: 1 },
         Imm::Block { transfer: 0, index: 0 },
     ] {
-        let error = against(move |core, ring| core.lane(ring.next.lane).unwrap().note(imm));
+        let error = against(move |core, links| core.lane(next(links).lane).unwrap().note(imm));
         assert_violation(&error, "an immediate that cannot be");
     }
-    // Seen from rank 0, these come from the next rank. Nothing was sent to it that it could free, and messages come
-    // from the previous rank only.
-    for imm in
-        [Imm::Freed { count: 9 }, Imm::Freed { count: u32::MAX >> 4 }, Imm::Message { slot: 0, turn: 0 }]
-    {
-        let error = against(move |core, ring| core.lane(ring.previous.lane).unwrap().note(imm));
+    // Rank 0 has not sent so many messages that rank 1 could give back.
+    for imm in [Imm::Freed { count: 9 }, Imm::Freed { count: u32::MAX >> 4 }] {
+        let error = against(move |core, links| core.lane(next(links).lane).unwrap().note(imm));
         assert_violation(&error, "an immediate that cannot be");
     }
 }
 
 #[test]
 fn one_slot_announced_twice_ends_the_operation() {
-    let error = against(|core, ring| {
-        let lane = core.lane(ring.next.lane).unwrap();
+    let error = against(|core, links| {
+        let lane = core.lane(next(links).lane).unwrap();
         lane.note(Imm::Message { slot: 3, turn: 0 });
         lane.note(Imm::Message { slot: 3, turn: 0 });
     });
@@ -159,18 +167,13 @@ fn one_slot_announced_twice_ends_the_operation() {
 #[test]
 fn messages_of_another_length_and_damaged_headers_end_the_operation() {
     for (len, expected) in [(0, "another length"), (4, "another length"), (256 * 1024, "another length")] {
-        let error = against(move |core, ring| {
-            let lane = core.lane(ring.next.lane).unwrap();
-            assert!(ring.next.mailbox.is_ready(lane));
-            assert!(ring.next.mailbox.put(lane, Some(&HEADER.in_slot()), &vec![7; len]));
+        let error = against(move |core, links| {
+            put(core, links, &HEADER.in_slot(), &vec![7; len]);
         });
         assert_violation(&error, expected);
     }
-    let error = against(|core, ring| {
-        let lane = core.lane(ring.next.lane).unwrap();
-        assert!(
-            ring.next.mailbox.is_ready(lane) && ring.next.mailbox.put(lane, Some(&[0xff; 64]), &[7; 2000])
-        );
+    let error = against(|core, links| {
+        put(core, links, &[0xff; 64], &[7; 2000]);
     });
     assert_violation(&error, "a header that is damaged");
 }
@@ -178,14 +181,14 @@ fn messages_of_another_length_and_damaged_headers_end_the_operation() {
 #[test]
 fn control_messages_that_do_not_belong_to_a_ring_end_the_operation() {
     for kind in [Kind(2), Kind(19), Kind(32), Kind(255)] {
-        let error = against(move |core, ring| {
-            assert_eq!(core.lane(ring.next.lane).unwrap().control(kind, |_| Ok(())), Ok(true));
+        let error = against(move |core, links| {
+            assert_eq!(core.lane(next(links).lane).unwrap().control(kind, |_| Ok(())), Ok(true));
         });
         assert_violation(&error, "a control message that does not belong here");
     }
     for kind in [ABORT, OPERATION, WAITS] {
-        let error = against(move |core, ring| {
-            assert_eq!(core.lane(ring.next.lane).unwrap().control(kind, |body| body.u64(1)), Ok(true));
+        let error = against(move |core, links| {
+            assert_eq!(core.lane(next(links).lane).unwrap().control(kind, |body| body.u64(1)), Ok(true));
         });
         assert_violation(&error, "a control message that does not belong here");
     }
@@ -205,8 +208,8 @@ fn whatever_differs_is_another_operation() {
         Header { reduction: 2, ..HEADER },
         Header { reduction: 255, ..HEADER },
     ] {
-        let error = against(move |core, ring| {
-            let lane = core.lane(ring.next.lane).unwrap();
+        let error = against(move |core, links| {
+            let lane = core.lane(next(links).lane).unwrap();
             assert_eq!(lane.control(OPERATION, |body| theirs.write(body)), Ok(true));
         });
         let CollectiveError::Mismatch { rank: 0, peer: 1, ours, theirs: told } = &error else {
@@ -235,14 +238,12 @@ fn a_message_between_ranks_of_a_host_without_a_header_ends_the_operation() {
 #[test]
 fn who_goes_around_the_ring_instead_is_not_waited_for() {
     let error = against_in(FEW, |comm| {
-        comm.with_ring(|core, ring| {
-            let lane = core.lane(ring.next.lane).unwrap();
-            assert!(ring.next.mailbox.is_ready(lane));
-            assert!(ring.next.mailbox.put(lane, Some(&[0xff; 64]), &[7; 2000]));
+        comm.with_links(|core, links| {
+            put(core, links, &[0xff; 64], &[7; 2000]);
         });
     });
     assert_violation(&error, "a header that is damaged");
-    let error = against_in(FEW, |comm| comm.with_ring(far_ahead).unwrap());
+    let error = against_in(FEW, |comm| comm.with_links(far_ahead).unwrap());
     assert!(matches!(error, CollectiveError::Mismatch { rank: 0, peer: 1, .. }), "{error}");
 }
 

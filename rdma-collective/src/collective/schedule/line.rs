@@ -3,7 +3,7 @@
 //! Owns the order of steps. The cut into chunks is `chunk`'s. Uses the links of a ring.
 
 use super::chunk::Chunks;
-use super::{Operation, Source, Span, Step, Target};
+use super::{Extent, Operation, Span, Step};
 use crate::collective::ScheduleError;
 
 /// The steps of one rank in a broadcast, made one by one in constant memory.
@@ -65,16 +65,16 @@ impl Line {
     fn advance(&mut self, span: Span) {
         let (message, root) = (self.next, self.position == 0);
         self.next += 1;
-        let source = if root { Source::Input } else { Source::Output };
-        let put = Step::Put { to: self.operation.next_rank(), message, source, span };
+        let source = if root { Extent::input(span) } else { Extent::output(span) };
+        let put = Step::Put { to: self.operation.next_rank(), message, source, copied: false };
         let put = (!self.is_last()).then_some(put);
         if root {
-            self.ready = [put, Some(Step::Copy { span }), None, None];
+            self.ready = [put, Some(Step::copy(span)), None, None];
             return;
         }
         let from = self.operation.previous_rank();
         let wait = Step::WaitCount { from, message };
-        let consume = Step::CopyFrom { from, message, span, target: Target::Output };
+        let consume = Step::CopyFrom { from, message, target: Extent::output(span) };
         let due = self.next - self.signalled >= self.signal_every || self.next == self.end();
         let signal = due.then(|| {
             self.signalled = self.next;

@@ -6,9 +6,9 @@
 //! step out after the other. Ranks that call different operations never get here: their headers are compared before a
 //! step is taken.
 //!
-//! Two vocabularies exist. [`Schedule`] holds the algorithms that use the links of a ring, in [`Step`]s.
-//! [`P2pSchedule`] holds the algorithms that use a link between any two ranks, in [`Primitive`]s; every [`Step`]
-//! converts to a [`Primitive`].
+//! A [`Schedule`] is an algorithm that uses the links of a ring, or a [`P2pSchedule`], which uses links between any two
+//! ranks. All of them speak of [`Step`]s, so that one executor carries them out and one simulator checks and times
+//! them. A new algorithm is a new iterator of steps.
 
 mod chain;
 mod chunk;
@@ -23,19 +23,20 @@ mod tests;
 
 pub(crate) use chain::Chain;
 pub(crate) use chunk::{ChunkIndex, Chunking, ReduceOrder, Staging};
-pub(crate) use extent::{Buffer, Extent};
+pub(crate) use extent::{Buffer, Extent, Source};
 pub(crate) use line::Line;
 pub(crate) use operation::Operation;
 pub(crate) use p2p::P2pSchedule;
 pub(super) use p2p::{Cut, Share};
 pub(crate) use ring::Ring;
-pub(crate) use step::{Primitive, Source, Span, Step, Target};
+pub(crate) use step::{Span, Step};
 
 use crate::collective::ScheduleError;
 
-/// The steps of one rank in a collective over the links of a ring, by the algorithm that suits the collective.
+/// The steps of one rank in a collective over links.
 ///
-/// `reproducible` must be the same on all ranks; the algorithms that reduce then do so in the order of ranks.
+/// The constructors take the algorithm around the ring that suits the collective. `reproducible` must be the same on
+/// all ranks; the algorithms that reduce then do so in the order of ranks.
 #[derive(Clone, Debug)]
 pub(crate) enum Schedule {
     /// Around the ring, bandwidth-optimal.
@@ -44,6 +45,8 @@ pub(crate) enum Schedule {
     Chain(Chain),
     /// From the root to all other ranks, one after the other.
     Line(Line),
+    /// In rounds, between any two ranks.
+    P2p(P2pSchedule),
 }
 
 impl Schedule {
@@ -95,7 +98,21 @@ impl Schedule {
         Chain::reduce(operation, root, reproducible).map(Self::Chain)
     }
 
-    /// Whether the last `Put` has been made; before the first step, whether there is none.
+    /// Whether this rank must send its header to the next rank of the ring in a control message. Asked before the first
+    /// step.
+    ///
+    /// Around the ring, the header goes in front of the first message, so only a rank that puts none needs it. The
+    /// ranks of a tree could succeed while some rank has called another operation, so in rounds all of them need it.
+    pub(crate) fn announces(&self) -> bool {
+        self.is_in_rounds() || self.has_put_all()
+    }
+
+    /// Whether this is an algorithm in rounds, which uses links between any two ranks.
+    pub(crate) fn is_in_rounds(&self) -> bool {
+        matches!(self, Self::P2p(_))
+    }
+
+    /// Whether the last `Put` has been made; before the first step, whether there is none. Rounds never know.
     ///
     /// Later it may be `false` although nothing is left to put: chunks behind the last `Put` may be empty.
     pub(crate) fn has_put_all(&self) -> bool {
@@ -103,6 +120,23 @@ impl Schedule {
             Self::Ring(ring) => ring.has_put_all(),
             Self::Chain(chain) => chain.has_put_all(),
             Self::Line(line) => line.has_put_all(),
+            Self::P2p(_) => false,
+        }
+    }
+
+    /// The spans exchanged with a rank, where parts are of any length.
+    pub(crate) fn share(&self, peer: u32) -> Option<Share> {
+        match self {
+            Self::P2p(rounds) => rounds.share(peer),
+            _ => None,
+        }
+    }
+
+    /// Bytes of scratch that this rank needs.
+    pub(crate) fn scratch_bytes(&self) -> usize {
+        match self {
+            Self::P2p(rounds) => rounds.scratch_bytes(),
+            _ => 0,
         }
     }
 }
@@ -115,6 +149,7 @@ impl Iterator for Schedule {
             Self::Ring(ring) => ring.next(),
             Self::Chain(chain) => chain.next(),
             Self::Line(line) => line.next(),
+            Self::P2p(rounds) => rounds.next(),
         }
     }
 }

@@ -27,7 +27,7 @@ impl Operation {
             return Err(ScheduleError::RankOutOfRange { rank, ranks });
         }
         let len = data_type.bytes(count)?;
-        Ok((ranks == 1 && len > 0).then_some(Step::Copy { span: Span { offset: 0, len } }))
+        Ok((ranks == 1 && len > 0).then_some(Step::copy(Span { offset: 0, len })))
     }
 
     /// [`check`](Self::check) for an operation in which every rank has a part of `count` elements: one buffer must be

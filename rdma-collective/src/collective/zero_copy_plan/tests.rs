@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::collective::call::Request;
-use crate::collective::schedule::{Operation, Ring, Source, Staging, Step};
+use crate::collective::schedule::{Operation, Ring, Staging};
 use crate::collective::{DataType, ReduceOp};
 use crate::tests::soak::Sample;
 
@@ -207,7 +207,7 @@ proptest! {
         for rank in 0..ranks {
             for step in Ring::all_reduce(operation(rank)).unwrap() {
                 // The rank that sends an element from its input is the first one of that element's sum.
-                if let Step::Put { source: Source::Input, span, .. } = step {
+                for span in step.put_from_input() {
                     first[span.offset / 4..span.range().end / 4].fill(rank);
                 }
             }

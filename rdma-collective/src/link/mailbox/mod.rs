@@ -67,18 +67,8 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Makes an end that writes to `slots`, with as many buffers as there are slots.
-    pub(crate) fn new(
-        pd: &ProtectionDomain,
-        geometry: Geometry,
-        slots: RemoteMemory,
-    ) -> Result<Self, SetupError> {
-        let mut outbox = Self::opened(pd, geometry)?;
-        outbox.lead_to(slots)?;
-        Ok(outbox)
-    }
-
-    /// Makes an end before the receiver's slots are known; [`lead_to`](Self::lead_to) sets them.
+    /// Makes an end with as many buffers as there are slots, before the receiver's slots are known;
+    /// [`lead_to`](Self::lead_to) sets them.
     pub(crate) fn opened(pd: &ProtectionDomain, geometry: Geometry) -> Result<Self, SetupError> {
         let Geometry { slots, slot_bytes } = geometry;
         let bytes = geometry.bytes().ok_or(SetupError::Mailbox { slots, slot_bytes })?;
@@ -126,19 +116,23 @@ impl Outbox {
         }
     }
 
-    /// Makes the next message before it can be put: `len` bytes that `fill` writes. `false` while no buffer is free.
-    pub(crate) fn stage(&mut self, lane: &mut Lane, len: usize, fill: impl FnOnce(&mut [u8])) -> bool {
+    /// Takes the buffer in which the next message, of `len` bytes behind the header, can be made before it can be put;
+    /// `None` while no buffer is free. Give it back with [`stage`](Self::stage).
+    pub(crate) fn begin_stage(&mut self, lane: &mut Lane, len: usize) -> Option<LocalBuf> {
         self.take_returned(lane);
         let end = HEADER_BYTES + len;
         if end > self.geometry.stride() || self.staged.is_some() {
-            return false;
+            return None;
         }
-        let Some(mut buffer) = self.buffers.pop() else { return false };
+        let mut buffer = self.buffers.pop()?;
         buffer.reset_view();
-        fill(&mut buffer[HEADER_BYTES..end]);
-        let staged = buffer.set_view(0..end).is_ok();
+        // The stride is the buffer's length, so that the view fits.
+        buffer.set_view(0..end).ok().map(|()| buffer)
+    }
+
+    /// Makes a buffer of [`begin_stage`](Self::begin_stage) the next message.
+    pub(crate) fn stage(&mut self, buffer: LocalBuf) {
         self.staged = Some(buffer);
-        staged
     }
 
     /// Puts the message that was [staged](Self::stage). The caller must have checked [`is_ready`](Self::is_ready).
@@ -158,14 +152,9 @@ impl Outbox {
         true
     }
 
-    /// Puts one message. The caller must have checked [`is_ready`](Self::is_ready).
+    /// Puts one message of `len` bytes that `fill` writes. The caller must have checked [`is_ready`](Self::is_ready).
     ///
-    /// Returns `false`, and puts nothing, if `data` is longer than a slot.
-    pub(crate) fn put(&mut self, lane: &mut Lane, header: Option<&[u8; HEADER_BYTES]>, data: &[u8]) -> bool {
-        self.put_with(lane, header, data.len(), |slot| slot.copy_from_slice(data))
-    }
-
-    /// Puts one message of `len` bytes that `fill` writes; otherwise like [`put`](Self::put).
+    /// Returns `false`, and puts nothing, if the message is longer than a slot.
     pub(crate) fn put_with(
         &mut self,
         lane: &mut Lane,
@@ -173,10 +162,14 @@ impl Outbox {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> bool {
-        self.stage(lane, len, fill) && self.put_staged(lane, header)
+        let Some(mut buffer) = self.begin_stage(lane, len) else { return false };
+        fill(&mut buffer[HEADER_BYTES..]);
+        self.stage(buffer);
+        self.put_staged(lane, header)
     }
 
-    /// Puts `len` bytes of a registered range, without a header and without a copy; otherwise like [`put`](Self::put).
+    /// Puts `len` bytes of a registered range, without a header and without a copy; otherwise like
+    /// [`put_with`](Self::put_with).
     ///
     /// The range must stay unchanged until the message has arrived, and registered until the write has completed. The
     /// write is signalled if it is the `last` of several, so that its completion tells of all.

@@ -12,7 +12,8 @@ fn ends(slots: u16, before: u64) -> (Outbox, Inbox) {
     let bytes = geometry.bytes().unwrap();
     let region = pd.alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     let mut inbox = Inbox::new(geometry, region);
-    let mut outbox = Outbox::new(&pd, geometry, inbox.remote()).unwrap();
+    let mut outbox = Outbox::opened(&pd, geometry).unwrap();
+    outbox.lead_to(inbox.remote()).unwrap();
     (outbox.sent, outbox.freed, inbox.given_back) = (before, before, before);
     (outbox, inbox)
 }
@@ -62,7 +63,8 @@ fn sizes_that_are_no_mailbox_are_refused() {
     let pd = Device::soft(SoftOptions::default()).open().unwrap().alloc_pd().unwrap();
     for len in [0, 71, 73, u64::MAX] {
         let slots = RemoteMemory { addr: 0, len, rkey: RemoteKey(1) };
-        let error = Outbox::new(&pd, Geometry { slots: 1, slot_bytes: 8 }, slots).unwrap_err();
+        let mut outbox = Outbox::opened(&pd, Geometry { slots: 1, slot_bytes: 8 }).unwrap();
+        let error = outbox.lead_to(slots).unwrap_err();
         assert!(matches!(error, SetupError::Mailbox { .. }), "{error}");
     }
 }

@@ -10,7 +10,7 @@ use rdma_core::error::ReachError;
 use rdma_core::{Deadline, PeerAccess, PeerWindow, RemoteKey, RemoteMemory, Window};
 
 use super::super::connect::{CONTROL_BYTES_MAX, Setup, cut};
-use super::super::ring::RingLinks;
+use super::super::links::Links;
 use super::{HostGroup, RANKS_MAX};
 use crate::collective::CommunicatorError;
 use crate::engine::LaneId;
@@ -35,17 +35,17 @@ impl Setup<'_> {
     /// Makes the group if every rank can map the windows of all others; otherwise no rank has a group.
     pub(in crate::collective) fn host(
         &mut self,
-        ring: &RingLinks,
+        links: &Links,
     ) -> Result<Option<HostGroup>, CommunicatorError> {
         // Every rank knows the size of the world, so all ranks skip the gatherings below together.
         if self.store.world() > RANKS_MAX {
             return Ok(None);
         }
-        let mapped = [ring.next.access, ring.previous.access] == [PeerAccess::Mapped; 2];
+        let mapped = links.table.links().all(|link| link.access == PeerAccess::Mapped);
         // A rank that shares no memory with its neighbours still gathers with the others: they wait for its offer.
-        let offer = if mapped { self.offer(ring) } else { Err(SetupError::LaneGone.into()) };
+        let offer = if mapped { self.offer(links) } else { Err(SetupError::LaneGone.into()) };
         let lanes = offer.as_ref().map_or_else(|_| Vec::new(), |offer| offer.lanes.clone());
-        let made = self.exchange(ring, offer);
+        let made = self.exchange(links, offer);
         // Without a group nothing uses these lanes, and they would hold queue pairs of the device.
         if !matches!(made, Ok(Some(_))) {
             self.fence(&lanes.into_iter().map(|(_, lane)| lane).collect::<Vec<_>>());
@@ -54,12 +54,12 @@ impl Setup<'_> {
     }
 
     /// Allocates this rank's window, and opens a lane to each rank that is not a neighbour.
-    fn offer(&self, ring: &RingLinks) -> Result<Offer, CommunicatorError> {
+    fn offer(&self, links: &Links) -> Result<Offer, CommunicatorError> {
         let window = self.engine.pd().alloc_window(HostGroup::window_bytes(self.store.world()))?;
         let (epoch, control_bytes_max) = (self.options.epoch, CONTROL_BYTES_MAX);
         let mut lanes = Vec::new();
         for rank in self.non_neighbours(self.store.rank()) {
-            debug_assert!(rank != ring.next.rank && rank != ring.previous.rank);
+            debug_assert!(links.table.link(rank).is_none());
             let options = LaneOptions { epoch, max_send_wr: 8, credits: 8, control_bytes_max };
             match self.engine.open_lane(options) {
                 Ok(lane) => lanes.push((rank, lane)),
@@ -85,7 +85,7 @@ impl Setup<'_> {
     /// All ranks return `None`, or all return a group. Errors are those of the rendezvous, or a malformed offer.
     fn exchange(
         &mut self,
-        ring: &RingLinks,
+        links: &Links,
         offer: Result<Offer, CommunicatorError>,
     ) -> Result<Option<HostGroup>, CommunicatorError> {
         let encoded = offer.and_then(|offer| Ok((self.encode(&offer)?, offer)));
@@ -122,10 +122,10 @@ impl Setup<'_> {
             return Ok(None);
         }
         // A window is mapped through its lane, so every lane must be connected at both ends before.
-        let mapped = self.map(ring, &offer, &windows);
+        let mapped = self.map(links, &offer, &windows);
         let peers = self.all_succeeded("windows/mapped", mapped)?;
         Ok(peers.map(|peers| {
-            let lanes = (0..self.store.world()).map(|rank| self.lane_to(ring, &offer.lanes, rank)).collect();
+            let lanes = (0..self.store.world()).map(|rank| self.lane_to(links, &offer.lanes, rank)).collect();
             HostGroup::new(offer.window, peers, lanes)
         }))
     }
@@ -209,11 +209,11 @@ impl Setup<'_> {
     /// Maps the windows of all other ranks, by rank.
     fn map(
         &self,
-        ring: &RingLinks,
+        links: &Links,
         offer: &Offer,
         windows: &[RemoteMemory],
     ) -> Result<Vec<Option<PeerWindow>>, ReachError> {
-        let map = |(rank, window): (u32, &RemoteMemory)| match self.lane_to(ring, &offer.lanes, rank) {
+        let map = |(rank, window): (u32, &RemoteMemory)| match self.lane_to(links, &offer.lanes, rank) {
             Some(lane) => self.map_one(lane, *window).map(Some),
             None => Ok(None),
         };
@@ -221,11 +221,9 @@ impl Setup<'_> {
     }
 
     /// The lane to `rank`: one of the ring's or one of `others`; `None` for this rank itself.
-    fn lane_to(&self, ring: &RingLinks, others: &[(u32, LaneId)], rank: u32) -> Option<LaneId> {
-        let neighbours = [(ring.next.rank, ring.next.lane), (ring.previous.rank, ring.previous.lane)];
-        let mut lanes = neighbours.into_iter().chain(others.iter().copied());
-        let found = lanes.find(|(to, _)| *to == rank && rank != self.store.rank());
-        found.map(|(_, lane)| lane)
+    fn lane_to(&self, links: &Links, others: &[(u32, LaneId)], rank: u32) -> Option<LaneId> {
+        let neighbour = links.table.link(rank).map(|link| link.lane);
+        neighbour.or_else(|| others.iter().find(|(to, _)| *to == rank).map(|(_, lane)| *lane))
     }
 
     /// Maps one window. The peer may not be ready to grant it yet, so this tries again until the deadline. It

@@ -17,10 +17,9 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Link, LinkMailboxes, LinkTable, Reach};
+use super::{LinkTable, Reach};
 use crate::collective::CommunicatorError;
-use crate::collective::communicator::Lost;
-use crate::collective::communicator::ring::FENCE_WITHIN;
+use crate::collective::communicator::links::{FENCE_WITHIN, Link, Lost};
 use crate::engine::SetupError;
 use crate::engine::{EngineState, LaneId};
 use crate::link::mailbox::{Inbox, Outbox};
@@ -198,7 +197,10 @@ impl LinkTable {
         self.reach = reach;
         let taken = connected.iter().map(|link| (link.rank, link.lane)).collect::<Vec<_>>();
         self.links.extend(connected.into_iter().map(|link| (link.rank, link)));
-        crate::log::info!("Connected to {} more ranks, since an operation needs it", taken.len());
+        // In a small world all ranks are neighbours.
+        if !taken.is_empty() {
+            crate::log::info!("Connected to {} more ranks, since an operation needs it", taken.len());
+        }
         taken
     }
 
@@ -333,20 +335,7 @@ fn make_link(
     // A quiet lane sends no heartbeats. The peer may not have connected its end before all verdicts are in, and the
     // device would repeat a heartbeat only so often before it ends the lane.
     connected.set_quiet(true);
-    let name = connected.name();
-    let mailbox = LinkMailboxes {
-        outbox,
-        inbox,
-        sent_before: 0,
-        received_before: 0,
-        agreed: false,
-        untold: false,
-        ranges: 0,
-        ranges_before: 0,
-        points_sent: 0,
-        points_received: 0,
-    };
-    Ok(Link { rank, lane, name, mailbox, access })
+    Ok(Link::new((rank, access), (lane, connected.name()), outbox, inbox))
 }
 
 /// Writes the word of a rank that has opened its links: one entry for each peer.

@@ -1,7 +1,7 @@
-//! The table of two-way links to other ranks, beside the ring's two one-way links.
+//! The table of links by rank. The links to the neighbours in the ring are there from the beginning.
 //!
-//! All ranks make links together, when an operation first needs them, and keep them until the communicator ends. A
-//! large world therefore pays for them only if it uses an algorithm that needs them. `open` opens lanes and
+//! All ranks make further links together, when an operation first needs them, and keep them until the communicator
+//! ends. A large world therefore pays for them only if it uses an algorithm that needs them. `open` opens lanes and
 //! mailboxes; `connect` exchanges the blobs and decides, on all ranks alike, whether the links are usable.
 
 mod connect;
@@ -12,13 +12,13 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::hosts::Hosts;
+use super::links::{ControlMessage, Link, Lost, read_control, violation};
 use super::options::CommunicatorOptions;
-use super::ring::{ControlMessage, Lost, Neighbour, read_control, violation};
 use crate::collective::CollectiveError;
 use crate::engine::{EngineState, LaneId};
 use crate::link::Arrival;
 use crate::link::imm::Imm;
-use crate::link::mailbox::{Geometry, Inbox, Outbox};
+use crate::link::mailbox::Geometry;
 
 use connect::OpenLinks;
 #[cfg(any(fuzzing, test))]
@@ -31,10 +31,10 @@ const SLOTS_BYTES_MAX: usize = 32 << 20;
 /// Bytes of the shortest slot that the limit leads to: one page.
 const SLOT_BYTES_MIN: usize = 4096;
 
-/// The set of ranks that each rank has links to, besides the ring. A later variant includes every earlier one.
+/// The set of ranks that each rank has links to. A later variant includes every earlier one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub(crate) enum Reach {
-    /// None: the ring's links alone.
+    /// The neighbours in the ring.
     #[default]
     Neighbours,
     /// Ranks at distances of powers of two around the ring, in both directions: enough for binomial trees of any root.
@@ -54,13 +54,14 @@ impl fmt::Display for Reach {
 }
 
 impl Reach {
-    /// The ranks that `rank` has links to, in ascending order. The relation is symmetric, and the count is the same for
-    /// all ranks.
+    /// The ranks beyond the neighbours that `rank` has links to, in ascending order. The relation is symmetric, and the
+    /// count is the same for all ranks.
     fn peers(self, rank: u32, world: u32) -> impl Iterator<Item = u32> {
         (0..world).filter(move |peer| {
             // Steps forward around the ring, without the overflow that `rank + world` could have.
             let distance = if *peer >= rank { peer - rank } else { world - (rank - peer) };
-            distance > 0
+            distance > 1
+                && world - distance > 1
                 && match self {
                     Self::Neighbours => false,
                     Self::Doublings => distance.is_power_of_two() || (world - distance).is_power_of_two(),
@@ -70,7 +71,8 @@ impl Reach {
     }
 }
 
-/// The geometry of a link's mailboxes in a communicator of `world` ranks. All ranks compute the same.
+/// The geometry of the mailboxes of a link beyond the neighbours, in a communicator of `world` ranks. All ranks compute
+/// the same.
 pub(crate) fn geometry(options: &CommunicatorOptions, world: u32) -> Geometry {
     let CommunicatorOptions { slots, slot_bytes, .. } = *options;
     // The share of a link when there is one to every other rank, so that a later operation with a greater reach stays
@@ -81,30 +83,6 @@ pub(crate) fn geometry(options: &CommunicatorOptions, world: u32) -> Geometry {
     let share = share.max(SLOT_BYTES_MIN) & !(size_of::<u64>() - 1);
     Geometry { slots, slot_bytes: slot_bytes.min(share) }
 }
-
-/// The mailboxes of a link, one for each direction, and how far the present operation has used them.
-#[derive(Debug)]
-pub(crate) struct LinkMailboxes {
-    pub(crate) outbox: Outbox,
-    pub(crate) inbox: Inbox,
-    /// Messages that earlier operations sent and received. The present operation counts from there.
-    pub(crate) sent_before: u64,
-    pub(crate) received_before: u64,
-    /// Whether the peer is known to be in the present operation: its header has been compared.
-    pub(crate) agreed: bool,
-    /// Whether the peer has still to be told of a failure.
-    pub(super) untold: bool,
-    /// Zero-copy writes of the present operation that were posted, and how many writes had completed before its first.
-    pub(crate) ranges: u64,
-    pub(crate) ranges_before: u64,
-    /// Sequence numbers of the next point-to-point send and receive. Both ends count them alike, apart from
-    /// collectives.
-    pub(crate) points_sent: u64,
-    pub(crate) points_received: u64,
-}
-
-/// A link to one peer: the lane, and a mailbox in each direction.
-pub(crate) type Link = Neighbour<LinkMailboxes>;
 
 /// The links of one rank, and those that are being made.
 #[derive(Debug)]
@@ -130,14 +108,19 @@ pub(crate) struct LinkTable {
 }
 
 impl LinkTable {
-    pub(super) fn new((rank, world): (u32, u32), (job, epoch): (u32, u32), hosts: Arc<Hosts>) -> Self {
+    pub(super) fn new(
+        neighbours: Vec<Link>,
+        (rank, world): (u32, u32),
+        (job, epoch): (u32, u32),
+        hosts: Arc<Hosts>,
+    ) -> Self {
         Self {
             rank,
             world,
             job,
             epoch,
             hosts,
-            links: BTreeMap::new(),
+            links: neighbours.into_iter().map(|link| (link.rank, link)).collect(),
             reach: Reach::default(),
             opening: VecDeque::new(),
             connecting: None,
@@ -182,15 +165,19 @@ impl LinkTable {
         self.links.values()
     }
 
+    pub(crate) fn links_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.links.values_mut()
+    }
+
     /// Marks that all linked ranks must be told of a failure.
     pub(super) fn hear(&mut self) {
-        self.links.values_mut().for_each(|link| link.mailbox.untold = true);
+        self.links.values_mut().for_each(|link| link.untold = true);
     }
 
     /// Tells the linked ranks that have not been told; `tell` returns whether a rank must be told again later.
     pub(super) fn pass_on(&mut self, mut tell: impl FnMut(LaneId) -> bool) {
-        for link in self.links.values_mut().filter(|link| link.mailbox.untold) {
-            link.mailbox.untold = tell(link.lane);
+        for link in self.links.values_mut().filter(|link| link.untold) {
+            link.untold = tell(link.lane);
         }
     }
 
@@ -203,20 +190,15 @@ impl LinkTable {
 
     /// Begins an operation: counts its messages from here, and makes room for `scratch_bytes` of kept messages.
     pub(crate) fn begin(&mut self, scratch_bytes: usize) {
-        for LinkMailboxes { outbox, inbox, sent_before, received_before, agreed, ranges, .. } in
-            self.links.values_mut().map(|link| &mut link.mailbox)
-        {
-            // The mailboxes count from the first message of the link on.
-            (*sent_before, *received_before) = (outbox.sent(), inbox.given_back());
-            (*agreed, *ranges) = (false, 0);
-        }
+        self.links.values_mut().for_each(Link::begin);
         // The memory never shrinks, so that an operation that is repeated allocates only once.
         if self.scratch.len() < scratch_bytes {
             self.scratch.resize(scratch_bytes, 0);
         }
     }
 
-    /// Sorts the arrivals of all links into their mailboxes, and hands control messages to `told`.
+    /// Sorts the arrivals of all links into their mailboxes, and hands control messages to `told`, which returns
+    /// whether that rank may send such a one.
     ///
     /// # Errors
     ///
@@ -224,12 +206,12 @@ impl LinkTable {
     pub(super) fn take_arrivals(
         &mut self,
         core: &mut EngineState,
-        mut told: impl FnMut(u32, ControlMessage),
+        mut told: impl FnMut(u32, ControlMessage) -> bool,
     ) -> Result<(), Lost> {
         for (&rank, link) in &mut self.links {
             // A lane that is gone is found by `ended`, which also knows the reason.
             let Some(lane) = core.lane(link.lane) else { continue };
-            let LinkMailboxes { outbox, inbox, .. } = &mut link.mailbox;
+            let Link { outbox, inbox, .. } = link;
             while let Some(arrival) = lane.take() {
                 match arrival {
                     Arrival::Imm(Imm::Freed { count }, _) if outbox.freed(count) => {}
@@ -238,16 +220,11 @@ impl LinkTable {
                     Arrival::Imm(..) => return Err(violation(rank, lane, "an immediate that cannot be")),
                     Arrival::Control(received) => {
                         let word = read_control(lane, received.bytes());
+                        // The receive buffer goes back to the lane in any case, also before an error.
                         lane.recycle(received);
-                        // Headers come in the mailboxes of a link, in front of their messages.
-                        match word {
-                            Some(word @ (ControlMessage::WaitReport(_) | ControlMessage::Abort(_))) => {
-                                told(rank, word)
-                            }
-                            _ => {
-                                let what = "a control message that does not belong here";
-                                return Err(violation(rank, lane, what));
-                            }
+                        if !word.is_some_and(|word| told(rank, word)) {
+                            let what = "a control message that does not belong here";
+                            return Err(violation(rank, lane, what));
                         }
                     }
                 }

@@ -11,7 +11,7 @@ use super::{Reach, geometry};
 use crate::collective::CollectiveError;
 use crate::collective::CommunicatorError;
 use crate::collective::communicator::Communicator;
-use crate::collective::communicator::ring::FENCE_WITHIN;
+use crate::collective::communicator::links::FENCE_WITHIN;
 use crate::engine::SetupError;
 use crate::engine::{Engine, LaneId};
 use crate::link::mailbox::{Geometry, Inbox, Outbox};
@@ -27,9 +27,9 @@ impl Communicator {
         // The lock is released before anything is opened: the engine needs it meanwhile.
         let opened = {
             let shared = self.shared.lock();
-            match &shared.ring {
-                Some(ring) if shared.ended().is_none() && ring.link_table.unlinked(reach).is_none() => {
-                    ring.link_table.opened()
+            match &shared.links {
+                Some(links) if shared.ended().is_none() && links.table.unlinked(reach).is_none() => {
+                    links.table.opened()
                 }
                 _ => return,
             }
@@ -59,9 +59,9 @@ impl Communicator {
     /// Queues links for the operation that connects them; returns them if such links have been found impossible
     /// meanwhile.
     fn offer(&self, opening: OpenLinks) -> Result<(), OpenLinks> {
-        match &mut self.shared.lock().ring {
-            Some(ring) if ring.link_table.unlinked(opening.reach).is_none() => {
-                ring.link_table.opening.push_back(opening);
+        match &mut self.shared.lock().links {
+            Some(links) if links.table.unlinked(opening.reach).is_none() => {
+                links.table.opening.push_back(opening);
                 Ok(())
             }
             _ => Err(opening),
@@ -76,9 +76,9 @@ impl Communicator {
     /// [`CollectiveError::Unconnected`], to `rank` for instance; or the communicator has ended.
     pub(crate) fn check_links(&self, rank: u32) -> Result<(), CollectiveError> {
         let shared = self.shared.lock();
-        match &shared.ring {
-            Some(ring) if ring.link_table.opened() < Reach::All => {
-                Err(shared.ended().unwrap_or_else(|| ring.link_table.unconnected(rank)))
+        match &shared.links {
+            Some(links) if links.table.opened() < Reach::All => {
+                Err(shared.ended().unwrap_or_else(|| links.table.unconnected(rank)))
             }
             _ => Ok(()),
         }
@@ -86,7 +86,7 @@ impl Communicator {
 
     /// Whether the links of `reach` are connected.
     pub(crate) fn is_linked(&self, reach: Reach) -> bool {
-        self.shared.lock().ring.as_ref().is_none_or(|ring| ring.link_table.reach() >= reach)
+        self.shared.lock().links.as_ref().is_none_or(|links| links.table.reach() >= reach)
     }
 
     /// Opens one link: registers its inbox, opens its lane, and encodes its blob.

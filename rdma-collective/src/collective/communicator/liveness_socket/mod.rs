@@ -46,38 +46,48 @@ impl Listener {
         address.map_or_else(Vec::new, |address| address.to_string().into_bytes())
     }
 
-    /// Connects to the next rank and accepts the previous one, as far as they are on other hosts.
+    /// Connects to the next rank and accepts the previous one, as far as they are on other hosts. `neighbours` are the
+    /// next and the previous rank of `rank`, or the one rank that is both: of two ranks, rank 0 connects.
     pub(super) fn connect(
         self,
         engine: &Engine,
         token: &JobToken,
-        [next, previous]: [WatchedPeer<'_>; 2],
+        rank: u32,
+        neighbours: &[WatchedPeer<'_>],
         deadline: Deadline,
     ) {
         let own = engine.lock().process();
-        let previous_rank = previous.rank;
         let deadline = deadline.min(Deadline::after(CONNECT_WITHIN));
-        let address = std::str::from_utf8(&next.blob.payload).ok().and_then(|text| text.parse().ok());
-        let to_next = address.filter(|_| next.blob.process.is_elsewhere(&own)).map(Meet::Connect);
-        let to_previous = self.0.as_ref().filter(|_| previous.blob.process.is_elsewhere(&own));
+        let (next, previous) = match neighbours {
+            [next, previous] => (Some(next), Some(previous)),
+            [other] if rank == 0 => (Some(other), None),
+            [other] => (None, Some(other)),
+            _ => (None, None),
+        };
+        let is_elsewhere = |peer: &&WatchedPeer<'_>| peer.blob.process.is_elsewhere(&own);
+        let to_next = next.filter(is_elsewhere).and_then(|next| {
+            let address = std::str::from_utf8(&next.blob.payload).ok().and_then(|text| text.parse().ok())?;
+            Some((next, Meet::Connect(address)))
+        });
+        let to_previous = previous.filter(is_elsewhere).zip(self.0.as_ref());
         // Every rank accepts and connects at the same time. If each accepted first, each would wait for the rank before
         // it, all around the ring.
         std::thread::scope(|scope| {
-            let spawned = to_previous.and_then(|listener| {
+            let spawned = to_previous.and_then(|(previous, listener)| {
                 let accept =
-                    move || keep(engine, &previous, establish(&Meet::Accept(listener), token, deadline));
-                Builder::new().name("rdma-hold".into()).spawn_scoped(scope, accept).err()
+                    move || keep(engine, previous, establish(&Meet::Accept(listener), token, deadline));
+                let spawned = Builder::new().name("rdma-hold".into()).spawn_scoped(scope, accept);
+                spawned.err().map(|error| (previous.rank, error))
             });
-            if let Some(error) = spawned {
-                let rank = previous_rank;
+            if let Some((rank, error)) = spawned {
                 crate::log::warn!(
                     rank, %error,
                     "no thread to accept the neighbour's liveness connection; \
                      only the peer timeout finds its death"
                 );
             }
-            if let Some(connect) = to_next {
-                keep(engine, &next, establish(&connect, token, deadline));
+            if let Some((next, connect)) = to_next {
+                keep(engine, next, establish(&connect, token, deadline));
             }
         });
     }

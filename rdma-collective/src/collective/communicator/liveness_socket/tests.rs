@@ -49,7 +49,7 @@ fn a_connection_that_the_neighbour_may_watch_is_held_as_long_as_the_lane() {
     });
     let next = WatchedPeer { rank: 1, lane: lanes[1], blob: &ours };
     let previous = WatchedPeer { rank: 1, lane: lanes[0], blob: &theirs };
-    Listener(Some(listener)).connect(&engine, &TOKEN, [next, previous], seconds(3));
+    Listener(Some(listener)).connect(&engine, &TOKEN, 0, &[next, previous], seconds(3));
     given_up.send(()).unwrap();
     let seen = has_seen.recv();
     for lane in lanes {

@@ -7,31 +7,34 @@ use crate::collective::communicator::link_table::{find_blob, word_bytes};
 use crate::link::Blob;
 use crate::liveness::Process;
 
-/// Connects the links of rank 0, when the word of rank 1 says that it runs in `process`, and has an inbox of one byte.
-/// Returns the rank that rank 0 has lost, and the first byte of its verdict.
+/// Connects the link of rank 0 to rank 2 of 4, when the word of rank 2 says that it runs in `process`, and has an inbox
+/// of one byte. Returns the rank that rank 0 has lost, and the first byte of its verdict.
 fn connect_to(process: Process) -> (Option<u32>, u8) {
-    let [mut comm, mut other] = ranks();
+    let mut world = world_of(4, local(), Driver::Caller);
     let begin = |comm: &mut Communicator| {
         comm.open_links(Reach::All);
-        let words = comm.with_ring(|_, ring| {
-            ring.link_table.begin_connecting(Reach::All);
-            ring.link_table.connecting.as_ref().unwrap().words.clone()
+        let words = comm.with_links(|_, links| {
+            links.table.begin_connecting(Reach::All);
+            links.table.connecting.as_ref().unwrap().words.clone()
         });
         words.unwrap()
     };
-    begin(&mut comm);
-    let bytes = word_bytes(Reach::All, 2);
-    let theirs = &begin(&mut other)[bytes..];
-    let mut blob = find_blob(theirs, comm.origin().token.fingerprint(), 1, 0).unwrap().unwrap();
+    begin(&mut world[0]);
+    let bytes = word_bytes(Reach::All, 4);
+    let theirs = begin(&mut world[2])[2 * bytes..3 * bytes].to_vec();
+    let token = world[0].origin().token.fingerprint();
+    let mut blob = find_blob(&theirs, token, 2, 0).unwrap().unwrap();
     blob.regions[0].len = 1;
     let blob = Blob { process, ..blob }.encode().unwrap();
-    let connected = comm.with_ring(|core, ring| {
-        let connecting = ring.link_table.connecting.as_mut().unwrap();
-        connecting.words[bytes..].copy_from_slice(theirs);
+    let connected = world[0].with_links(|core, links| {
+        let connecting = links.table.connecting.as_mut().unwrap();
+        // All have opened their links.
+        (0..4).for_each(|rank| connecting.words[rank * bytes] = 1);
+        connecting.words[2 * bytes..3 * bytes].copy_from_slice(&theirs);
         // Behind the flag, and the rank that the entry is for.
-        connecting.words[bytes + 5..][..blob.len()].copy_from_slice(&blob);
-        let lost = ring.link_table.connect(core).err().map(|lost| lost.rank);
-        (lost, ring.link_table.connecting.as_ref().unwrap().words[0])
+        connecting.words[2 * bytes + 5..][..blob.len()].copy_from_slice(&blob);
+        let lost = links.table.connect(core).err().map(|lost| lost.rank);
+        (lost, links.table.connecting.as_ref().unwrap().words[0])
     });
     connected.unwrap()
 }
@@ -44,5 +47,5 @@ fn a_link_that_is_refused_because_its_peer_has_died_is_not_this_ranks_fault() {
     assert_eq!((lost, verdict), (None, 2), "the peer runs, so this rank says that it has failed");
     child.kill().unwrap();
     child.wait().unwrap();
-    assert_eq!(connect_to(process).0, Some(1));
+    assert_eq!(connect_to(process).0, Some(2));
 }

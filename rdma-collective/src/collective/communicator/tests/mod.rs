@@ -39,11 +39,16 @@ fn ranks_on(device: SoftOptions) -> [Communicator; 2] {
 }
 
 fn ranks_driven(device: SoftOptions, driver: Driver) -> [Communicator; 2] {
+    world_of(2, device, driver).try_into().unwrap()
+}
+
+/// The ranks of a world of that size.
+fn world_of(world: u32, device: SoftOptions, driver: Driver) -> Vec<Communicator> {
     let token = JobToken::from_bytes([3; 16]);
-    let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, 2)).unwrap();
+    let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, world)).unwrap();
     let address = server.address();
     let connect = move |rank| {
-        let mut store = StoreClient::connect(Join { address, token, rank, world: 2 }, soon()).unwrap();
+        let mut store = StoreClient::connect(Join { address, token, rank, world }, soon()).unwrap();
         let context = Device::soft(device.clone()).open().unwrap();
         let options = EngineOptions { driver, ..EngineOptions::default() };
         let engine = Engine::new(&context, options).unwrap();
@@ -52,9 +57,13 @@ fn ranks_driven(device: SoftOptions, driver: Driver) -> [Communicator; 2] {
         }
         Communicator::new(&engine, &mut store, CommunicatorOptions::default(), soon()).unwrap()
     };
-    let other = connect.clone();
-    let other = thread::spawn(move || other(1));
-    [connect(0), other.join().unwrap()]
+    let ranks: Vec<_> = (0..world)
+        .map(|rank| {
+            let connect = connect.clone();
+            thread::spawn(move || connect(rank))
+        })
+        .collect();
+    ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
 }
 
 impl Communicator {
@@ -69,12 +78,14 @@ impl Communicator {
 
     /// Reports the end of the other process, as the kernel would.
     fn other_dies(&self) {
-        self.with_ring(|core, ring| ring.lanes().map(|lane| core.lane(lane).unwrap().process_ended(DIED)));
+        self.with_links(|core, links| {
+            links.lanes().for_each(|lane| core.lane(lane).unwrap().process_ended(DIED));
+        });
     }
 
     /// The failure that this rank has told the other ranks.
     fn told(&self) -> Option<u32> {
-        self.with_ring(|_, ring| ring.abort.map(|abort| abort.culprit)).unwrap()
+        self.with_links(|_, links| links.abort.map(|abort| abort.culprit)).unwrap()
     }
 }
 
@@ -175,9 +186,9 @@ fn a_failure_of_the_operation_that_runs_ends_it_though_one_of_a_later_was_heard_
     let tensor = left.alloc::<f32>(1000).unwrap();
     let mut pending = left.start_all_reduce(tensor, ReduceOp::Sum, Deadline::after(60 * SECOND)).unwrap();
     let of = |sequence| Abort { sequence, culprit: 7, reporter: 1, reason: AbortReason::PeerFailed };
-    left.with_ring(|_, ring| ring.hear(of(1))).unwrap();
+    left.with_links(|_, links| links.hear(of(1))).unwrap();
     assert!(pending.poll().is_pending());
-    left.with_ring(|_, ring| ring.hear(of(0))).unwrap();
+    left.with_links(|_, links| links.hear(of(0))).unwrap();
     let Poll::Ready(Err(error)) = pending.poll() else { panic!("it goes on") };
     assert!(matches!(error, CollectiveError::Aborted { culprit: 7, .. }), "{error}");
 }
@@ -190,11 +201,12 @@ fn what_this_rank_finds_is_told_though_a_later_operation_had_failed_elsewhere() 
         rank.drive(start);
     }
     let of = |sequence, culprit| Abort { sequence, culprit, reporter: 0, reason: AbortReason::PeerFailed };
-    left.with_ring(|core, ring| ring.tell(core, of(3, 7))).unwrap();
-    left.with_ring(|core, ring| ring.tell(core, of(2, 5))).unwrap();
+    left.with_links(|core, links| links.tell(core, of(3, 7))).unwrap();
+    left.with_links(|core, links| links.tell(core, of(2, 5))).unwrap();
     assert_eq!(left.told(), Some(5));
-    let heard =
-        || right.with_ring(|core, ring| (ring.take_arrivals(core).is_ok(), ring.abort.map(|it| it.culprit)));
+    let heard = || {
+        right.with_links(|core, links| (links.take_arrivals(core).is_ok(), links.abort.map(|it| it.culprit)))
+    };
     let patience = soon();
     while heard() != Some((true, Some(5))) {
         assert!(!patience.expired(), "{:?}", heard());
@@ -209,7 +221,7 @@ fn who_asks_for_the_end_ends_what_runs_though_a_later_operation_had_failed_elsew
     let tensor = left.alloc::<f32>(1000).unwrap();
     let mut pending = left.start_all_reduce(tensor, ReduceOp::Sum, Deadline::after(60 * SECOND)).unwrap();
     let later = Abort { sequence: 5, culprit: 1, reporter: 1, reason: AbortReason::DeadlineExceeded };
-    left.with_ring(|core, ring| ring.tell(core, later)).unwrap();
+    left.with_links(|core, links| links.tell(core, later)).unwrap();
     assert!(pending.poll().is_pending());
     left.aborter().abort();
     let Poll::Ready(Err(error)) = pending.poll() else { panic!("it goes on") };
@@ -223,7 +235,7 @@ fn neighbours_that_have_left_in_good_order_meanwhile_have_gone_on_without_this_o
         let [left, right] = ranks();
         let start = Instant::now();
         left.drive(start);
-        let lanes = right.with_ring(|_, ring| ring.lanes()).unwrap();
+        let lanes = right.with_links(|_, links| links.lanes().collect::<Vec<_>>()).unwrap();
         assert!(right.engine().say_goodbye(&lanes, soon()));
         left.drive(start + away);
         match left.known() {

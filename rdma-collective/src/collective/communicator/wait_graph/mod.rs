@@ -1,9 +1,9 @@
 //! The wait graph: which rank waits for which, so that a rank whose deadline passes can name the rank that is late.
 //!
 //! The rank that an operation waits for is often innocent: it waits for another one itself. So a rank that has waited
-//! for long reports to its neighbours which rank it waits for. A rank that waits for a waiting rank reports *that*
-//! rank's culprit as its own, with one more hop. The reports travel around the ring this way, and all waiting ranks
-//! know the same late rank before their deadlines pass.
+//! for long reports to the ranks linked to it which rank it waits for. A rank that waits for a waiting rank reports
+//! *that* rank's culprit as its own, with one more hop. The reports travel around the ring this way, and all waiting
+//! ranks know the same late rank before their deadlines pass.
 //!
 //! Sans-IO: the ring sends the reports, and hands over those that arrive.
 
@@ -16,24 +16,13 @@ use crate::collective::operation::WaitReport;
 /// lanes with reports.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// A side of the ring.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// The rank after this one.
-    Next = 0,
-    /// The rank before this one.
-    Previous = 1,
-}
-
 /// The rank, or the ranks, that an operation waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WaitingFor {
-    /// A neighbour in the ring, which may itself report that it waits for another rank.
-    Neighbour(Direction),
-    /// A rank with a link, which may report the same.
-    Linked(u32),
-    /// Ranks of this host, a bit each, whose messages have not arrived; no neighbour is among them. One of several
-    /// may wait for another, and a neighbour's report may say which one is late.
+    /// A rank with a link, which may itself report that it waits for another rank.
+    Rank(u32),
+    /// Ranks of this host, a bit each, whose messages have not arrived; no neighbour in the ring is among them. One of
+    /// several may wait for another, and a linked rank's report may say which one is late.
     Ranks(u32),
 }
 
@@ -42,26 +31,21 @@ pub(crate) enum WaitingFor {
 pub(super) struct WaitGraph {
     own: u32,
     world: u32,
-    /// The ranks after and before this one, by [`Direction`].
-    neighbours: [u32; 2],
     /// How long this rank waits before it reports. It reports at once when a peer blames this very rank.
     patience: Duration,
     wait: Option<Wait>,
-    /// The last reports of the neighbours, by [`Direction`]; `None` for a neighbour that does not wait.
-    heard: [Option<WaitReport>; 2],
     /// The last reports of the linked ranks, and whether they must still be sent this rank's report.
     links: BTreeMap<u32, LinkReport>,
     /// The last report that this rank has made.
     reported: Option<WaitReport>,
     reported_at: Option<Instant>,
-    /// The neighbours to which the report must still be sent, by [`Direction`].
-    pub(super) unsent: [bool; 2],
     due: Option<Instant>,
 }
 
 /// The reports to and from one linked rank.
 #[derive(Debug, Clone, Copy, Default)]
 struct LinkReport {
+    /// `None` if the rank does not wait.
     heard: Option<WaitReport>,
     unsent: bool,
 }
@@ -75,18 +59,15 @@ struct Wait {
 }
 
 impl WaitGraph {
-    pub(super) fn new(own: u32, neighbours: [u32; 2], world: u32) -> Self {
+    pub(super) fn new(own: u32, world: u32) -> Self {
         Self {
             own,
             world,
-            neighbours,
             patience: Duration::ZERO,
             wait: None,
-            heard: [None; 2],
             links: BTreeMap::new(),
             reported: None,
             reported_at: None,
-            unsent: [false; 2],
             due: None,
         }
     }
@@ -116,13 +97,8 @@ impl WaitGraph {
         self.due = None;
     }
 
-    /// Takes the report of a neighbour. A culprit that is the neighbour itself says that it waits no more.
-    pub(super) fn hear(&mut self, side: Direction, waits: WaitReport) {
-        self.heard[side as usize] = self.checked(self.neighbours[side as usize], waits);
-    }
-
-    /// Takes the report of a linked rank.
-    pub(super) fn hear_linked(&mut self, rank: u32, waits: WaitReport) {
+    /// Takes the report of a linked rank. A culprit that is the rank itself says that it waits no more.
+    pub(super) fn hear(&mut self, rank: u32, waits: WaitReport) {
         let heard = self.checked(rank, waits);
         if let Some(linked) = self.links.get_mut(&rank) {
             linked.heard = heard;
@@ -140,8 +116,7 @@ impl WaitGraph {
     /// The rank at the beginning of the chain, if its end is not known.
     pub(super) fn culprit(&self, sequence: u64, awaited: WaitingFor) -> u32 {
         let first = match awaited {
-            WaitingFor::Neighbour(side) => self.neighbours[side as usize],
-            WaitingFor::Linked(rank) => rank,
+            WaitingFor::Rank(rank) => rank,
             WaitingFor::Ranks(missing) => missing.trailing_zeros().min(self.world - 1),
         };
         self.follow(sequence, awaited).map_or(first, |waits| waits.culprit)
@@ -152,15 +127,13 @@ impl WaitGraph {
     fn follow(&self, sequence: u64, awaited: WaitingFor) -> Option<WaitReport> {
         // A peer that waits in a later operation has done its part of this one, so its wait holds up nobody here.
         let present = |theirs: &WaitReport| theirs.sequence <= sequence;
-        let heard = |side: Direction| self.heard[side as usize].filter(present);
         let (known, heard) = match awaited {
-            WaitingFor::Neighbour(side) => (Some(self.neighbours[side as usize]), heard(side)),
-            WaitingFor::Linked(rank) => {
+            WaitingFor::Rank(rank) => {
                 (Some(rank), self.links.get(&rank).and_then(|linked| linked.heard.filter(present)))
             }
             WaitingFor::Ranks(missing) if missing.is_power_of_two() => (Some(missing.trailing_zeros()), None),
             WaitingFor::Ranks(missing) => {
-                let words = [Direction::Next, Direction::Previous].into_iter().filter_map(heard);
+                let words = self.links.values().filter_map(|linked| linked.heard.filter(present));
                 let of_them = words.filter(|theirs| {
                     missing.checked_shr(theirs.culprit).is_some_and(|missing| missing & 1 == 1)
                 });
@@ -183,8 +156,7 @@ impl WaitGraph {
 
     /// Whether a peer blames this rank, which then reports at once for whom it waits.
     fn is_blamed(&self) -> bool {
-        let linked = self.links.values().map(|linked| &linked.heard);
-        self.heard.iter().chain(linked).flatten().any(|theirs| theirs.culprit == self.own)
+        self.links.values().filter_map(|linked| linked.heard).any(|theirs| theirs.culprit == self.own)
     }
 
     /// The report that the peers should have, if it differs from the last one.
@@ -195,7 +167,7 @@ impl WaitGraph {
             self.wait.filter(long).map(|wait| (wait.awaited, self.follow(wait.sequence, wait.awaited)));
         let word = match (wait, self.reported) {
             (Some((_, Some(word))), _) => word,
-            (Some((WaitingFor::Neighbour(_) | WaitingFor::Linked(_), None)), _) | (_, None) => return None,
+            (Some((WaitingFor::Rank(_), None)), _) | (_, None) => return None,
             // This rank waits no more, or for other ranks than it has reported: naming itself withdraws the report.
             (_, Some(reported)) => WaitReport { culprit: self.own, hops: 0, ..reported },
         };
@@ -212,7 +184,6 @@ impl WaitGraph {
         if let (Some(word), None) = (word, free_at) {
             self.reported = Some(word);
             self.reported_at = Some(now);
-            self.unsent = [true; 2];
             self.links.values_mut().for_each(|linked| linked.unsent = true);
             self.due = long_at;
         }
@@ -220,12 +191,11 @@ impl WaitGraph {
 
     /// The report, while a peer must still be sent it.
     pub(super) fn report(&self) -> Option<WaitReport> {
-        self.reported
-            .filter(|_| self.unsent.contains(&true) || self.links.values().any(|linked| linked.unsent))
+        self.reported.filter(|_| self.links.values().any(|linked| linked.unsent))
     }
 
     /// Sends the report to the linked ranks that do not have it; `tell` returns whether a rank must be tried again.
-    pub(super) fn tell_linked(&mut self, mut tell: impl FnMut(u32) -> bool) {
+    pub(super) fn tell(&mut self, mut tell: impl FnMut(u32) -> bool) {
         for (rank, linked) in self.links.iter_mut().filter(|(_, linked)| linked.unsent) {
             linked.unsent = tell(*rank);
         }

@@ -14,8 +14,7 @@ use crate::collective::call::{Lengths, Origins};
 use crate::collective::communicator::{PIECE_BYTES, Scratch};
 use crate::collective::schedule::{Source, Span};
 use crate::collective::{DataType, ReduceError, ReduceOp, Reduction};
-use crate::link::Lane;
-use crate::link::mailbox::{HEADER_BYTES, Inbox, Outbox};
+use crate::link::mailbox::Inbox;
 
 pub(super) use registered::ZERO_COPY_BYTES_MIN;
 pub(in crate::collective) use registered::{RegisteredBuffer, RegisteredBuffers};
@@ -27,26 +26,8 @@ pub(super) struct Message<'a> {
     pub(super) number: u64,
 }
 
-/// A piece of the input or output that becomes a message.
-#[derive(Clone, Copy)]
-pub(super) struct Piece {
-    pub(super) source: Source,
-    pub(super) span: Span,
-    /// Whether it is known that no piece follows. The device is asked for a completion then.
-    pub(super) last: bool,
-}
-
 /// The buffers that an executor reads from and writes to. All spans count from the first byte of the operation.
 pub(super) trait Buffers {
-    /// Puts a piece into the mailbox, which must be ready.
-    fn put(
-        &mut self,
-        outbox: &mut Outbox,
-        lane: &mut Lane,
-        header: Option<&[u8; HEADER_BYTES]>,
-        piece: Piece,
-    ) -> bool;
-
     /// `output[span] = input[span] op message`; `last` finishes the reduction, such as the division of an average.
     ///
     /// The span is reduced piece by piece, so that the bytes of a message are still in the processor's cache.
@@ -56,18 +37,6 @@ pub(super) trait Buffers {
         span: Span,
         arithmetic: Arithmetic,
         last: bool,
-        scratch: &mut Scratch,
-    ) -> Result<(), ReduceError>;
-
-    /// `out = input[span] op message`, otherwise like [`reduce_from`](Self::reduce_from). For chunks that are only
-    /// passed on and have no room in the output.
-    fn reduce_to(
-        &self,
-        message: Message<'_>,
-        span: Span,
-        arithmetic: Arithmetic,
-        last: bool,
-        out: &mut [u8],
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError>;
 
@@ -126,9 +95,6 @@ pub(super) trait Buffers {
 
     /// The registered range of a span, which stays until the operation has ended; `None` for borrowed memory.
     fn range(&self, source: Source, span: Span) -> Option<AttachedRange>;
-
-    /// Whether the device has read everything that was put on the lane.
-    fn is_sent(&mut self, lane: Option<&mut Lane>) -> bool;
 
     /// Gives the peers `rights` to the memory, and returns its addresses; `None` if peers cannot reach it.
     ///
@@ -215,16 +181,6 @@ impl<'a> Borrowed<'a> {
 }
 
 impl Buffers for Borrowed<'_> {
-    fn put(
-        &mut self,
-        outbox: &mut Outbox,
-        lane: &mut Lane,
-        header: Option<&[u8; HEADER_BYTES]>,
-        Piece { source, span, .. }: Piece,
-    ) -> bool {
-        outbox.put(lane, header, self.source(source, span))
-    }
-
     fn reduce_from(
         &mut self,
         message: Message<'_>,
@@ -239,23 +195,6 @@ impl Buffers for Borrowed<'_> {
             let piece = &mut piece[..span.len];
             message.inbox.read(message.number, at, piece);
             self.combine(span, piece, unused, arithmetic, last)?;
-        }
-        Ok(())
-    }
-
-    fn reduce_to(
-        &self,
-        message: Message<'_>,
-        span: Span,
-        arithmetic: Arithmetic,
-        last: bool,
-        out: &mut [u8],
-        scratch: &mut Scratch,
-    ) -> Result<(), ReduceError> {
-        for (at, span) in pieces(span) {
-            let piece = &mut scratch[0][..span.len];
-            message.inbox.read(message.number, at, piece);
-            arithmetic.reduce(&mut out[at..at + span.len], self.source(Source::Input, span), piece, last)?;
         }
         Ok(())
     }
@@ -352,11 +291,6 @@ impl Buffers for Borrowed<'_> {
         // The writer fills the output itself, so the caller's hint holds for its stores.
         let (output, origin) = self.output();
         with(0, &mut output[within(span, origin)], expect);
-    }
-
-    fn is_sent(&mut self, _: Option<&mut Lane>) -> bool {
-        // `put` has copied every message into a send buffer of the mailbox.
-        true
     }
 }
 

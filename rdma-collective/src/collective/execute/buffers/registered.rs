@@ -11,13 +11,11 @@ use rdma_core::{
     Access, Attached, AttachedRange, Deadline, Exported, ProtectionDomain, Region, RemoteMemory, Sharing,
 };
 
-use super::{Arithmetic, BufferAddress, BufferAdvert, Buffers, Message, Piece, Rights, pieces};
+use super::{Arithmetic, BufferAddress, BufferAdvert, Buffers, Message, Rights, pieces};
 use crate::collective::ReduceError;
 use crate::collective::call::Origins;
 use crate::collective::communicator::Scratch;
 use crate::collective::schedule::{Source, Span};
-use crate::link::Lane;
-use crate::link::mailbox::{HEADER_BYTES, Outbox};
 
 /// Bytes from which the device reads a message in registered memory, instead of a copy in a send buffer: below, a copy
 /// costs less than waiting until the write is done.
@@ -74,23 +72,18 @@ impl RegisteredBuffer {
     }
 }
 
-/// The registered buffers of one operation, and its writes from them that are under way.
+/// The registered buffers of one operation.
 #[derive(Debug)]
 pub(in crate::collective) struct RegisteredBuffers {
     /// The input; absent in place.
     input: Option<RegisteredBuffer>,
     output: RegisteredBuffer,
-    /// The number of writes posted from the buffers, and how many the lane had completed before the first of them.
-    put: u64,
-    done_before: Option<u64>,
-    /// Whether the last write, or a write behind it, is signalled. Its completion tells of all.
-    asked: bool,
 }
 
 impl RegisteredBuffers {
     /// Makes the buffers of an operation. They must hold every span that the schedule names.
     pub(in crate::collective) fn new(input: Option<RegisteredBuffer>, output: RegisteredBuffer) -> Self {
-        Self { input, output, put: 0, done_before: None, asked: false }
+        Self { input, output }
     }
 
     pub(in crate::collective) fn into_places(self) -> (Option<RegisteredBuffer>, RegisteredBuffer) {
@@ -112,29 +105,6 @@ fn checked(copied: Result<(), RangeError>) {
 }
 
 impl Buffers for RegisteredBuffers {
-    fn put(
-        &mut self,
-        outbox: &mut Outbox,
-        lane: &mut Lane,
-        header: Option<&[u8; HEADER_BYTES]>,
-        Piece { source, span, last }: Piece,
-    ) -> bool {
-        let place = self.place(source);
-        let start = place.at(span);
-        // The header goes in front of the bytes, in one write. Only a copy can have both.
-        if header.is_some() || span.len < ZERO_COPY_BYTES_MIN {
-            return outbox.put_with(lane, header, span.len, |buffer| {
-                checked(place.region.copy_out(start, buffer));
-            });
-        }
-        let range = place.attached.range(start, span.len);
-        self.done_before.get_or_insert_with(|| lane.ranges_done());
-        self.put += 1;
-        // A later write takes the place of an earlier signalled one: that one's completion does not tell of this.
-        self.asked = last;
-        outbox.put_range(lane, range, span.len, last)
-    }
-
     fn reduce_from(
         &mut self,
         message: Message<'_>,
@@ -153,25 +123,6 @@ impl Buffers for RegisteredBuffers {
             message.inbox.read(message.number, at, theirs);
             arithmetic.reduce_into(own, theirs, last)?;
             checked(output.region.copy_in(output.at(span), own));
-        }
-        Ok(())
-    }
-
-    fn reduce_to(
-        &self,
-        message: Message<'_>,
-        span: Span,
-        arithmetic: Arithmetic,
-        last: bool,
-        out: &mut [u8],
-        scratch: &mut Scratch,
-    ) -> Result<(), ReduceError> {
-        let input = self.place(Source::Input);
-        for (at, span) in pieces(span) {
-            let (own, theirs) = (&mut out[at..at + span.len], &mut scratch[0][..span.len]);
-            checked(input.region.copy_out(input.at(span), own));
-            message.inbox.read(message.number, at, theirs);
-            arithmetic.reduce_into(own, theirs, last)?;
         }
         Ok(())
     }
@@ -295,22 +246,5 @@ impl Buffers for RegisteredBuffers {
 
     fn places(&self) -> Option<[&RegisteredBuffer; 2]> {
         Some([self.place(Source::Input), &self.output])
-    }
-
-    fn is_sent(&mut self, lane: Option<&mut Lane>) -> bool {
-        let (Some(lane), Some(before)) = (lane, self.done_before) else { return true };
-        if lane.ranges_done() - before >= self.put {
-            return true;
-        }
-        // A drained lane has no request under way, so the device reads nothing any more.
-        if lane.is_drained() {
-            return true;
-        }
-        // The last write was not signalled, because it was not known to be the last. A write behind it is, and
-        // completes after it. If there is no room for that now, the next call tries again.
-        if !self.asked {
-            self.asked = lane.confirm();
-        }
-        false
     }
 }

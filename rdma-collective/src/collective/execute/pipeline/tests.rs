@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::collective::call::Request;
-use crate::collective::schedule::{Operation, Ring, Source, Staging, Step as RingStep};
+use crate::collective::schedule::{Operation, Ring, Staging};
 use crate::collective::{DataType, ReduceOp};
 use crate::tests::soak::Sample;
 
@@ -282,9 +282,7 @@ proptest! {
         for rank in 0..ranks {
             let operation = Operation { rank, ranks, count, data_type: DataType::F32, staging };
             for step in Ring::all_reduce(operation).unwrap() {
-                if let RingStep::Put { source: Source::Input, span, .. } = step {
-                    first[span.offset / 4..span.range().end / 4].fill(rank);
-                }
+                step.put_from_input().for_each(|span| first[span.offset / 4..span.range().end / 4].fill(rank));
             }
         }
         for rank in 0..ranks {

@@ -15,12 +15,10 @@ use rdma_core::memory::CacheHint;
 use self::peer_buffers::PeerBuffers;
 use super::buffers::{ADVERT_BYTES, Arithmetic, BufferAdvert, Buffers, Rights};
 use super::header_exchange::{HeaderExchange, RankSet};
-use super::ring_exec::ExecContext;
+use super::link_exec::ExecContext;
 use super::stop::{Progress, Stop};
 use crate::collective::call::{Call, Collective};
-use crate::collective::communicator::{
-    HostGroup, PIECE_BYTES, RANKS_MAX, ReduceScratch, RingLinks, WaitingFor,
-};
+use crate::collective::communicator::{HostGroup, Links, PIECE_BYTES, RANKS_MAX, ReduceScratch, WaitingFor};
 use crate::collective::operation::Header;
 use crate::collective::zero_copy_plan::{From, Move, To, ZeroCopyPlan};
 use crate::engine::EngineState;
@@ -145,8 +143,8 @@ impl ZeroCopy {
             Ok(Some(came)) => Poll::Ready(Ok(came)),
             Ok(None) => {
                 let (awaited, HeaderExchange { header, progressed, .. }) =
-                    (self.waits_for(with.ring), self.headers);
-                with.ring.wait(with.core, header.sequence, awaited, progressed);
+                    (self.waits_for(with.links), self.headers);
+                with.links.wait(with.core, header.sequence, awaited, progressed);
                 Poll::Pending
             }
             Err(stop) => Poll::Ready(Err(stop)),
@@ -159,9 +157,9 @@ impl ZeroCopy {
         host: &HostGroup,
         around: bool,
     ) -> Result<Option<Outcome>, Stop> {
-        self.headers.listen(with.ring, with.core, around.then_some(host))?;
+        self.headers.listen(with.links, with.core, around.then_some(host))?;
         if self.phase == Phase::Exporting {
-            if !self.headers.attend(with.ring, with.core, host)? {
+            if !self.headers.attend(with.links, with.core, host)? {
                 return Ok(None);
             }
             // Export before the message: a peer may use the buffers as soon as it has read their addresses.
@@ -171,7 +169,7 @@ impl ZeroCopy {
             self.phase = Phase::HeaderExchange;
         }
         if self.phase == Phase::HeaderExchange {
-            if !self.headers.attend_patiently(with.ring, with.core, host)? {
+            if !self.headers.attend_patiently(with.links, with.core, host)? {
                 return Ok(None);
             }
             // Every rank reads the same adverts, so all ranks come to the same decision here.
@@ -186,12 +184,12 @@ impl ZeroCopy {
         if self.phase == Phase::Moving {
             if !self.go_on(with, host)? {
                 // A peer may fail while this rank moves, so look at the others between the steps.
-                self.headers.attend(with.ring, with.core, host)?;
+                self.headers.attend(with.links, with.core, host)?;
                 // A rank says that its share is made, and may die before this rank has made its own share in that
                 // rank's memory. No message is missing then, so the end of the rank that blocks must be asked for.
                 if let Some(rank) = self.blocked {
-                    let ended = with.ring.ended(with.core);
-                    RankSet::from_iter([rank]).can_come(&self.headers.header, with.ring, ended)?;
+                    let ended = with.links.ended(with.core);
+                    RankSet::from_iter([rank]).can_come(&self.headers.header, with.links, ended)?;
                 }
                 return Ok(None);
             }
@@ -200,7 +198,7 @@ impl ZeroCopy {
             self.phase = Phase::Leaving;
             self.waits = Instant::now();
         }
-        if !self.headers.attend_patiently(with.ring, with.core, host)? {
+        if !self.headers.attend_patiently(with.links, with.core, host)? {
             return Ok(None);
         }
         host.end_round();
@@ -333,10 +331,10 @@ impl ZeroCopy {
     }
 
     /// The wait to report: for a rank whose memory cannot be reached, or else for missing messages.
-    pub(super) fn waits_for(&self, ring: &RingLinks) -> WaitingFor {
+    pub(super) fn waits_for(&self, links: &Links) -> WaitingFor {
         match self.blocked {
             Some(rank) => WaitingFor::Ranks(1 << rank),
-            None => self.headers.missing.waits_for(ring),
+            None => self.headers.missing.waits_for(links),
         }
     }
 

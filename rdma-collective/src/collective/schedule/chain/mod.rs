@@ -3,7 +3,7 @@
 //! Owns the order of steps. The cut into chunks is `chunk`'s. Uses the links of a ring.
 
 use super::chunk::Chunks;
-use super::{Operation, Source, Span, Step, Target};
+use super::{Extent, Operation, Span, Step};
 use crate::collective::ScheduleError;
 
 /// The steps of one rank in a reproducible all-reduce or reduce-scatter, or in a reduce; made one by one in constant
@@ -16,7 +16,7 @@ use crate::collective::ScheduleError;
 /// the rank after its root and ends at the root, which saves the second pass.
 ///
 /// An all-reduce spreads the result to all ranks. The other operations pass it on to the one rank that needs it;
-/// ranks on the path stage the message, because their outputs have no room for it.
+/// ranks on the path make it in their outgoing message, because their outputs have no room for it.
 ///
 /// A link carries up to twice the buffer, that of a ring `2 (n-1)/n` times; and a chunk passes `2 (n-1)` links.
 /// At index `i` of its sequence a rank reduces chunk `i` and then spreads chunk `i - lag`.
@@ -170,30 +170,33 @@ impl Chain {
 
     fn reduce_chunk(&mut self, chunk: u64, span: Span) -> [Option<Step>; 4] {
         if self.position == 0 {
-            return [None, None, None, Some(self.send(Source::Input, span))];
+            return [None, None, None, Some(self.send(Extent::input(span)))];
         }
         let (from, message, last) = (self.operation.previous_rank(), self.received, self.is_last());
         let stays = last && self.spread_to(chunk).is_none();
-        let (target, source) = if stays { (Target::Output, None) } else { self.passed_on() };
-        let consume = Step::ReduceFrom { from, message, span, last, target };
+        let target = if stays { Extent::output(span) } else { self.passed_on(span) };
+        let consume = Step::ReduceFrom { from, message, operand: Extent::input(span), target, last };
         let [wait, signal] = self.receive();
-        [wait, Some(consume), signal, source.map(|source| self.send(source, span))]
+        [wait, Some(consume), signal, (!stays).then(|| self.send(target))]
     }
 
     fn spread(&mut self, span: Span, end: u32) -> [Option<Step>; 4] {
         let (from, message) = (self.operation.previous_rank(), self.received);
         // The rank at `end` does not send on: behind it only the end of the chain is left, which has the result.
-        let (target, source) = if end == self.position { (Target::Output, None) } else { self.passed_on() };
-        let consume = Step::CopyFrom { from, message, span, target };
+        let stays = end == self.position;
+        let target = if stays { Extent::output(span) } else { self.passed_on(span) };
+        let consume = Step::CopyFrom { from, message, target };
         let [wait, signal] = self.receive();
-        [wait, Some(consume), signal, source.map(|source| self.send(source, span))]
+        [wait, Some(consume), signal, (!stays).then(|| self.send(target))]
     }
 
     /// Where a message that travels on is left and sent from: the output, if the output has room for the message.
-    fn passed_on(&self) -> (Target, Option<Source>) {
+    fn passed_on(&self, span: Span) -> Extent {
         match self.destination {
-            Destination::All => (Target::Output, Some(Source::Output)),
-            Destination::Position(_) | Destination::Owners => (Target::Staged, Some(Source::Staged)),
+            Destination::All => Extent::output(span),
+            Destination::Position(_) | Destination::Owners => {
+                Extent::outgoing(self.operation.next_rank(), span.len)
+            }
         }
     }
 
@@ -210,10 +213,10 @@ impl Chain {
         [Some(wait), signal]
     }
 
-    fn send(&mut self, source: Source, span: Span) -> Step {
+    fn send(&mut self, source: Extent) -> Step {
         let message = self.sent;
         self.sent += 1;
-        Step::Put { to: self.operation.next_rank(), message, source, span }
+        Step::Put { to: self.operation.next_rank(), message, source, copied: false }
     }
 
     /// Messages that this rank receives in all.

@@ -101,15 +101,15 @@ fn each_rank_sends_the_buffer_twice_but_for_those_at_the_end() {
                 let mut program = program;
                 while let Some(step) = program.next() {
                     match step {
-                        Step::Put { span, .. } => {
-                            (puts, sent) = (puts + 1, sent + span.len);
+                        Step::Put { source, .. } => {
+                            (puts, sent) = (puts + 1, sent + source.len());
                             assert_eq!(program.has_put_all(), puts == all);
                         }
-                        Step::ReduceFrom { span, last, .. } => {
+                        Step::ReduceFrom { target, last, .. } => {
                             assert_eq!(last, rank + 1 == ranks);
-                            reduced += span.len;
+                            reduced += target.len();
                         }
-                        Step::CopyFrom { span, .. } => copied += span.len,
+                        Step::CopyFrom { target, .. } => copied += target.len(),
                         Step::WaitCount { .. } => received += 1,
                         Step::Signal { consumed, .. } => credits = consumed,
                         Step::Copy { .. } => panic!("only who is alone copies"),
@@ -134,7 +134,7 @@ fn a_count_of_zero_has_no_steps_and_a_lone_rank_copies() {
         }
     }
     let mut alone = programs(1, 5, DataType::I64, Staging::default()).remove(0);
-    assert_eq!(alone.next(), Some(Step::Copy { span: Span { offset: 0, len: 40 } }));
+    assert_eq!(alone.next(), Some(Step::copy(Span { offset: 0, len: 40 })));
     assert_eq!((alone.next(), alone.next()), (None, None));
 }
 

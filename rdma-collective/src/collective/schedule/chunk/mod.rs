@@ -9,7 +9,7 @@ use crate::collective::ScheduleError;
 /// The bounded memory through which a link's messages go; the same on all ranks.
 ///
 /// A rank holds `slots * slot_bytes` for what each neighbour writes to it, and as much again for what it sends
-/// when the caller's buffer is not registered: with the defaults, 4 MiB for a ring, whatever the count.
+/// when the caller's buffer is not registered: with the defaults, 4 MiB for each neighbour, whatever the count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Staging {
     /// Slots a link, at least 1. Half of them are kept in flight; the others absorb a late neighbour.

@@ -14,6 +14,18 @@ pub(crate) enum Buffer {
     /// Memory of the library, of bounded length. It belongs to the operation until the messages sent from it have
     /// arrived.
     Scratch,
+    /// The send buffer of the next message to that rank. A step leaves the message there, whole, and the next
+    /// [`Put`](super::Step::Put) to that rank sends it. A rank has at most one such message.
+    Outgoing(u32),
+}
+
+/// A memory of the caller. In place, both are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Source {
+    /// The contribution of this rank.
+    Input,
+    /// The result of this rank.
+    Output,
 }
 
 /// Bytes of a buffer, in the order in which they are in a message.
@@ -50,9 +62,24 @@ pub(super) struct Stride {
 }
 
 impl Extent {
+    /// A span of the input.
+    pub(crate) const fn input(span: Span) -> Self {
+        Self::of(Buffer::Input, span)
+    }
+
+    /// A span of the output.
+    pub(crate) const fn output(span: Span) -> Self {
+        Self::of(Buffer::Output, span)
+    }
+
+    /// The next message to rank `to`, of `len` bytes.
+    pub(crate) const fn outgoing(to: u32, len: usize) -> Self {
+        Self::of(Buffer::Outgoing(to), Span { offset: 0, len })
+    }
+
     /// An extent of one piece.
-    pub(super) fn of(buffer: Buffer, Span { offset, len }: Span) -> Self {
-        Self { buffer, offset, run: len.max(1), stride: 0, wrap: usize::MAX, skip: 0, len }
+    pub(crate) const fn of(buffer: Buffer, Span { offset, len }: Span) -> Self {
+        Self { buffer, offset, run: if len > 0 { len } else { 1 }, stride: 0, wrap: usize::MAX, skip: 0, len }
     }
 
     /// `len` bytes in pieces, the first one at `offset`, which must be below `wrap`.

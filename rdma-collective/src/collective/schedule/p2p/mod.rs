@@ -2,7 +2,7 @@
 //! all-to-all pairwise and by Bruck's algorithm.
 //!
 //! An algorithm says what a rank sends and receives in a round (a [`Round`]). This file turns rounds into
-//! [`Primitive`]s: it cuts messages to slots and returns credits.
+//! [`Step`]s: it cuts messages to slots and returns credits.
 
 mod all_to_all;
 mod cut;
@@ -24,7 +24,7 @@ use self::halving::Halving;
 use self::hierarchy::Hierarchy;
 use self::round::{Copying, Receive, Round};
 use self::tree::{Tree, TreeOp};
-use super::{Operation, Primitive};
+use super::{Operation, Step};
 use crate::collective::ScheduleError;
 
 /// The steps of one rank in an algorithm of rounds, made one by one.
@@ -59,7 +59,7 @@ pub(crate) struct P2pSchedule {
     present: Round,
     next: u64,
     /// Steps made and not yet taken.
-    ready: [Option<Primitive>; 5],
+    ready: [Option<Step>; 5],
 }
 
 #[derive(Clone, Debug)]
@@ -200,11 +200,11 @@ impl P2pSchedule {
 
     fn new(operation: &Operation, algorithm: Algorithm) -> Result<Self, ScheduleError> {
         let cut = Cut::new(operation.data_type.size(), &operation.staging)?;
-        let alone = operation.check()?.map(Primitive::from);
+        let alone = operation.check()?;
         Ok(Self::made(if operation.ranks == 1 { Algorithm::Nothing } else { algorithm }, cut, alone))
     }
 
-    fn made(algorithm: Algorithm, cut: Cut, alone: Option<Primitive>) -> Self {
+    fn made(algorithm: Algorithm, cut: Cut, alone: Option<Step>) -> Self {
         let mut rounds = Self {
             algorithm,
             cut,
@@ -231,7 +231,7 @@ impl P2pSchedule {
         let Round { copy, send, receive } = self.present;
         let copy = copy.filter(|copy| self.next == 0 && !copy.source.is_empty());
         self.ready = [None; 5];
-        self.ready[0] = copy.map(|Copying { source, target }| Primitive::Copy { source, target });
+        self.ready[0] = copy.map(|Copying { source, target }| Step::Copy { source, target });
         let sends = send.map_or(0, |send| self.cut.chunks(send.source.len()));
         let receives = receive.map_or(0, |receive| self.cut.chunks(receive.target.len()));
         let index = self.next.checked_sub(self.cut.ahead);
@@ -244,7 +244,7 @@ impl P2pSchedule {
             let counts = self.peers.entry(send.to).or_default();
             let message = counts.sent;
             counts.sent += 1;
-            self.ready[4] = Some(Primitive::Put { to: send.to, message, source, copied: send.copied });
+            self.ready[4] = Some(Step::Put { to: send.to, message, source, copied: send.copied });
         }
         self.next += 1;
         if self.next >= sends.max(if receives > 0 { receives + self.cut.ahead } else { 0 }) {
@@ -252,7 +252,7 @@ impl P2pSchedule {
         }
     }
 
-    fn receive(&mut self, receive: Receive, index: u64, end: bool) -> [Option<Primitive>; 3] {
+    fn receive(&mut self, receive: Receive, index: u64, end: bool) -> [Option<Step>; 3] {
         let Receive { from, target, operand, last } = receive;
         let counts = self.peers.entry(from).or_default();
         let message = counts.received;
@@ -260,17 +260,17 @@ impl P2pSchedule {
         let due = end || counts.received - counts.signalled >= self.cut.signal_every;
         let signal = due.then(|| {
             counts.signalled = counts.received;
-            Primitive::Signal { to: from, consumed: counts.received }
+            Step::Signal { to: from, consumed: counts.received }
         });
         let target = self.cut.chunk(target, index);
         let used = match operand {
             Some(operand) => {
                 let operand = self.cut.chunk(operand, index);
-                Primitive::ReduceFrom { from, message, operand, target, last }
+                Step::ReduceFrom { from, message, operand, target, last }
             }
-            None => Primitive::CopyFrom { from, message, target },
+            None => Step::CopyFrom { from, message, target },
         };
-        [Some(Primitive::WaitCount { from, message }), Some(used), signal]
+        [Some(Step::WaitCount { from, message }), Some(used), signal]
     }
 
     /// Goes on to the next round that is not empty.
@@ -326,9 +326,9 @@ impl Algorithm {
 }
 
 impl Iterator for P2pSchedule {
-    type Item = Primitive;
+    type Item = Step;
 
-    fn next(&mut self) -> Option<Primitive> {
+    fn next(&mut self) -> Option<Step> {
         loop {
             if let Some(step) = self.ready.iter_mut().find_map(Option::take) {
                 return Some(step);

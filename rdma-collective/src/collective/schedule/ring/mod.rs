@@ -4,7 +4,7 @@
 //! Owns the order of steps. The cut into chunks is `chunk`'s.
 
 use super::chunk::{ChunkIndex, Chunking};
-use super::{Operation, Source, Span, Step, Target};
+use super::{Extent, Operation, Span, Step};
 use crate::collective::ScheduleError;
 
 /// The steps of one rank in a ring all-reduce, reduce-scatter or all-gather, made one by one in constant memory.
@@ -17,7 +17,8 @@ use crate::collective::ScheduleError;
 ///
 /// A reduce-scatter makes the steps that reduce, and an all-gather the steps that spread, `n-1` each, with the ranks'
 /// parts in place of segments. A reduce-scatter begins with the segment before this rank's, so that it ends with this
-/// rank's own. Partial results of other segments are staged, because the output has no room for them.
+/// rank's own. Partial results of other segments are made in the outgoing message, because the output has no room for
+/// them.
 ///
 /// No deadlock: take the rank that has sent least, `i` chunks. It waits for chunk `i - p`, which its predecessor
 /// has sent, or for the slot of message `i - slots`. Its successor consumed that message before sending chunk
@@ -141,10 +142,10 @@ impl Ring {
         let consume = if self.phases != Phases::AllGather && step < ranks - 1 {
             let last = step == ranks - 2;
             let has_room = last || self.phases == Phases::ReduceScatterAllGather;
-            let target = if has_room { Target::Output } else { Target::Staged };
-            Step::ReduceFrom { from, message, span, last, target }
+            let target = if has_room { Extent::output(span) } else { self.outgoing(span) };
+            Step::ReduceFrom { from, message, operand: Extent::input(span), target, last }
         } else {
-            Step::CopyFrom { from, message, span, target: Target::Output }
+            Step::CopyFrom { from, message, target: Extent::output(span) }
         };
         [Some(Step::WaitCount { from, message }), Some(consume)]
     }
@@ -156,14 +157,20 @@ impl Ring {
             return [None; 2];
         }
         let source = match self.phases {
-            _ if step == 0 => Source::Input,
-            Phases::ReduceScatter => Source::Staged,
-            _ => Source::Output,
+            _ if step == 0 => Extent::input(span),
+            Phases::ReduceScatter => self.outgoing(span),
+            _ => Extent::output(span),
         };
-        let put = Step::Put { to: self.operation.next_rank(), message: self.sent, source, span };
+        // In place, a chunk is overwritten only by the result, which depends on the message.
+        let put = Step::Put { to: self.operation.next_rank(), message: self.sent, source, copied: false };
         self.sent += 1;
         let own = step == 0 && self.phases == Phases::AllGather;
-        [Some(put), own.then_some(Step::Copy { span })]
+        [Some(put), own.then_some(Step::copy(span))]
+    }
+
+    /// The next message to the next rank, which has the bytes of `span`.
+    fn outgoing(&self, span: Span) -> Extent {
+        Extent::outgoing(self.operation.next_rank(), span.len)
     }
 
     /// The signal that is due, if any: credits go back in groups, because each signal is a message of its own, and

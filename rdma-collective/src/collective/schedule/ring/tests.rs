@@ -24,7 +24,7 @@ fn first(programs: Vec<Ring>, count: usize, data_type: DataType) -> impl Fn(usiz
     let mut first = vec![0; count];
     for (rank, program) in programs.into_iter().enumerate() {
         for step in program {
-            if let Step::Put { source: Source::Input, span, .. } = step {
+            for span in step.put_from_input() {
                 first[span.offset / data_type.size()..span.range().end / data_type.size()].fill(rank);
             }
         }
@@ -119,9 +119,9 @@ fn a_rank_sends_what_theory_says_in_the_steps_that_theory_says() {
                 let (mut puts, mut bytes, mut reduced, mut copied, mut credits) = (0, 0, 0, 0, 0);
                 for step in program {
                     match step {
-                        Step::Put { span, .. } => (puts, bytes) = (puts + 1, bytes + span.len),
-                        Step::ReduceFrom { span, .. } => reduced += span.len,
-                        Step::CopyFrom { span, .. } => copied += span.len,
+                        Step::Put { source, .. } => (puts, bytes) = (puts + 1, bytes + source.len()),
+                        Step::ReduceFrom { target, .. } => reduced += target.len(),
+                        Step::CopyFrom { target, .. } => copied += target.len(),
                         Step::Signal { consumed, .. } => credits = consumed,
                         _ => {}
                     }
@@ -143,7 +143,9 @@ fn a_count_that_does_not_divide_costs_one_element_a_step_at_most() {
                 let steps = 2 * (ranks as usize - 1);
                 let rounds = program.chunking.rounds;
                 let sent: usize = program
-                    .filter_map(|step| if let Step::Put { span, .. } = step { Some(span.len) } else { None })
+                    .filter_map(
+                        |step| if let Step::Put { source, .. } = step { Some(source.len()) } else { None },
+                    )
                     .sum();
                 let theory = steps * count * 2 / ranks as usize;
                 assert!(sent.abs_diff(theory) <= steps * rounds * 2, "{sent} for {theory}");
@@ -160,7 +162,7 @@ fn a_count_of_zero_has_no_steps_and_a_lone_rank_copies() {
         }
     }
     let alone = programs(1, 5, DataType::F16, Staging::default()).remove(0);
-    assert_eq!(alone.collect::<Vec<_>>(), [Step::Copy { span: Span { offset: 0, len: 10 } }]);
+    assert_eq!(alone.collect::<Vec<_>>(), [Step::copy(Span { offset: 0, len: 10 })]);
 }
 
 #[test]

@@ -173,16 +173,16 @@ fn totals(mut program: Schedule) -> [usize; 4] {
     let mut put = 0;
     while let Some(step) = program.next() {
         match step {
-            Step::Put { span, .. } => {
-                (put, sent) = (put + 1, sent + span.len);
+            Step::Put { source, .. } => {
+                (put, sent) = (put + 1, sent + source.len());
                 assert!(!program.has_put_all() || put == puts);
             }
-            Step::ReduceFrom { span, target, .. } | Step::CopyFrom { span, target, .. } => {
-                (messages, received) = (messages + 1, received + span.len);
-                reduced += if matches!(step, Step::ReduceFrom { .. }) { span.len } else { 0 };
-                stored += if target == Target::Output { span.len } else { 0 };
+            Step::ReduceFrom { target, .. } | Step::CopyFrom { target, .. } => {
+                (messages, received) = (messages + 1, received + target.len());
+                reduced += if matches!(step, Step::ReduceFrom { .. }) { target.len() } else { 0 };
+                stored += if target.buffer() == Buffer::Output { target.len() } else { 0 };
             }
-            Step::Copy { span } => stored += span.len,
+            Step::Copy { source, .. } => stored += source.len(),
             Step::Signal { consumed, .. } => credits = consumed,
             Step::WaitCount { .. } => {}
         }
@@ -248,7 +248,7 @@ fn a_count_of_zero_has_no_steps_and_a_lone_rank_copies() {
     }
     for call in Call::all(1) {
         let alone = call.programs(1, 5, DataType::F16, Staging::default()).remove(0);
-        assert_eq!(alone.collect::<Vec<_>>(), [Step::Copy { span: Span { offset: 0, len: 10 } }]);
+        assert_eq!(alone.collect::<Vec<_>>(), [Step::copy(Span { offset: 0, len: 10 })]);
     }
 }
 

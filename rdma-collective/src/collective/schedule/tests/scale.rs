@@ -14,7 +14,7 @@ use crate::collective::ScheduleError;
 use crate::groups::Groups;
 use crate::tests::netsim::{Hosts, Wire};
 
-type Steps = Box<dyn Iterator<Item = Primitive>>;
+type Steps = Box<dyn Iterator<Item = Step>>;
 
 /// A schedule with its name and its theoretical cost.
 struct Case {
@@ -48,9 +48,7 @@ const LONG: usize = 16 << 20;
 const CASES: [Case; 8] = [
     Case {
         name: "ring",
-        schedule: |operation| {
-            Ring::all_reduce(operation).map(|steps| (Box::new(steps.map(Into::into)) as Steps, 0))
-        },
+        schedule: |operation| Ring::all_reduce(operation).map(|steps| (Box::new(steps) as Steps, 0)),
         senders: |_| 1,
         theory: |n| [2.0 * (n - 1.0), 2.0 * (n - 1.0) / n],
         bytes: &[MIDDLE, LONG],
@@ -199,8 +197,8 @@ fn a_run_that_fails_fails_again_in_the_same_way() {
         let staging = Staging::default();
         let programs = (0..64).map(|rank| {
             let operation = Operation { rank, ranks: 64, count: 1 << 12, data_type: DataType::F32, staging };
-            let forgets = move |step: &Primitive| match step {
-                Primitive::Put { to, .. } => rank != 21 || *to != 20,
+            let forgets = move |step: &Step| match step {
+                Step::Put { to, .. } => rank != 21 || *to != 20,
                 _ => true,
             };
             P2pSchedule::halving_doubling(operation).unwrap().filter(forgets)
@@ -217,11 +215,11 @@ fn a_run_that_fails_fails_again_in_the_same_way() {
 #[test]
 fn a_message_of_another_length_and_a_slot_that_is_given_back_too_early_are_found() {
     let staging = Staging { slots: 1, ..Staging::default() };
-    let with = |count, change: fn(&mut Vec<Primitive>)| {
+    let with = |count, change: fn(&mut Vec<Step>)| {
         let programs = (0..2).map(|rank| {
             let count = if rank == 0 { 1 << 10 } else { count };
             let operation = Operation { rank, ranks: 2, count, data_type: DataType::F32, staging };
-            let mut steps: Vec<Primitive> = Ring::all_reduce(operation).unwrap().map(Into::into).collect();
+            let mut steps: Vec<Step> = Ring::all_reduce(operation).unwrap().collect();
             change(&mut steps);
             steps.into_iter()
         });
@@ -230,11 +228,11 @@ fn a_message_of_another_length_and_a_slot_that_is_given_back_too_early_are_found
     assert!(with(1 << 10, |_| {}).is_ok());
     assert!(with(1 << 9, |_| {}).unwrap_err().contains("expects"));
     let early = with(1 << 10, |steps| {
-        let credit = steps.iter().position(|step| matches!(step, Primitive::Signal { .. })).unwrap();
+        let credit = steps.iter().position(|step| matches!(step, Step::Signal { .. })).unwrap();
         steps.swap(credit - 1, credit);
     });
     assert!(early.unwrap_err().contains("has not read"));
-    let none = with(1 << 10, |steps| steps.retain(|step| !matches!(step, Primitive::Signal { .. })));
+    let none = with(1 << 10, |steps| steps.retain(|step| !matches!(step, Step::Signal { .. })));
     assert!(none.unwrap_err().contains("is stuck at Some(Put"));
 }
 

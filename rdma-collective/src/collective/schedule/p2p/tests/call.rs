@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::collective::DataType;
 use crate::collective::ScheduleError;
 use crate::collective::schedule::tests::simulate::{Cell, World};
-use crate::collective::schedule::{Operation, P2pSchedule, Primitive, Staging};
+use crate::collective::schedule::{Operation, P2pSchedule, Staging, Step};
 use crate::groups::Groups;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -141,7 +141,7 @@ impl Call {
 
     pub(super) fn assert_ended<P>(self, world: &World<P>, ranks: u32, count: usize)
     where
-        P: Iterator<Item: Into<Primitive>> + Clone,
+        P: Iterator<Item = Step> + Clone,
     {
         let this = if ranks == 1 { self.on_one_rank() } else { self };
         world.assert_ended(|rank, element| this.expected(rank, element, count, ranks as usize));
@@ -157,7 +157,7 @@ pub(super) fn world<P>(
     in_place: bool,
 ) -> World<P>
 where
-    P: Iterator<Item: Into<Primitive>> + Clone,
+    P: Iterator<Item = Step> + Clone,
 {
     worlds(call, programs, count, staging, in_place, 1)
 }
@@ -172,7 +172,7 @@ pub(super) fn worlds<P>(
     times: usize,
 ) -> World<P>
 where
-    P: Iterator<Item: Into<Primitive>> + Clone,
+    P: Iterator<Item = Step> + Clone,
 {
     let ranks = programs.len() as u32;
     let call = if ranks == 1 { call.on_one_rank() } else { call };

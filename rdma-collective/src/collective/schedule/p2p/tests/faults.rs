@@ -4,12 +4,12 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use super::call::{Call, world};
 use crate::collective::schedule::tests::simulate::choose::{ADVERSARIES, random, run};
-use crate::collective::schedule::{Primitive, Staging};
+use crate::collective::schedule::{Staging, Step};
 
 const STAGING: Staging = Staging { slots: 2, slot_bytes: 8, chunk_bytes_min: 1 };
 
 /// Whether one of the interleavings tried shows that the steps are wrong.
-fn is_caught(call: Call, programs: &[Vec<Primitive>], count: usize, in_place: bool) -> bool {
+fn is_caught(call: Call, programs: &[Vec<Step>], count: usize, in_place: bool) -> bool {
     let ranks = programs.len() as u32;
     let ends_right = |choose: &mut dyn FnMut(&[_]) -> usize| {
         let programs: Vec<_> = programs.iter().map(|steps| steps.clone().into_iter()).collect();
@@ -23,15 +23,12 @@ fn is_caught(call: Call, programs: &[Vec<Primitive>], count: usize, in_place: bo
     !(adversaries && (1..300).all(|seed| ends_right(&mut random(seed))))
 }
 
-fn steps(call: Call, ranks: u32, count: usize) -> Vec<Vec<Primitive>> {
+fn steps(call: Call, ranks: u32, count: usize) -> Vec<Vec<Step>> {
     call.programs(ranks, count, STAGING).into_iter().map(Iterator::collect).collect()
 }
 
 /// Every way to change one step of one rank, as far as `change` does.
-fn changed(
-    steps: &[Vec<Primitive>],
-    change: impl Fn(&mut Vec<Primitive>, usize) -> bool,
-) -> Vec<Vec<Vec<Primitive>>> {
+fn changed(steps: &[Vec<Step>], change: impl Fn(&mut Vec<Step>, usize) -> bool) -> Vec<Vec<Vec<Step>>> {
     let places = steps.iter().enumerate().flat_map(|(rank, own)| (0..own.len()).map(move |at| (rank, at)));
     let change = |(rank, at): (usize, usize)| {
         let mut wrong = steps.to_vec();
@@ -41,7 +38,7 @@ fn changed(
 }
 
 /// Calls of some ranks and elements, with their steps, which are right.
-fn right_ones() -> Vec<(Call, usize, Vec<Vec<Primitive>>)> {
+fn right_ones() -> Vec<(Call, usize, Vec<Vec<Step>>)> {
     let right = |ranks| Call::all(ranks).into_iter().map(move |call| (call, 3, steps(call, ranks, 3)));
     let all: Vec<_> = [3, 4].into_iter().flat_map(right).collect();
     for (call, count, steps) in &all {
@@ -59,11 +56,9 @@ fn a_step_that_is_left_out() {
         // Out of place, since a copy in place does nothing.
         let wrong = changed(&steps, |steps, at| {
             let gone = steps.remove(at);
-            let Primitive::Signal { to, .. } = gone else { return true };
+            let Step::Signal { to, .. } = gone else { return true };
             // A later one gives back the same slots.
-            !steps[at..]
-                .iter()
-                .any(|step| matches!(step, Primitive::Signal { to: later, .. } if *later == to))
+            !steps[at..].iter().any(|step| matches!(step, Step::Signal { to: later, .. } if *later == to))
         });
         for wrong in wrong {
             assert!(is_caught(call, &wrong, count, false), "{call:?} as {wrong:?}");
@@ -76,7 +71,7 @@ fn a_message_to_another_rank() {
     for (call, count, steps) in right_ones() {
         let ranks = steps.len() as u32;
         let wrong = changed(&steps, |steps, at| {
-            let Primitive::Put { to, .. } = &mut steps[at] else { return false };
+            let Step::Put { to, .. } = &mut steps[at] else { return false };
             *to = (*to + 1) % ranks;
             true
         });
@@ -93,10 +88,8 @@ fn a_source_that_is_changed_before_its_message_has_arrived() {
     for call in [Call::Pairs, Call::Bruck, Call::Reduce { root: 0 }, Call::Gather { root: 0 }] {
         let (count, steps) = (20, steps(call, 4, 20));
         let early = steps.iter().map(|steps| {
-            let not_copied = |step: &Primitive| match *step {
-                Primitive::Put { to, message, source, .. } => {
-                    Primitive::Put { to, message, source, copied: false }
-                }
+            let not_copied = |step: &Step| match *step {
+                Step::Put { to, message, source, .. } => Step::Put { to, message, source, copied: false },
                 other => other,
             };
             steps.iter().map(not_copied).collect()
@@ -109,7 +102,7 @@ fn a_source_that_is_changed_before_its_message_has_arrived() {
 fn a_slot_that_is_given_back_before_it_was_read() {
     for (call, count, steps) in right_ones() {
         let wrong = changed(&steps, |steps, at| {
-            let early = matches!(steps[at], Primitive::Signal { .. }) && at > 0;
+            let early = matches!(steps[at], Step::Signal { .. }) && at > 0;
             if early {
                 steps.swap(at - 1, at);
             }
@@ -126,7 +119,7 @@ fn a_slot_that_is_given_back_before_it_was_read() {
 fn a_message_that_is_read_before_it_was_waited_for() {
     for (call, count, steps) in right_ones() {
         let wrong = changed(&steps, |steps, at| {
-            let early = matches!(steps[at], Primitive::WaitCount { .. });
+            let early = matches!(steps[at], Step::WaitCount { .. });
             if early {
                 steps.swap(at, at + 1);
             }

@@ -100,14 +100,14 @@ fn totals(program: P2pSchedule) -> [usize; 3] {
     let (mut peers, mut used, mut credits) = (BTreeSet::new(), BTreeMap::new(), BTreeMap::new());
     for step in program {
         match step {
-            Primitive::Put { to, source, .. } => {
+            Step::Put { to, source, .. } => {
                 (bytes, messages) = (bytes + source.len(), messages + 1);
                 peers.insert(to);
             }
-            Primitive::ReduceFrom { from, .. } | Primitive::CopyFrom { from, .. } => {
+            Step::ReduceFrom { from, .. } | Step::CopyFrom { from, .. } => {
                 *used.entry(from).or_insert(0) += 1;
             }
-            Primitive::Signal { to, consumed } => {
+            Step::Signal { to, consumed } => {
                 credits.insert(to, consumed);
             }
             _ => {}
@@ -176,7 +176,7 @@ fn a_count_of_zero_has_no_steps_and_a_lone_rank_copies() {
         let alone = call.on_one_rank().programs(1, 5, STAGINGS[0]).remove(0);
         let span = Span { offset: 0, len: 5 * call.data_type(5).size() };
         let [source, target] = [Buffer::Input, Buffer::Output].map(|buffer| Extent::of(buffer, span));
-        assert_eq!(alone.collect::<Vec<_>>(), [Primitive::Copy { source, target }]);
+        assert_eq!(alone.collect::<Vec<_>>(), [Step::Copy { source, target }]);
     }
 }
 

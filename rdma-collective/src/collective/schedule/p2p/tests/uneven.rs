@@ -77,7 +77,7 @@ proptest! {
 fn each_rank_sends_a_message_of_nothing_where_it_sends_nothing_and_none_where_there_is_none() {
     let staging = Staging::default();
     let messages = |matrix: &Matrix, rank| {
-        let puts = program(matrix, rank, staging).filter(|step| matches!(step, Primitive::Put { .. }));
+        let puts = program(matrix, rank, staging).filter(|step| matches!(step, Step::Put { .. }));
         puts.count()
     };
     assert_eq!(messages(&vec![vec![Some(0); 4]; 4], 2), 3);

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::{Action, World};
-use crate::collective::schedule::{Primitive, Staging};
+use crate::collective::schedule::{Staging, Step};
 
 /// Stagings so small that few elements already make rounds, chunks and wrapping slots.
 pub(in crate::collective::schedule) const STAGINGS: [Staging; 5] = [
@@ -19,7 +19,7 @@ pub(in crate::collective::schedule) const ADVERSARIES: [fn(&[Action]) -> usize; 
     [steps_first, deliveries_first, newest_first];
 
 /// Runs to the end, always taking what `choose` picks of the actions that are possible.
-pub(in crate::collective::schedule) fn run<P: Iterator<Item: Into<Primitive>> + Clone>(
+pub(in crate::collective::schedule) fn run<P: Iterator<Item = Step> + Clone>(
     world: &mut World<P>,
     mut choose: impl FnMut(&[Action]) -> usize,
 ) {
@@ -60,7 +60,7 @@ fn newest_first(actions: &[Action]) -> usize {
 }
 
 /// Every reachable state, by depth-first search; `check` holds each end. Returns how many states there are.
-pub(in crate::collective::schedule) fn explore<P: Iterator<Item: Into<Primitive>> + Clone>(
+pub(in crate::collective::schedule) fn explore<P: Iterator<Item = Step> + Clone>(
     start: World<P>,
     check: impl Fn(&World<P>),
 ) -> usize {

@@ -15,7 +15,7 @@ use std::rc::Rc;
 
 pub(in crate::collective::schedule) use self::cell::Cell;
 use self::link::{Link, Message};
-use crate::collective::schedule::{Buffer, Extent, Primitive, Span};
+use crate::collective::schedule::{Buffer, Extent, Span, Step};
 
 /// An event that may happen next. A link is written as (sender, receiver).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +40,7 @@ pub(in crate::collective::schedule) struct World<P> {
 struct Rank<P> {
     /// The programs to come, the last one first, and the step of the present one that is next.
     programs: Vec<P>,
-    next: Option<Primitive>,
+    next: Option<Step>,
     taken: u64,
     /// The memory of each program; and the inputs as they were.
     memory: Vec<Memory>,
@@ -55,19 +55,22 @@ struct Memory {
     output: Option<Vec<Cell>>,
     /// As long as was needed.
     scratch: Vec<Cell>,
+    /// The message that was made and not yet put, and the rank that it is for.
+    outgoing: Option<(u32, Vec<Cell>)>,
 }
 
 impl Memory {
     fn buffer(&mut self, buffer: Buffer) -> &mut Vec<Cell> {
         match (buffer, &mut self.output) {
             (Buffer::Scratch, _) => &mut self.scratch,
+            (Buffer::Outgoing(_), _) => panic!("an outgoing message is only made and put"),
             (Buffer::Output, Some(output)) => output,
             _ => &mut self.input,
         }
     }
 }
 
-impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
+impl<P: Iterator<Item = Step> + Clone> World<P> {
     /// Ranks that each run their program `repeat` times on fresh buffers, without waiting for each other.
     pub(in crate::collective::schedule) fn new(
         programs: impl IntoIterator<Item = P>,
@@ -99,7 +102,7 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
                 next: None,
                 taken: 0,
                 before: input.as_slice().into(),
-                memory: vec![Memory { input, output, scratch: Vec::new() }; repeat],
+                memory: vec![Memory { input, output, scratch: Vec::new(), outgoing: None }; repeat],
                 present: 0,
             }
         };
@@ -194,8 +197,8 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
         let link = |from, to| self.links.get(&(from, to));
         match self.ranks[rank].next {
             None => false,
-            Some(Primitive::Put { to, .. }) => link(rank, to as usize).is_none_or(Link::has_credit),
-            Some(Primitive::WaitCount { from, message }) => {
+            Some(Step::Put { to, .. }) => link(rank, to as usize).is_none_or(Link::has_credit),
+            Some(Step::WaitCount { from, message }) => {
                 link(from as usize, rank).is_some_and(|link| link.has_arrived(message))
             }
             Some(_) => true,
@@ -204,26 +207,31 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
 
     fn step(&mut self, rank: usize) {
         match self.ranks[rank].next.take().expect("a step") {
-            Primitive::Put { to, message, source, copied } => {
+            Step::Put { to, message, source, copied } => {
                 let program = self.ranks[rank].present;
-                let cells = self.read(rank, program, source);
+                let outgoing = matches!(source.buffer(), Buffer::Outgoing(_));
+                let (cells, copied) = match outgoing {
+                    true => (self.take_outgoing(rank, to), true),
+                    false => (self.read(rank, program, source), copied),
+                };
+                assert_eq!(cells.len() * self.element, source.len());
                 assert!(cells.iter().all(Cell::is_set), "rank {rank} sends what it does not have");
                 let link = self.link((rank, to as usize));
                 link.send(Message { number: message, program, source, copied, cells });
             }
-            Primitive::WaitCount { .. } => {}
-            Primitive::ReduceFrom { from, message, operand, target, last } => {
+            Step::WaitCount { .. } => {}
+            Step::ReduceFrom { from, message, operand, target, last } => {
                 let operands = self.read(rank, self.ranks[rank].present, operand);
                 let reduced = self.consume(from, rank, message, target).into_iter().zip(operands);
                 let reduced = reduced.map(|(slot, operand)| slot.then(operand).finished(last)).collect();
                 self.store(rank, target, reduced);
             }
-            Primitive::CopyFrom { from, message, target } => {
+            Step::CopyFrom { from, message, target } => {
                 let cells = self.consume(from, rank, message, target);
                 self.store(rank, target, cells);
             }
-            Primitive::Signal { to, consumed } => self.link((to as usize, rank)).signal(consumed),
-            Primitive::Copy { source, target } => {
+            Step::Signal { to, consumed } => self.link((to as usize, rank)).signal(consumed),
+            Step::Copy { source, target } => {
                 let cells = self.read(rank, self.ranks[rank].present, source);
                 self.store(rank, target, cells);
             }
@@ -252,8 +260,20 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
         extent.spans().flat_map(|span| buffer[elements(span, self.element)].to_vec()).collect()
     }
 
+    fn take_outgoing(&mut self, rank: usize, to: u32) -> Vec<Cell> {
+        let rank = &mut self.ranks[rank];
+        let (of, cells) = rank.memory[rank.present].outgoing.take().expect("a message that was made");
+        assert_eq!(of, to, "the message is for another rank");
+        cells
+    }
+
     fn store(&mut self, rank: usize, extent: Extent, cells: Vec<Cell>) {
         let rank = &mut self.ranks[rank];
+        if let Buffer::Outgoing(to) = extent.buffer() {
+            let before = rank.memory[rank.present].outgoing.replace((to, cells));
+            assert_eq!(before, None, "a second message is made before the first is put");
+            return;
+        }
         let buffer = rank.memory[rank.present].buffer(extent.buffer());
         assert_eq!(cells.len() * self.element, extent.len());
         let indices = extent.spans().flat_map(|span| elements(span, self.element));
@@ -269,7 +289,7 @@ impl<P: Iterator<Item: Into<Primitive>> + Clone> World<P> {
     fn fetch(&mut self, index: usize) {
         let rank = &mut self.ranks[index];
         while let Some(program) = rank.programs.last_mut() {
-            rank.next = program.next().map(Into::into);
+            rank.next = program.next();
             if rank.next.is_some() {
                 return;
             }

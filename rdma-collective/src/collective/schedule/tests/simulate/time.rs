@@ -3,7 +3,7 @@
 //! Only the lengths of messages are simulated, not their elements, so that a thousand ranks are fast. A slot that is
 //! given back before it was read, and a message whose length its receiver does not expect, are still found.
 
-use crate::collective::schedule::Primitive;
+use crate::collective::schedule::Step;
 use crate::tests::netsim::{Network, Wire};
 
 /// The costs of a link and of a processor.
@@ -42,7 +42,7 @@ pub(in crate::collective::schedule) struct Failure {
 }
 
 /// Nanoseconds until the last rank has taken its last step.
-pub(in crate::collective::schedule) fn nanos<P: Iterator<Item: Into<Primitive>>>(
+pub(in crate::collective::schedule) fn nanos<P: Iterator<Item = Step>>(
     programs: impl IntoIterator<Item = P>,
     slots: u16,
     costs: Costs,
@@ -51,7 +51,7 @@ pub(in crate::collective::schedule) fn nanos<P: Iterator<Item: Into<Primitive>>>
 }
 
 /// Runs the programs of all ranks to their end.
-pub(in crate::collective::schedule) fn simulate<P: Iterator<Item: Into<Primitive>>>(
+pub(in crate::collective::schedule) fn simulate<P: Iterator<Item = Step>>(
     programs: impl IntoIterator<Item = P>,
     slots: u16,
     costs: Costs,
@@ -88,7 +88,7 @@ const NONE: u32 = u32::MAX;
 
 struct Rank<P> {
     program: P,
-    next: Option<Primitive>,
+    next: Option<Step>,
     clock: u64,
     messages: u64,
     bytes: u64,
@@ -109,14 +109,14 @@ enum Body {
     Credit { link: u32, consumed: u64 },
 }
 
-impl<P: Iterator<Item: Into<Primitive>>> Rank<P> {
+impl<P: Iterator<Item = Step>> Rank<P> {
     fn new(mut program: P) -> Self {
-        let next = program.next().map(Into::into);
+        let next = program.next();
         Self { program, next, clock: 0, messages: 0, bytes: 0 }
     }
 }
 
-impl<P: Iterator<Item: Into<Primitive>>> Run<P> {
+impl<P: Iterator<Item = Step>> Run<P> {
     fn drive(&mut self, now: &mut u64) -> Result<(), String> {
         for rank in 0..self.ranks.len() as u32 {
             self.advance(rank, 0)?;
@@ -150,17 +150,17 @@ impl<P: Iterator<Item: Into<Primitive>>> Run<P> {
                 return Ok(());
             }
             let rank = &mut self.ranks[rank as usize];
-            rank.next = rank.program.next().map(Into::into);
+            rank.next = rank.program.next();
         }
         Ok(())
     }
 
     /// Takes one step; `false` when it has to wait.
-    fn take(&mut self, rank: u32, at: u64, step: Primitive) -> Result<bool, String> {
+    fn take(&mut self, rank: u32, at: u64, step: Step) -> Result<bool, String> {
         let clock = self.ranks[rank as usize].clock.max(at);
         let mut ends = clock;
         match step {
-            Primitive::Put { to, message, source, .. } => {
+            Step::Put { to, message, source, .. } => {
                 let index = self.link(rank, to);
                 let link = &mut self.links[index as usize];
                 if link.sent - link.freed == self.slots {
@@ -181,14 +181,13 @@ impl<P: Iterator<Item: Into<Primitive>>> Run<P> {
                     Body::Message { link: index, number: message, bytes },
                 );
             }
-            Primitive::WaitCount { from, message } => {
+            Step::WaitCount { from, message } => {
                 let index = self.link(from, rank);
                 if self.arrived[self.slot(index, message)].0 != message + 1 {
                     return Ok(false);
                 }
             }
-            Primitive::ReduceFrom { from, message, target, .. }
-            | Primitive::CopyFrom { from, message, target } => {
+            Step::ReduceFrom { from, message, target, .. } | Step::CopyFrom { from, message, target } => {
                 let index = self.link(from, rank);
                 let (written, bytes) = self.arrived[self.slot(index, message)];
                 if (written, bytes) != (message + 1, target.len()) {
@@ -197,14 +196,14 @@ impl<P: Iterator<Item: Into<Primitive>>> Run<P> {
                 self.links[index as usize].read += 1;
                 ends += self.costs.arithmetic * bytes as u64;
             }
-            Primitive::Signal { to, consumed } => {
+            Step::Signal { to, consumed } => {
                 let index = self.link(to, rank);
                 if consumed > self.links[index as usize].read {
                     return Err(format!("rank {rank} gives back to {to} what it has not read"));
                 }
                 self.network.send(clock, rank, to, 0, Body::Credit { link: index, consumed });
             }
-            Primitive::Copy { source, .. } => ends += self.costs.arithmetic * source.len() as u64,
+            Step::Copy { source, .. } => ends += self.costs.arithmetic * source.len() as u64,
         }
         self.ranks[rank as usize].clock = ends;
         Ok(true)

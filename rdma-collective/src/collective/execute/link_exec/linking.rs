@@ -8,21 +8,22 @@
 use std::task::Poll;
 use std::time::Instant;
 
-use crate::collective::communicator::{Reach, Unlinked, WaitingFor};
+use super::{ExecContext, LinkExec};
+use crate::collective::communicator::{Links, Reach, Unlinked, WaitingFor};
 use crate::collective::execute::buffers::Borrowed;
-use crate::collective::execute::ring_exec::{ExecContext, RingExec};
 use crate::collective::execute::stop::Stop;
+use crate::engine::EngineState;
 
 /// The state of an operation that makes its links.
 #[derive(Debug)]
 pub(super) struct Linking {
     reach: Reach,
     /// The all-gathers of the addresses and of the verdicts.
-    words: [RingExec; 2],
+    words: [LinkExec; 2],
     /// The all-gather that is under way; `None` before the first.
     turn: Option<LinkingPhase>,
     /// The operation itself around the ring, for the case that no links can be made.
-    instead: Option<Box<RingExec>>,
+    instead: Option<Box<LinkExec>>,
 }
 
 /// The all-gather that is under way.
@@ -35,7 +36,7 @@ enum LinkingPhase {
 }
 
 impl Linking {
-    pub(super) fn new(reach: Reach, words: [RingExec; 2], instead: Option<RingExec>) -> Self {
+    pub(super) fn new(reach: Reach, words: [LinkExec; 2], instead: Option<LinkExec>) -> Self {
         Self { reach, words, turn: None, instead: instead.map(Box::new) }
     }
 
@@ -48,19 +49,17 @@ impl Linking {
     pub(super) fn advance<B>(
         &mut self,
         with: &mut ExecContext<'_, B>,
-    ) -> Poll<Result<Result<(), Box<RingExec>>, Stop>> {
+    ) -> Poll<Result<Result<(), Box<LinkExec>>, Stop>> {
         loop {
             let unlinked = match self.turn {
                 None => {
                     // An earlier operation may have found that no links can be made. All ranks know that then, and
                     // need no further gathering. An operation without an alternative gathers again, to report the
                     // reason.
-                    let known = self
-                        .instead
-                        .as_ref()
-                        .and_then(|_| with.ring.link_table.unlinked(self.reach).cloned());
+                    let known =
+                        self.instead.as_ref().and_then(|_| with.links.table.unlinked(self.reach).cloned());
                     if known.is_none() {
-                        with.ring.link_table.begin_connecting(self.reach);
+                        with.links.table.begin_connecting(self.reach);
                         self.turn = Some(LinkingPhase::Words);
                     }
                     known
@@ -69,9 +68,9 @@ impl Linking {
                     if carry(&mut self.words[0], with)?.is_pending() {
                         return Poll::Pending;
                     }
-                    let unlinked = with.ring.link_table.connect(with.core).map_err(Stop::Lost)?.err();
-                    // The second executor was made before the first one used the ring, so its numbers are too low.
-                    self.words[1].follow(with.ring, with.core.now());
+                    let unlinked = with.links.table.connect(with.core).map_err(Stop::Lost)?.err();
+                    // The headers have gone around the ring with the words.
+                    self.words[1].go_on(with.core.now());
                     self.turn = Some(LinkingPhase::Verdicts);
                     unlinked
                 }
@@ -81,8 +80,8 @@ impl Linking {
                     }
                     // No link is used before every rank has confirmed its end: a message to an end that is not
                     // connected would be repeated in vain, and make a healthy peer look lost.
-                    let Err(unlinked) = with.ring.link_table.confirm(with.core) else {
-                        with.ring.take_links(with.core);
+                    let Err(unlinked) = with.links.table.confirm(with.core) else {
+                        with.links.take_links(with.core);
                         return Poll::Ready(Ok(Ok(())));
                     };
                     Some(unlinked)
@@ -95,24 +94,24 @@ impl Linking {
     }
 
     /// Takes the executor around the ring, which continues behind the gathered words.
-    fn go_around<B>(&mut self, with: &ExecContext<'_, B>, unlinked: Unlinked) -> Result<Box<RingExec>, Stop> {
+    fn go_around<B>(&mut self, with: &ExecContext<'_, B>, unlinked: Unlinked) -> Result<Box<LinkExec>, Stop> {
         let mut run = self.instead.take().ok_or(Stop::Unlinked(unlinked))?;
         // Words have gone around, and with them the headers of this operation. Otherwise the executor sends its own.
         if self.turn.is_some() {
-            run.go_on(with.ring, with.core.now());
+            run.go_on(with.core.now());
         }
         Ok(run)
     }
 
     /// The all-gather that is under way.
-    fn run(&self) -> &RingExec {
+    fn run(&self) -> &LinkExec {
         let [words, verdicts] = &self.words;
         if matches!(self.turn, Some(LinkingPhase::Verdicts)) { verdicts } else { words }
     }
 
     /// The neighbour that the gathering waits for.
-    pub(super) fn waits_for(&self) -> WaitingFor {
-        self.run().waits_for()
+    pub(super) fn waits_for(&self, links: &Links, core: &mut EngineState) -> WaitingFor {
+        self.run().waits_for(links, core)
     }
 
     /// When the gathering took its last step.
@@ -122,14 +121,14 @@ impl Linking {
 }
 
 /// Advances an all-gather of the words as far as it can go now.
-fn carry<B>(run: &mut RingExec, with: &mut ExecContext<'_, B>) -> Result<Poll<()>, Stop> {
-    let ExecContext { ring, host, core, scratch, .. } = with;
-    // Taken out for the time of the call, because the executor borrows the ring with its link table. It must go back
+fn carry<B>(run: &mut LinkExec, with: &mut ExecContext<'_, B>) -> Result<Poll<()>, Stop> {
+    let ExecContext { links, host, core, scratch, .. } = with;
+    // Taken out for the time of the call, because the executor borrows the links with their table. It must go back
     // before a failure is returned: only the table fences the lanes that were opened.
-    let Some(mut connecting) = ring.link_table.connecting.take() else { return Ok(Poll::Ready(())) };
+    let Some(mut connecting) = links.table.connecting.take() else { return Ok(Poll::Ready(())) };
     let buffers = &mut Borrowed::InPlace(&mut connecting.words);
-    let polled = run.advance(&mut ExecContext { ring, host: *host, core, buffers, scratch });
-    ring.link_table.connecting = Some(connecting);
+    let polled = run.advance(&mut ExecContext { links, host: *host, core, buffers, scratch });
+    links.table.connecting = Some(connecting);
     match polled {
         Poll::Ready(outcome) => outcome.map(Poll::Ready),
         Poll::Pending => Ok(Poll::Pending),

@@ -13,7 +13,7 @@ use crate::collective::schedule::{Buffer, Extent, Source, Span};
 use crate::link::mailbox::Inbox;
 
 /// The buffers that the steps of one operation use.
-pub(super) struct P2pMemory<'a, B> {
+pub(super) struct StepMemory<'a, B> {
     pub(super) buffers: &'a mut B,
     /// The messages of peers that the schedule keeps, to pass them on or reduce them later.
     pub(super) scratch: &'a mut [u8],
@@ -26,16 +26,15 @@ fn pieces(len: usize) -> impl Iterator<Item = Span> {
     (0..len).step_by(PIECE_BYTES).map(move |offset| Span { offset, len: PIECE_BYTES.min(len - offset) })
 }
 
-impl<B: Buffers> P2pMemory<'_, B> {
+impl<B: Buffers> StepMemory<'_, B> {
     /// The registered range of an extent; `None` if the extent has several spans or is not registered.
     pub(super) fn range(&self, place: Extent) -> Option<AttachedRange> {
-        let mut spans = place.spans();
-        let (span, None) = (spans.next()?, spans.next()) else { return None };
+        let span = only_span(place)?;
         match place.buffer() {
             Buffer::Input => self.buffers.range(Source::Input, span),
             Buffer::Output => self.buffers.range(Source::Output, span),
             // The scratch belongs to the link table and is not registered.
-            Buffer::Scratch => None,
+            Buffer::Scratch | Buffer::Outgoing(_) => None,
         }
     }
 
@@ -82,6 +81,12 @@ impl<B: Buffers> P2pMemory<'_, B> {
         arithmetic: Arithmetic,
         last: bool,
     ) -> Result<(), ReduceError> {
+        // A span that input and output share is reduced in the caller's slice, where there is a slice.
+        if let (Buffer::Input, Buffer::Output) = (operand.buffer(), target.buffer())
+            && let Some(span) = only_span(target).filter(|span| only_span(operand) == Some(*span))
+        {
+            return self.buffers.reduce_from(Message { inbox, number }, span, arithmetic, last, self.pieces);
+        }
         let Self { buffers, scratch, pieces: [own, theirs] } = self;
         // Each piece is read before it is written, so operand and target may be the same extent.
         for piece in pieces(target.len()) {
@@ -93,6 +98,31 @@ impl<B: Buffers> P2pMemory<'_, B> {
         }
         Ok(())
     }
+
+    /// `out = operand op message`; `last` finishes the reduction.
+    pub(super) fn reduce_to(
+        &mut self,
+        inbox: &Inbox,
+        number: u64,
+        operand: Extent,
+        arithmetic: Arithmetic,
+        last: bool,
+        out: &mut [u8],
+    ) -> Result<(), ReduceError> {
+        for piece in pieces(out.len()) {
+            let (own, theirs) = (&mut out[piece.range()], &mut self.pieces[1][..piece.len]);
+            read(self.buffers, self.scratch, operand.part(piece), own);
+            inbox.read(number, piece.offset, theirs);
+            arithmetic.reduce_into(own, theirs, last)?;
+        }
+        Ok(())
+    }
+}
+
+/// The span of an extent that has only one.
+fn only_span(extent: Extent) -> Option<Span> {
+    let mut spans = extent.spans();
+    spans.next().filter(|_| spans.next().is_none())
 }
 
 /// `target = source`, for a rank that is alone and has no scratch.
@@ -131,6 +161,8 @@ fn read<B: Buffers>(buffers: &B, scratch: &[u8], place: Extent, mut out: &mut [u
             Buffer::Input => buffers.read(span, now),
             Buffer::Output => buffers.read_output(span, now),
             Buffer::Scratch => now.copy_from_slice(&scratch[span.range()]),
+            // Only a `Put` reads an outgoing message, and sends it whole.
+            Buffer::Outgoing(_) => {}
         }
         out = rest;
     }

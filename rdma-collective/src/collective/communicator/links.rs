@@ -1,37 +1,33 @@
-//! The links of one rank: its two ring neighbours, the table of other links, and what arrives over them.
+//! The links of one rank, and what arrives over them: the first failure, the wait graph, and headers that came early.
 //!
-//! Owns what outlives an operation: headers that arrived early, the first failure, and the wait graph. The executors of
-//! `execute` own what an operation does with the mailboxes.
+//! Owns what outlives an operation. `link_table` owns the links themselves; the executors of `execute` own what an
+//! operation does with their mailboxes.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rdma_core::error::ReachError;
-use rdma_core::{Deadline, PeerAccess};
+use rdma_core::{Deadline, PeerAccess, QpNum};
 
 use super::host::{HostGroup, MESSAGE_BYTES_MAX};
 use super::link_table::LinkTable;
-use super::wait_graph::{Direction, WaitGraph, WaitingFor};
+use super::wait_graph::{WaitGraph, WaitingFor};
 use crate::collective::operation::{ABORT, Abort, Header, OPERATION, WAITS, WaitReport};
 use crate::engine::{EngineState, LaneId};
-use crate::link::imm::Imm;
 use crate::link::mailbox::{Inbox, Outbox};
-use crate::link::{Arrival, Lane, control};
+use crate::link::{Lane, control};
 use crate::link::{LaneFailure, LaneName};
 
 /// How long one lane may take to end: 1 s. The engine is locked meanwhile, so nothing else on it makes progress.
 pub(super) const FENCE_WITHIN: Duration = Duration::from_secs(1);
 
-/// The links of a communicator: those of the ring, and the windows of its host.
-pub(super) type Links = (RingLinks, Option<HostGroup>);
-
-/// The ring's two neighbours, and everything that goes around the ring.
+/// The links of one rank, and everything that goes over them between operations.
 #[derive(Debug)]
-pub(crate) struct RingLinks {
-    /// The next rank: this rank sends messages to it, and gets free slots back.
-    pub(crate) next: Neighbour<Outbox>,
-    /// The previous rank: this rank receives messages from it, and gives slots back.
-    pub(crate) previous: Neighbour<Inbox>,
+pub(crate) struct Links {
+    /// The rank after this one in the ring.
+    pub(crate) next: u32,
+    /// The rank before this one in the ring.
+    pub(crate) previous: u32,
     /// Headers of the previous rank that no operation has taken yet.
     ///
     /// The previous rank may be some operations ahead when nothing is reduced, but fewer than there are ranks: its
@@ -42,24 +38,37 @@ pub(crate) struct RingLinks {
     /// The failure of the earliest operation, found here or reported by a peer. It may belong to an operation that this
     /// rank has not begun; the present operation may still complete then.
     pub(crate) abort: Option<Abort>,
-    /// Whether the next and the previous rank must still be told of the failure.
-    untold: [bool; 2],
-    /// The wait graph.
     wait_graph: WaitGraph,
-    /// The two-way links to other ranks.
-    pub(crate) link_table: LinkTable,
+    pub(crate) table: LinkTable,
     /// The deadline of the present operation.
     until: Option<Instant>,
 }
 
-/// A peer: its rank, the lane to it, and the mailbox of that lane.
+/// A link to one peer: its lane, a mailbox in each direction, and how far the present operation has used them.
 #[derive(Debug)]
-pub(crate) struct Neighbour<B> {
+pub(crate) struct Link {
     pub(crate) rank: u32,
     pub(crate) lane: LaneId,
     pub(crate) name: LaneName,
-    pub(crate) mailbox: B,
     pub(super) access: PeerAccess,
+    pub(crate) outbox: Outbox,
+    pub(crate) inbox: Inbox,
+    /// Messages that earlier operations sent and received. The present operation counts from there.
+    pub(crate) sent_before: u64,
+    pub(crate) received_before: u64,
+    /// Whether the peer is known to be in the present operation: the header of its first message has been compared.
+    pub(crate) agreed: bool,
+    /// Whether the peer has still to be told of a failure.
+    pub(super) untold: bool,
+    /// Zero-copy writes of the present operation that were posted, and how many writes had completed before its first.
+    pub(crate) ranges: u64,
+    pub(crate) ranges_before: u64,
+    /// Whether the last of those writes, or a request behind it, is signalled. Its completion tells of all.
+    pub(crate) asked: bool,
+    /// Sequence numbers of the next point-to-point send and receive. Both ends count them alike, apart from
+    /// collectives.
+    pub(crate) points_sent: u64,
+    pub(crate) points_received: u64,
 }
 
 /// A peer whose lane has ended, and the reason.
@@ -95,7 +104,7 @@ pub(super) fn scratch() -> Box<Scratch> {
 pub(crate) struct CommContext<'a> {
     pub(crate) rank: u32,
     /// Absent when the rank is alone.
-    pub(crate) ring: Option<&'a mut RingLinks>,
+    pub(crate) links: Option<&'a mut Links>,
     /// Absent unless all ranks are on one host.
     pub(crate) host: Option<&'a HostGroup>,
     /// When the engine polls the host's windows again. A message in a window wakes nobody, so it must poll.
@@ -104,33 +113,23 @@ pub(crate) struct CommContext<'a> {
     pub(crate) scratch: &'a mut Scratch,
 }
 
-impl RingLinks {
-    /// Links of `rank` over which nothing has come yet, in a ring of `world` ranks.
-    pub(super) fn new(
-        next: Neighbour<Outbox>,
-        previous: Neighbour<Inbox>,
-        (rank, world): (u32, u32),
-        link_table: LinkTable,
-    ) -> Self {
+impl Links {
+    /// Links over which nothing has come yet. `table` has the links to the neighbours in the ring.
+    pub(super) fn new([next, previous]: [u32; 2], (rank, world): (u32, u32), table: LinkTable) -> Self {
         let ahead = VecDeque::with_capacity(world as usize);
-        let wait_graph = WaitGraph::new(rank, [next.rank, previous.rank], world);
-        let (beyond, abort, untold) = (None, None, [false; 2]);
-        Self { next, previous, ahead, beyond, abort, untold, wait_graph, link_table, until: None }
+        let mut wait_graph = WaitGraph::new(rank, world);
+        table.links().for_each(|link| wait_graph.link(link.rank));
+        Self { next, previous, ahead, beyond: None, abort: None, wait_graph, table, until: None }
     }
 
-    /// The lanes to the next and to the previous rank.
-    pub(crate) fn lanes(&self) -> [LaneId; 2] {
-        [self.next.lane, self.previous.lane]
-    }
-
-    /// The lanes to the neighbours and to all linked ranks.
-    pub(crate) fn all_lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
-        self.lanes().into_iter().chain(self.link_table.lanes())
+    /// The lanes to all linked ranks.
+    pub(crate) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
+        self.table.lanes()
     }
 
     /// Starts to check that all peers with a lane are alive.
     pub(crate) fn watch(&self, core: &mut EngineState, now: Instant) {
-        for lane in self.all_lanes() {
+        for lane in self.lanes() {
             if let Some(lane) = core.lane(lane) {
                 lane.watch(now);
             }
@@ -140,7 +139,7 @@ impl RingLinks {
     /// Puts new links into use. Their lanes send heartbeats from now on, and the present operation may wait for them.
     pub(crate) fn take_links(&mut self, core: &mut EngineState) {
         let now = core.now();
-        for (rank, id) in self.link_table.take_links() {
+        for (rank, id) in self.table.take_links() {
             self.wait_graph.link(rank);
             let Some(lane) = core.lane(id) else { continue };
             lane.set_quiet(false);
@@ -158,7 +157,7 @@ impl RingLinks {
         // ring before the deadlines pass. Otherwise each rank would name its neighbour, and not the late rank.
         self.wait_graph.begin(core.heartbeat().min(left / 2));
         self.until = Some(deadline.instant());
-        for lane in self.all_lanes() {
+        for lane in self.lanes() {
             if let Some(lane) = core.lane(lane) {
                 lane.give_up_at(deadline.instant());
             }
@@ -169,7 +168,7 @@ impl RingLinks {
     pub(crate) fn unwatch(&mut self, core: &mut EngineState) {
         // The report is withdrawn below, or the peers would blame a rank for a wait that is over.
         self.wait_graph.end();
-        for lane in self.all_lanes() {
+        for lane in self.lanes() {
             if let Some(lane) = core.lane(lane) {
                 lane.unwatch();
             }
@@ -177,63 +176,28 @@ impl RingLinks {
         self.tell_waits(core);
     }
 
-    /// Sorts the arrivals of both neighbours and of all linked ranks.
+    /// Sorts what has arrived from all linked ranks.
     ///
     /// # Errors
     ///
     /// A rank that has sent what the protocol forbids; its lane has ended.
     pub(crate) fn take_arrivals(&mut self, core: &mut EngineState) -> Result<(), Lost> {
-        let (next, previous) = (self.next.lane, self.previous.lane);
-        let neighbours =
-            [(Direction::Next, self.next.rank, next), (Direction::Previous, self.previous.rank, previous)];
-        for (side, rank, id) in neighbours {
-            let Some(lane) = core.lane(id) else { continue };
-            while let Some(arrival) = lane.take() {
-                // A ring has one direction: free slots come from the next rank only, and messages from the previous
-                // one.
-                match arrival {
-                    Arrival::Imm(Imm::Freed { count }, _) if id == next && self.next.mailbox.freed(count) => {
-                    }
-                    Arrival::Imm(Imm::Message { slot, turn }, bytes)
-                        if id == previous && self.previous.mailbox.announce(slot, turn, bytes) => {}
-                    Arrival::Imm(..) => return Err(violation(rank, lane, "an immediate that cannot be")),
-                    Arrival::Control(received) => {
-                        let told = read_control(lane, received.bytes());
-                        // The receive buffer goes back to the lane in any case, also before an error.
-                        lane.recycle(received);
-                        match told {
-                            Some(ControlMessage::Abort(abort)) => self.hear(abort),
-                            Some(ControlMessage::Header(header)) if id == previous => self.keep(header),
-                            Some(ControlMessage::WaitReport(waits)) => self.wait_graph.hear(side, waits),
-                            _ => {
-                                let what = "a control message that does not belong here";
-                                return Err(violation(rank, lane, what));
-                            }
-                        }
-                    }
-                }
+        let Self { previous, ahead, beyond, wait_graph, table, .. } = self;
+        let mut aborts = None;
+        let taken = table.take_arrivals(core, |rank, told| {
+            match told {
+                ControlMessage::WaitReport(waits) => wait_graph.hear(rank, waits),
+                ControlMessage::Abort(abort) => first(&mut aborts, abort),
+                ControlMessage::Header(header) if rank == *previous => keep(ahead, beyond, header),
+                // Headers go around the ring, so only the previous rank sends them.
+                ControlMessage::Header(_) => return false,
             }
-        }
-        let (wait_graph, mut aborts) = (&mut self.wait_graph, None);
-        let taken = self.link_table.take_arrivals(core, |rank, told| match told {
-            ControlMessage::WaitReport(waits) => wait_graph.hear_linked(rank, waits),
-            ControlMessage::Abort(abort) => first(&mut aborts, abort),
-            ControlMessage::Header(_) => {}
+            true
         });
         if let Some(abort) = aborts {
             self.hear(abort);
         }
         taken
-    }
-
-    /// Keeps a header of the previous rank until its operation takes it.
-    pub(crate) fn keep(&mut self, header: Header) {
-        // The capacity is the bound above. Without it, a peer could make this rank's memory grow without an end.
-        if self.ahead.len() < self.ahead.capacity() {
-            self.ahead.push_back(header);
-        } else {
-            self.beyond.get_or_insert(header);
-        }
     }
 
     /// Notes a failure that this rank has found or a peer has reported, and marks it to be passed on to all peers.
@@ -244,8 +208,7 @@ impl RingLinks {
     pub(super) fn hear(&mut self, abort: Abort) {
         if self.abort.is_none_or(|known| abort.sequence < known.sequence) {
             self.abort = Some(abort);
-            self.untold = [true; 2];
-            self.link_table.hear();
+            self.table.hear();
         }
     }
 
@@ -260,14 +223,10 @@ impl RingLinks {
     /// Tells the failure to the peers that have not been told.
     pub(crate) fn pass_on(&mut self, core: &mut EngineState) {
         let Some(abort) = self.abort else { return };
-        for (untold, id) in self.untold.iter_mut().zip([self.next.lane, self.previous.lane]) {
+        self.table.pass_on(|id| {
             // A peer that is gone, or whose message cannot be encoded, is not tried again. `Ok(false)` means that the
             // lane is full: only then is there a later attempt. A rank that was given up for its silence can still
             // hear: it may have been stopped, and must learn when it goes on that the others ended without it.
-            let lane = core.lane(id).filter(|lane| *untold && lane.can_hear());
-            *untold = lane.is_some_and(|lane| lane.last_word(ABORT, |body| abort.write(body)) == Ok(false));
-        }
-        self.link_table.pass_on(|id| {
             let lane = core.lane(id).filter(|lane| lane.can_hear());
             lane.is_some_and(|lane| lane.last_word(ABORT, |body| abort.write(body)) == Ok(false))
         });
@@ -299,13 +258,9 @@ impl RingLinks {
         }
         self.wait_graph.update(core.now());
         let Some(waits) = self.wait_graph.report() else { return };
-        for (unsent, id) in self.wait_graph.unsent.iter_mut().zip([self.next.lane, self.previous.lane]) {
-            let lane = core.lane(id).filter(|lane| *unsent && lane.ended().is_none());
-            *unsent = lane.is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false));
-        }
-        let link_table = &self.link_table;
-        self.wait_graph.tell_linked(|rank| {
-            let lane = link_table.link(rank).and_then(|link| core.lane(link.lane));
+        let table = &self.table;
+        self.wait_graph.tell(|rank| {
+            let lane = table.link(rank).and_then(|link| core.lane(link.lane));
             lane.filter(|lane| lane.ended().is_none())
                 .is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false))
         });
@@ -316,64 +271,120 @@ impl RingLinks {
         self.wait_graph.next_deadline()
     }
 
-    /// A peer that has failed; a neighbour first.
+    /// A peer that has failed.
     pub(crate) fn lost(&self, core: &mut EngineState) -> Option<Lost> {
-        let near = self.ended(core).into_iter().flatten().find(Lost::is_loss);
-        near.or_else(|| self.link_table.ended(core).find(Lost::is_loss))
+        self.table.ended(core).find(Lost::is_loss)
     }
 
     /// How long this process did not run, if peers have ended meanwhile. An end in good order counts too, because the
     /// peers had to go on without this rank.
     pub(crate) fn left_behind(&self, core: &mut EngineState) -> Option<Duration> {
-        let near = self.ended(core).into_iter().flatten().find_map(|lost| lost.away);
-        near.or_else(|| self.link_table.ended(core).find_map(|lost| lost.away))
+        self.table.ended(core).find_map(|lost| lost.away)
     }
 
-    /// Ends the ring's lane to a rank of this host that has written what the protocol forbids into a window. A rank
-    /// that is not a neighbour has no such lane, and is only named.
+    /// Ends the link to a rank that has written what the protocol forbids. A rank without a link is only named.
     pub(crate) fn violation_of(&self, core: &mut EngineState, rank: u32, what: &str) -> Lost {
-        let (next, previous) = (&self.next, &self.previous);
-        let (of, name) =
-            if rank == next.rank { (next.lane, next.name) } else { (previous.lane, previous.name) };
-        match core.lane(of).filter(|_| [next.rank, previous.rank].contains(&rank)) {
-            Some(lane) => violation(rank, lane, what),
-            None => Lost { rank, lane: name, cause: LaneFailure::Violation(what.into()), away: None },
+        match self.table.link(rank) {
+            Some(link) => link.violation(core, what),
+            None => self.lost_for(rank, LaneFailure::Violation(what.into())),
         }
     }
 
-    /// The next and the previous rank, if their lanes have ended; including those that closed in good order.
+    /// The next rank as lost, because the system refuses to write to its window.
+    pub(crate) fn refused(&self, why: &ReachError) -> Lost {
+        self.lost_for(self.next, LaneFailure::Device(why.to_string().into()))
+    }
+
+    /// A rank as lost for a reason that its lane does not know.
+    fn lost_for(&self, rank: u32, cause: LaneFailure) -> Lost {
+        Lost { rank, lane: self.link_for(rank).1, cause, away: None }
+    }
+
+    /// The lane to `rank`, or to the previous rank where there is no link to `rank`: an error names a lane.
+    pub(crate) fn link_for(&self, rank: u32) -> (Option<LaneId>, LaneName) {
+        let link = self.table.link(rank).or_else(|| self.table.link(self.previous));
+        // The neighbours' links are there from the beginning, so that no error shows the number 0.
+        let unnamed = LaneName { qp_num: QpNum(0), epoch: 0 };
+        link.map_or((None, unnamed), |link| (Some(link.lane), link.name))
+    }
+
+    /// The linked ranks whose lanes have ended; including those that closed in good order.
     ///
-    /// An executor must call this **before** it polls for the neighbours' messages. A rank writes its messages before
-    /// it exits, so a message that is not there after the end was seen never arrives. In the other order, a message
+    /// An executor must call this **before** it polls for the peers' messages. A rank writes its messages before it
+    /// exits, so a message that is not there after the end was seen never arrives. In the other order, a message
     /// between the two steps would be missed, and its sender taken for a rank that exited without it.
-    pub(crate) fn ended(&self, core: &mut EngineState) -> [Option<Lost>; 2] {
-        [self.next.ended(core), self.previous.ended(core)]
+    pub(crate) fn ended(&self, core: &mut EngineState) -> Vec<Lost> {
+        self.table.ended(core).collect()
     }
 }
 
-/// The neighbour to blame, of those that have [ended](RingLinks::ended); `waits` says for which the operation still
+/// The rank to blame, of those that have [ended](Links::ended); `waits` says for which of them the operation still
 /// waits.
 ///
-/// A neighbour that closed in good order has done its part, and is at fault only if the operation waits for it. If
-/// the other neighbour has failed, that one is to blame: the first may have closed *because* of the failure.
-pub(crate) fn at_fault(ended: [Option<Lost>; 2], waits: [bool; 2]) -> Option<Lost> {
-    let matters = |(lost, waits): &(Lost, bool)| *waits || !matches!(lost.cause, LaneFailure::Closed);
-    let ended = ended.into_iter().zip(waits).filter_map(|(lost, waits)| Some((lost?, waits)));
+/// A rank that closed in good order has done its part, and is at fault only if the operation waits for it. If another
+/// rank has failed, that one is to blame: the first may have closed *because* of the failure.
+pub(crate) fn at_fault(ended: impl IntoIterator<Item = Lost>, waits: impl Fn(u32) -> bool) -> Option<Lost> {
+    let matters = |lost: &Lost| !matches!(lost.cause, LaneFailure::Closed) || waits(lost.rank);
     // `false` sorts first: a failure before an end in good order.
-    ended.filter(matters).map(|(lost, _)| lost).min_by_key(|lost| !lost.is_loss())
+    ended.into_iter().filter(matters).min_by_key(|lost| !lost.is_loss())
 }
 
-impl<B> Neighbour<B> {
-    /// This peer as lost, because the system refuses to write to its window.
-    pub(crate) fn refused(&self, why: &ReachError) -> Lost {
-        let cause = LaneFailure::Device(why.to_string().into());
-        Lost { rank: self.rank, lane: self.name, cause, away: None }
+impl Link {
+    /// A link over which nothing has come yet.
+    pub(super) fn new(
+        (rank, access): (u32, PeerAccess),
+        (lane, name): (LaneId, LaneName),
+        outbox: Outbox,
+        inbox: Inbox,
+    ) -> Self {
+        Self {
+            rank,
+            lane,
+            name,
+            access,
+            outbox,
+            inbox,
+            sent_before: 0,
+            received_before: 0,
+            agreed: false,
+            untold: false,
+            ranges: 0,
+            ranges_before: 0,
+            asked: false,
+            points_sent: 0,
+            points_received: 0,
+        }
+    }
+
+    /// Begins an operation: counts its messages from here.
+    pub(super) fn begin(&mut self) {
+        // The mailboxes count from the first message of the link on.
+        (self.sent_before, self.received_before) = (self.outbox.sent(), self.inbox.given_back());
+        (self.agreed, self.ranges, self.asked) = (false, 0, false);
     }
 
     /// Why the lane to this peer has ended; including an end in good order.
     pub(crate) fn ended(&self, core: &mut EngineState) -> Option<Lost> {
         let cause = core.lane(self.lane).map_or(Some(LaneFailure::Fenced), |lane| lane.ended())?;
         Some(Lost { rank: self.rank, lane: self.name, cause, away: core.away_from(self.lane) })
+    }
+
+    /// Ends the lane of a peer that has sent what the protocol forbids. `what` names the violation.
+    pub(crate) fn violation(&self, core: &mut EngineState, what: &str) -> Lost {
+        match core.lane(self.lane) {
+            Some(lane) => violation(self.rank, lane, what),
+            None => Lost { rank: self.rank, lane: self.name, cause: LaneFailure::Fenced, away: None },
+        }
+    }
+}
+
+/// Keeps a header of the previous rank until its operation takes it.
+fn keep(ahead: &mut VecDeque<Header>, beyond: &mut Option<Header>, header: Header) {
+    // The capacity is the bound on `Links::ahead`. Without it, a peer could make this rank's memory grow without end.
+    if ahead.len() < ahead.capacity() {
+        ahead.push_back(header);
+    } else {
+        beyond.get_or_insert(header);
     }
 }
 
@@ -403,7 +414,7 @@ pub(super) fn read_control(lane: &Lane, bytes: &[u8]) -> Option<ControlMessage> 
 }
 
 /// Ends the lane of a peer that has sent what the protocol forbids.
-pub(crate) fn violation(rank: u32, lane: &mut Lane, what: &str) -> Lost {
+pub(super) fn violation(rank: u32, lane: &mut Lane, what: &str) -> Lost {
     lane.violation(what);
     let cause = lane.ended().unwrap_or(LaneFailure::Fenced);
     Lost { rank, lane: lane.name(), cause, away: None }
@@ -415,16 +426,18 @@ mod tests {
 
     #[test]
     fn who_was_lost_is_at_fault_before_who_left_because_of_it() {
-        let lane = LaneName { qp_num: rdma_core::QpNum(7), epoch: 0 };
+        let lane = LaneName { qp_num: QpNum(7), epoch: 0 };
         let ended = |rank, cause| Some(Lost { rank, lane, cause, away: None });
         let dead = || ended(0, LaneFailure::Silent { since: Duration::from_secs(1) });
         let left = || ended(2, LaneFailure::Closed);
-        let named = |ended, waits| at_fault(ended, waits).map(|lost| lost.rank);
-        for waits in [[true, false], [false, true], [true; 2], [false; 2]] {
+        let named = |ended: [Option<Lost>; 2], waits: &[u32]| {
+            at_fault(ended.into_iter().flatten(), |rank| waits.contains(&rank)).map(|lost| lost.rank)
+        };
+        for waits in [&[2][..], &[0], &[0, 2], &[]] {
             assert_eq!(named([dead(), left()], waits), Some(0));
             assert_eq!(named([left(), dead()], waits), Some(0));
             assert_eq!(named([None, dead()], waits), Some(0));
-            assert_eq!(named([left(), None], waits), waits[0].then_some(2));
+            assert_eq!(named([left(), None], waits), waits.contains(&2).then_some(2));
             assert_eq!(named([None, None], waits), None);
         }
     }

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
+use super::LinkExec;
 use crate::collective::call::{Call, Collective, Lengths, staging};
 use crate::collective::communicator::{Communicator, CommunicatorOptions, Reach};
-use crate::collective::execute::ring_exec::RingExec;
+use crate::collective::execute::plan::{ExecutionPlan, LinkPlan, Plan};
 use crate::collective::execute::tests::each_client;
 use crate::collective::{DataType, ReduceOp};
 use crate::engine::{Engine, EngineOptions};
@@ -40,9 +41,7 @@ fn what_was_opened_for_other_operations_goes_with_links_that_could_not_be_made()
         word.wait(soon()).unwrap();
         sum.wait(soon()).unwrap();
         let (lanes, known) = comm
-            .with_ring(|_, ring| {
-                (ring.all_lanes().count(), ring.link_table.unlinked(Reach::Doublings).is_some())
-            })
+            .with_links(|_, links| (links.lanes().count(), links.table.unlinked(Reach::Doublings).is_some()))
             .unwrap();
         assert!(known, "there is room for them");
         assert_eq!(lanes, 2, "links to others are left that nobody connects");
@@ -56,13 +55,12 @@ fn what_goes_around_in_the_end_counts_from_there() {
         let call = Call::new(Collective::Broadcast.at(0), DataType::U8, Lengths::InPlace(10), comm.rank_of());
         let call = call.unwrap();
         let steps = call.schedule(comm.rank_of(), staging(comm.options()), false).unwrap().unwrap();
+        let plan = ExecutionPlan::Links(LinkPlan::around(steps.clone()));
+        let plan = Plan::new(call, comm.rank_of(), plan);
         let now = Instant::now();
-        let progress = comm.with_ring(|_, ring| {
-            let mut run = RingExec::new(ring, (&call, steps, call.arithmetic(2)), (comm.rank(), 0), now);
-            run.go_on(ring, now + Duration::from_secs(9));
-            run.progress()
-        });
-        let progress = progress.unwrap();
+        let mut exec = LinkExec::around(&plan, &steps, (comm.rank(), 0), now);
+        exec.go_on(now + Duration::from_secs(9));
+        let progress = exec.progress();
         assert_eq!([progress.started, progress.progressed], [now, now + Duration::from_secs(9)]);
     });
 }
