@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdma_core::{Access, Deadline, RemoteMemory};
+use rdma_core::{Deadline, RemoteMemory};
 
 use super::host::HostGroup;
 use super::hosts::Hosts;
@@ -20,7 +20,7 @@ use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
 use crate::collective::CommunicatorError;
 use crate::engine::SetupError;
 use crate::engine::{Engine, LaneId};
-use crate::link::mailbox::{Geometry, Inbox, Outbox};
+use crate::link::mailbox::{self, Geometry, Inbox, Outbox};
 use crate::link::{Blob, LaneFailure, LaneOptions, LinkKind};
 use crate::liveness::{EXIT_WITHIN, Process};
 
@@ -217,9 +217,7 @@ impl Setup<'_> {
     fn open_neighbour(&self, rank: u32) -> Result<OpenNeighbour, CommunicatorError> {
         let CommunicatorOptions { slots, slot_bytes, epoch, .. } = *self.options;
         let geometry = Geometry { slots, slot_bytes };
-        let bytes = geometry.bytes().ok_or(SetupError::Mailbox { slots, slot_bytes })?;
-        let region = self.engine.pd().alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        let (inbox, outbox) = (Inbox::new(geometry, region), Outbox::opened(&self.engine.pd(), geometry)?);
+        let (outbox, inbox) = mailbox::open(&self.engine.pd(), geometry)?;
         let slots = u32::from(slots);
         let lane = self.engine.open_lane(LaneOptions {
             epoch,

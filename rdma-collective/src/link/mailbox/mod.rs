@@ -9,7 +9,7 @@
 
 use rdma_core::error::RangeError;
 use rdma_core::memory::CacheHint;
-use rdma_core::{AttachedRange, LocalBuf, ProtectionDomain, Region, RemoteKey, RemoteMemory};
+use rdma_core::{Access, AttachedRange, LocalBuf, ProtectionDomain, Region, RemoteKey, RemoteMemory};
 
 use super::imm::{self, Imm, SLOTS_MAX};
 use super::lane::Lane;
@@ -48,6 +48,14 @@ impl Geometry {
     fn turn(&self, number: u64) -> u16 {
         (number / u64::from(self.slots)) as u16
     }
+}
+
+/// Opens this side's ends of a link: the end that sends, before the peer's slots are known, and the end that receives.
+pub(crate) fn open(pd: &ProtectionDomain, geometry: Geometry) -> Result<(Outbox, Inbox), SetupError> {
+    let Geometry { slots, slot_bytes } = geometry;
+    let bytes = geometry.bytes().ok_or(SetupError::Mailbox { slots, slot_bytes })?;
+    let region = pd.alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    Ok((Outbox::opened(pd, geometry)?, Inbox::new(geometry, region)))
 }
 
 /// The sender's end of a mailbox.

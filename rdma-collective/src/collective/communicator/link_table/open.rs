@@ -3,7 +3,7 @@
 //! The caller whose operation first needs the links opens them in its own thread, before the operation begins. The
 //! engine's thread never does, because registering memory takes long and other operations go on meanwhile.
 
-use rdma_core::{Access, Deadline};
+use rdma_core::Deadline;
 
 use super::super::connect::CONTROL_BYTES_MAX;
 use super::connect::{OpenLink, OpenLinks};
@@ -12,9 +12,8 @@ use crate::collective::CollectiveError;
 use crate::collective::CommunicatorError;
 use crate::collective::communicator::Communicator;
 use crate::collective::communicator::links::FENCE_WITHIN;
-use crate::engine::SetupError;
 use crate::engine::{Engine, LaneId};
-use crate::link::mailbox::{Geometry, Inbox, Outbox};
+use crate::link::mailbox::{self, Inbox};
 use crate::link::{Blob, LaneOptions, LinkKind};
 
 impl Communicator {
@@ -93,12 +92,8 @@ impl Communicator {
     fn open_link(&self, rank: u32) -> Result<OpenLink, CommunicatorError> {
         let (engine, options) = (self.engine(), self.options());
         let geometry = geometry(options, self.size());
-        let Geometry { slots, slot_bytes } = geometry;
-        let bytes = geometry.bytes().ok_or(SetupError::Mailbox { slots, slot_bytes })?;
-        let region = engine.pd().alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-        let outbox = Outbox::opened(&engine.pd(), geometry)?;
-        let inbox = Inbox::new(geometry, region);
-        let requests = 2 * u32::from(slots) + 8;
+        let (outbox, inbox) = mailbox::open(&engine.pd(), geometry)?;
+        let requests = 2 * u32::from(geometry.slots) + 8;
         let lane = engine.open_lane(LaneOptions {
             epoch: options.epoch,
             max_send_wr: requests,
