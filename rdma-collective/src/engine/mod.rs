@@ -12,6 +12,7 @@
 
 mod alive;
 mod announce;
+mod attendance;
 mod callers;
 mod error;
 mod known;
@@ -34,6 +35,7 @@ use rdma_core::memory::OwnProcess;
 use rdma_core::{Context, ProtectionDomain, gid};
 
 pub(crate) use self::announce::net;
+use self::attendance::Sleeper;
 use self::callers::Callers;
 use self::locked::Locked;
 pub(crate) use self::state::{EngineState, LaneId};
@@ -208,7 +210,7 @@ impl Engine {
         self.shared().callers.arm(&mut core);
         if self.options().driver == Driver::Caller {
             // A thread that sleeps by the descriptor must see the events itself, otherwise it would not wake.
-            if !core.asleep {
+            if core.attendance.sleeper() == Sleeper::Nobody {
                 core.consume_events();
             }
             core.arm();
