@@ -81,6 +81,12 @@ struct Handle {
 #[derive(Clone, Debug)]
 pub(crate) struct EngineId(Arc<()>);
 
+impl EngineId {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(()))
+    }
+}
+
 impl PartialEq for EngineId {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
@@ -145,7 +151,7 @@ impl Engine {
             Driver::Thread => Some(Thread::start(&shared)?),
             Driver::Caller => None,
         };
-        let handle = Handle { shared, _thread: thread, id: EngineId(Arc::new(())) };
+        let handle = Handle { shared, _thread: thread, id: EngineId::new() };
         Ok(Self { handle: OwnProcess::new(Arc::new(handle)) })
     }
 

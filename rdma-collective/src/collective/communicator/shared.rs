@@ -6,11 +6,12 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::gate::FastPathGate;
+use super::gate::{DeferredOp, FastPathGate};
 use super::host::HostGroup;
+use super::links::Scratch;
 use super::progress::Progress;
 use super::state::State;
-use crate::collective::execute::Job;
+use crate::collective::execute::{Job, Patience};
 use crate::engine::{Engine, Service};
 use crate::log::Held;
 
@@ -64,8 +65,13 @@ impl Shared {
         if !gate.is(Progress::Deferred) {
             return None;
         }
+        let is_done = |begun: &mut DeferredOp, scratch: &mut Scratch| {
+            // Bounded by the operation's own deadline too, because the engine must report that one.
+            let looks = until.map_or(Patience::Once, |until| Patience::Until(until.min(begun.deadline)));
+            begun.job.try_finish(host, scratch, looks)
+        };
         // After a failure the engine knows the reason and reports it.
-        let done = if gate.has_failed() { None } else { gate.finish(id, host, until) };
+        let done = if gate.has_failed() { None } else { gate.finish(id, is_done) };
         if done.is_none() {
             self.hand_to_engine();
         }

@@ -8,11 +8,18 @@
 //! becomes a deferred operation: begun by the caller, not yet the engine's. A caller that waits for it polls first, and
 //! may find it done. The engine takes it over when that poll is in vain, when another operation begins behind it, when
 //! its handle is dropped, and in any case soon after the engine is driven next. So it makes progress, and ends at its
-//! deadline, though nobody waits.
+//! deadline, though nobody waits. Models of this run under `cfg(loom)`.
 
+#[cfg(all(test, loom))]
+use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+#[cfg(all(test, loom))]
+use loom::sync::{Mutex, MutexGuard};
 use std::fmt;
+use std::sync::PoisonError;
+#[cfg(not(all(test, loom)))]
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+#[cfg(not(all(test, loom)))]
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
@@ -21,7 +28,7 @@ use rustix::time::{ClockId, clock_gettime};
 use super::host::HostGroup;
 use super::links::{self, Scratch};
 use super::progress::{Event, Progress};
-use crate::collective::execute::{Job, Patience};
+use crate::collective::execute::Job;
 use crate::engine::{Engine, HANDOVER_DELAY};
 use crate::log::Held;
 
@@ -179,16 +186,15 @@ impl FastPathGate {
         self.on(Event::Defer);
     }
 
-    /// Polls operation `id` for its peers' messages, once or up to `until`, and returns its job when it is done.
-    pub(super) fn finish(&self, id: u64, host: &HostGroup, until: Option<Deadline>) -> Option<Box<Job>> {
+    /// Polls operation `id` by `is_done`, and returns its job when it is done.
+    pub(super) fn finish(
+        &self,
+        id: u64,
+        is_done: impl FnOnce(&mut DeferredOp, &mut Scratch) -> bool,
+    ) -> Option<Box<Job>> {
         let mut slot = self.slot();
         let Deferred { begun, scratch } = &mut *slot;
-        let is_done = |begun: &mut DeferredOp| {
-            // Bounded by the operation's own deadline too, because the engine must report that one.
-            let looks = until.map_or(Patience::Once, |until| Patience::Until(until.min(begun.deadline)));
-            begun.id == id && begun.job.try_finish(host, scratch, looks)
-        };
-        let done = begun.take_if(is_done)?;
+        let done = begun.take_if(|begun| begun.id == id && is_done(begun, scratch))?;
         // Still under the lock, so that a thread waiting in `Shared::hand_to_engine` finds the slot empty and not half
         // done.
         self.on(Event::Finish);
@@ -281,7 +287,10 @@ fn coarse() -> Duration {
     Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
 
