@@ -1,8 +1,8 @@
-//! Who drives an engine and who sleeps for it: three small machines, with their tables. They are pure: the time is
-//! passed in, and the caller of a change sends the signals.
+//! The record of who drives an engine and who sleeps for it: three small machines, with their tables. All three are
+//! pure: the time is passed in, and the caller of a change sends the signals.
 //!
-//! They are apart because each changes without the others: the engine's thread may be away or asleep whether or not a
-//! caller sleeps, and a caller's event loop knows of neither. A dash is a pair that must not be.
+//! Three and not one, because each changes without the others: the engine's thread may be away or asleep whether or not
+//! a caller sleeps, and a caller's event loop knows of neither. A dash is a pair that must not be.
 //!
 //! | [`ThreadState`] | `StepBack` | `Sleep`  | `Return` |
 //! |-----------------|------------|----------|----------|
