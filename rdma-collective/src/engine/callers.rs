@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::epoll;
 
+use super::attendance::{EventLoop, LoopEvent};
 use super::thread::Nudge;
 use super::{Driver, EngineState};
 use crate::engine::SetupError;
@@ -39,10 +40,8 @@ impl Callers {
 
     /// Wakes the caller that has armed the engine. If none has, the event is kept for the next one that arms.
     pub(super) fn tell(&self, core: &mut EngineState) {
-        if std::mem::take(&mut core.armed) {
+        if core.attendance.on_event_loop(LoopEvent::News) == EventLoop::Armed {
             self.told.send();
-        } else {
-            core.missed = true;
         }
     }
 
@@ -50,8 +49,7 @@ impl Callers {
     /// event that found nobody armed makes the descriptor readable at once.
     pub(super) fn arm(&self, core: &mut EngineState) {
         self.told.clear();
-        core.armed = true;
-        if std::mem::take(&mut core.missed) {
+        if core.attendance.on_event_loop(LoopEvent::Arm) == EventLoop::Missed {
             self.told.send();
         }
     }

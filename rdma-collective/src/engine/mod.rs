@@ -12,6 +12,7 @@
 
 mod alive;
 mod announce;
+mod attendance;
 mod callers;
 mod error;
 mod known;
@@ -34,6 +35,7 @@ use rdma_core::memory::OwnProcess;
 use rdma_core::{Context, ProtectionDomain, gid};
 
 pub(crate) use self::announce::net;
+use self::attendance::Sleeper;
 use self::callers::Callers;
 use self::locked::Locked;
 pub(crate) use self::state::{EngineState, LaneId};
@@ -78,6 +80,12 @@ struct Handle {
 /// The identity of an engine. No other engine has it as long as a copy exists.
 #[derive(Clone, Debug)]
 pub(crate) struct EngineId(Arc<()>);
+
+impl EngineId {
+    pub(crate) fn new() -> Self {
+        Self(Arc::new(()))
+    }
+}
 
 impl PartialEq for EngineId {
     fn eq(&self, other: &Self) -> bool {
@@ -143,7 +151,7 @@ impl Engine {
             Driver::Thread => Some(Thread::start(&shared)?),
             Driver::Caller => None,
         };
-        let handle = Handle { shared, _thread: thread, id: EngineId(Arc::new(())) };
+        let handle = Handle { shared, _thread: thread, id: EngineId::new() };
         Ok(Self { handle: OwnProcess::new(Arc::new(handle)) })
     }
 
@@ -208,7 +216,7 @@ impl Engine {
         self.shared().callers.arm(&mut core);
         if self.options().driver == Driver::Caller {
             // A thread that sleeps by the descriptor must see the events itself, otherwise it would not wake.
-            if !core.asleep {
+            if core.attendance.sleeper() == Sleeper::Nobody {
                 core.consume_events();
             }
             core.arm();

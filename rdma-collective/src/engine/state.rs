@@ -1,8 +1,8 @@
 //! The state of an engine behind its lock: the worker, the lanes by name, and the services that are driven.
 //!
 //! A single thread at a time uses the state (`locked` holds the lock, and tells the others what was found). This file
-//! opens, connects and ends lanes, and drives once. Who drives and who sleeps is decided in `wait` and `thread`;
-//! heartbeats and deaths are in `alive`.
+//! opens, connects and ends lanes, and drives once. Who drives and who sleeps is decided in `wait` and `thread`,
+//! and recorded in `attendance`; heartbeats and deaths are in `alive`.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -18,9 +18,9 @@ use rdma_core::{
 };
 
 use super::alive::Alive;
+use super::attendance::Attendance;
 use super::known::Known;
 use super::news::News;
-use super::thread::Attendance;
 use super::{Driver, EngineOptions, Service};
 use crate::engine::{EngineError, SetupError};
 use crate::link::LaneFailure;
@@ -62,19 +62,11 @@ pub(crate) struct EngineState {
     /// The failure of the device, once it has failed. Nothing on the engine goes on after that.
     broken: Option<Arc<PollError>>,
     known: Known,
-    /// Whether a thread sleeps by the descriptor for all; other callers (the followers) wait until it wakes.
-    pub(super) asleep: bool,
-    /// Callers that wait for the sleeping thread.
+    pub(super) attendance: Attendance,
+    /// Callers that wait for the thread that sleeps for all.
     pub(super) followers: usize,
     /// Counts the wake-ups of the followers, so that one that comes late sees that it has missed one.
     pub(super) turn: u64,
-    pub(super) attendance: Attendance,
-    /// A caller has armed the descriptor and is to be woken at the next event.
-    pub(super) armed: bool,
-    /// An event found nobody armed; the next caller that arms is woken at once.
-    pub(super) missed: bool,
-    /// The sleeping thread is a caller (not the engine's own thread), and was not woken yet.
-    pub(super) led: bool,
     /// The latest time at which the caller that looks now must look again.
     pub(super) look_at: Option<Instant>,
     pub(super) news: News,
@@ -123,13 +115,9 @@ impl EngineState {
             driving: Vec::new(),
             broken: None,
             known: Known::new(options.max_cqe, Instant::now()),
-            asleep: false,
+            attendance: Attendance::default(),
             followers: 0,
             turn: 0,
-            attendance: Attendance::default(),
-            armed: false,
-            missed: false,
-            led: false,
             look_at: None,
             news: News::default(),
         })

@@ -157,7 +157,7 @@ fn sleeper<'scope>(
 
 impl EngineState {
     fn has_sleeper(&self) -> bool {
-        self.led || self.followers > 0
+        self.attendance.sleeper() == Sleeper::Leader || self.followers > 0
     }
 }
 

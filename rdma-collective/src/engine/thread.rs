@@ -2,8 +2,8 @@
 //!
 //! A caller that waits drives by itself, which saves a switch between threads for each completion. So the thread steps
 //! back when it finds that callers drive, and looks again after a pause. A caller that stops driving and leaves
-//! something pending nudges the thread, which then comes at once. Sleeping itself, and the callers' loop, are in
-//! `wait`.
+//! something pending nudges the thread, which then comes at once. `attendance` records which of these it does. Sleeping
+//! itself, and the callers' loop, are in `wait`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
+use super::attendance::{Attendance, ThreadEvent};
 use super::wait::{BUDGET, SLEEP_MAX};
 use super::{EngineState, Shared};
 use crate::engine::SetupError;
@@ -26,21 +27,6 @@ const AWAY: Duration = Duration::from_millis(50);
 /// The thread pauses for the same time while callers begin such operations: otherwise each operation would have to wake
 /// it, at the cost of a system call in an operation of less than a microsecond.
 pub(crate) const HANDOVER_DELAY: Duration = Duration::from_millis(1);
-
-/// The record of who drives an engine: callers, or the engine's thread.
-#[derive(Debug, Default)]
-pub(super) struct Attendance {
-    /// Callers in a blocking call.
-    pub(super) waiting: u32,
-    /// Drives by callers, counted; the thread sees by it that callers are active.
-    pub(super) visits: u64,
-    /// Operations that were begun and left to their callers, counted.
-    left: u64,
-    /// Whether the thread has stepped back and left the engine to callers.
-    away: bool,
-    /// The time at which the thread looks again by itself, while it is away or sleeps for an event.
-    until: Option<Instant>,
-}
 
 /// An eventfd that wakes a sleeping thread, and a flag that asks the engine's thread to stop.
 #[derive(Debug)]
@@ -103,15 +89,6 @@ impl Drop for Thread {
     }
 }
 
-impl Attendance {
-    /// Whether the thread must be woken: no caller waits, and something is due before the thread would look by itself.
-    fn needs_thread(core: &EngineState) -> bool {
-        let Self { waiting, away, until, .. } = core.attendance;
-        let Some(until) = until.filter(|_| waiting == 0) else { return false };
-        core.next_pending().is_some_and(|due| due < until) || away && core.is_engaged(None)
-    }
-}
-
 impl EngineState {
     /// Whether a caller waits. That caller drives, so what it waits for goes on.
     pub(crate) fn is_awaited(&self) -> bool {
@@ -142,7 +119,7 @@ impl EngineState {
 impl Shared {
     /// Wakes the engine's thread if it is needed. Called by callers when they stop driving.
     pub(super) fn nudge(&self, core: &EngineState) {
-        if Attendance::needs_thread(core) {
+        if core.attendance.needs_thread(|| core.next_pending(), || core.is_engaged(None)) {
             self.nudge.send();
         }
     }
@@ -181,12 +158,11 @@ fn run(shared: &Shared) {
             let leaves = core.attendance.left != left || waiting == 0 && core.next_pending().is_some();
             let pause = if leaves { HANDOVER_DELAY } else { AWAY };
             (seen, left) = (visits, core.attendance.left);
-            (core.attendance.away, core.attendance.until) = (true, now.checked_add(pause));
+            core.attendance.on_thread(ThreadEvent::StepBack { until: now + pause });
             drop(core);
             shared.pause(true, pause);
             shared.nudge.clear();
-            let mut core = shared.lock();
-            (core.attendance.away, core.attendance.until) = (false, None);
+            shared.lock().attendance.on_thread(ThreadEvent::Return);
             continue;
         }
         let happened = core.drive(Instant::now, BUDGET);
@@ -197,9 +173,9 @@ fn run(shared: &Shared) {
         }
         let due = core.next_deadline().map_or(SLEEP_MAX, |due| due.saturating_duration_since(now));
         let due = due.min(SLEEP_MAX);
-        core.attendance.until = now.checked_add(due);
+        core.attendance.on_thread(ThreadEvent::Sleep { until: now + due });
         shared.sleep(core, due, true);
-        shared.lock().attendance.until = None;
+        shared.lock().attendance.on_thread(ThreadEvent::Return);
         shared.nudge.clear();
     }
 }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 
+use super::attendance::{Sleeper, SleeperEvent};
 use super::{Engine, EngineState, LaneId, Locked, Shared};
 use crate::link::control::Kind;
 
@@ -115,7 +116,7 @@ impl Shared {
     /// Wakes the caller that sleeps as leader, once: an operation may have ended, or one has begun that is due before
     /// the leader would wake.
     pub(super) fn wake_leader(&self, core: &mut EngineState) {
-        if std::mem::take(&mut core.led) {
+        if core.attendance.on_sleeper(SleeperEvent::News) == Sleeper::Leader {
             self.leader.send();
         }
     }
@@ -140,7 +141,7 @@ impl Shared {
     ///
     /// A thread that has found something for others does not sleep: dropping the lock here tells them.
     pub(super) fn sleep(&self, mut core: Locked<'_>, timeout: Duration, nudged: bool) {
-        if core.asleep && !nudged {
+        if core.attendance.sleeper() != Sleeper::Nobody && !nudged {
             let turn = core.turn;
             drop(core);
             return self.follow(turn, timeout);
@@ -158,15 +159,15 @@ impl Shared {
             }
             return;
         }
-        let first = !std::mem::replace(&mut core.asleep, true);
-        core.led |= !nudged;
+        let (sleeps, wakes) = match nudged {
+            true => (SleeperEvent::ThreadSleeps, SleeperEvent::ThreadWakes),
+            false => (SleeperEvent::LeaderSleeps, SleeperEvent::LeaderWakes),
+        };
+        core.attendance.on_sleeper(sleeps);
         drop(core);
         let slept = self.poll(if nudged { &self.nudge } else { &self.leader }, timeout);
         let mut core = self.lock();
-        if first {
-            core.asleep = false;
-        }
-        if !nudged && !std::mem::take(&mut core.led) {
+        if core.attendance.on_sleeper(wakes) == Sleeper::ToldLeader && !nudged {
             self.leader.clear();
         }
         if slept {

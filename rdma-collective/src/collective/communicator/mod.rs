@@ -19,6 +19,7 @@ mod liveness_socket;
 mod nccl;
 mod options;
 mod pending;
+mod progress;
 mod rendezvous;
 mod shared;
 mod state;
@@ -56,6 +57,7 @@ use links::FENCE_WITHIN;
 pub(crate) use links::{CommContext, Link, Links, Lost, PIECE_BYTES, Scratch, at_fault};
 pub use options::CommunicatorOptions;
 pub use pending::{Pending, PendingFuture, StillPending, WaitError};
+use progress::Event;
 pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
 use shared::Shared;
 use state::State;
@@ -241,10 +243,8 @@ impl Communicator {
                     return Poll::Pending;
                 }
                 let sequence = state.next_sequence(among);
-                // `borrowed` goes up and the gate closes before `begin` sends anything, so that no fast-path call and
-                // no queued operation takes the same turn.
-                state.borrowed = true;
-                state.settle();
+                // Before `begin` sends anything, so that no fast-path call and no queued operation takes the same turn.
+                shared.gate.on(Event::Borrow);
                 running = Some(begin(&mut state.parts(), core, sequence));
                 if let Some(links) = &mut state.links {
                     links.give_up_at(core, deadline);
@@ -263,8 +263,6 @@ impl Communicator {
         });
         shared.engine.lock_with(|core| {
             let mut state = shared.lock();
-            // Clear the mark only if this call has set it: another operation may be under way if this one never began.
-            state.borrowed &= running.is_none();
             let outcome = match (outcome, &mut running) {
                 (Some(outcome), _) => outcome,
                 (None, Some(running)) => Err(late(running, &mut state.parts(), core)),
@@ -276,7 +274,12 @@ impl Communicator {
             {
                 state.end(error);
             }
-            state.settle();
+            // Last, because it opens the gate: a failure must be known before. Only if this call has begun: otherwise
+            // another operation may be under way.
+            state.publish_failure();
+            if running.is_some() {
+                shared.gate.on(Event::Return);
+            }
             outcome
         })
     }
@@ -300,10 +303,7 @@ impl Communicator {
         let Shared { engine, gate, host, .. } = &*self.shared;
         let (host, scratch) = (host.as_deref()?, self.scratch.as_deref_mut()?);
         // Last, and without a lock: once the gate is seen open it stays open for this call, unless a failure closes it.
-        // Look at the slot before the gate. `State::adopt` closes the gate and then empties the slot, so a reader that
-        // sees the slot empty sees the gate closed too. In the other order it could read "open" before that and "empty"
-        // after it, and begin a second operation.
-        if gate.deferred.is_occupied() || !gate.is_open() {
+        if !gate.is_open() {
             return None;
         }
         let drives = EngineDrive { engine, driven: &mut self.driven };
@@ -329,7 +329,7 @@ impl Communicator {
         // operation.
         gate.count();
         let id = gate.next_id();
-        gate.deferred.hold(DeferredOp { id, job, deadline, started });
+        gate.defer(DeferredOp { id, job, deadline, started });
         Pending::new(Arc::clone(&self.shared), id, give_back)
     }
 

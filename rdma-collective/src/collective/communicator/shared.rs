@@ -6,10 +6,12 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::gate::FastPathGate;
+use super::gate::{DeferredOp, FastPathGate};
 use super::host::HostGroup;
+use super::links::Scratch;
+use super::progress::Progress;
 use super::state::State;
-use crate::collective::execute::Job;
+use crate::collective::execute::{Job, Patience};
 use crate::engine::{Engine, Service};
 use crate::log::Held;
 
@@ -31,24 +33,24 @@ impl Shared {
     /// Makes the engine the owner of an operation that was left to its caller, and of a deferred one. Afterwards a new
     /// operation may be queued behind it.
     pub(super) fn hand_to_engine(&self) {
-        if self.gate.is_caller_owned() {
+        let gate = &self.gate;
+        if gate.is(Progress::CallerOwned) {
             // Through `lock_with`, though nothing of the engine is used: on unlocking, it nudges the engine's thread,
             // which may have counted on the caller.
             self.engine.lock_with(|_| self.lock().reclaim());
         }
-        let deferred = &self.gate.deferred;
-        if !deferred.is_occupied() {
+        if !gate.is(Progress::Deferred) {
             return;
         }
         // A thread that polls the operation may finish it. Wait for that thread here, before the engine is locked:
         // otherwise every communicator on the engine would wait for it.
-        drop(deferred.lock());
+        drop(gate.slot());
         // Look again: the thread that polled may have finished it meanwhile.
-        if deferred.is_occupied() {
+        if gate.is(Progress::Deferred) {
             self.engine.lock_with(|core| {
                 let mut state = self.lock();
                 // `None` here means that the engine took it between the check and this lock.
-                if let Some(begun) = deferred.take() {
+                if let Some(begun) = gate.take() {
                     state.adopt(core, begun, Instant::now());
                 }
                 state.advance(core, Instant::now());
@@ -59,12 +61,17 @@ impl Shared {
     /// Polls operation `id`, if it is deferred, up to `until` or once, and returns its job when it is done. Otherwise
     /// the engine owns the operation from then on.
     pub(super) fn try_finish_deferred(&self, id: u64, until: Option<Deadline>) -> Option<Box<Job>> {
-        let (host, FastPathGate { deferred, .. }) = (self.host.as_deref()?, &*self.gate);
-        if !deferred.is_occupied() {
+        let (host, gate) = (self.host.as_deref()?, &*self.gate);
+        if !gate.is(Progress::Deferred) {
             return None;
         }
-        // A closed gate means that something failed meanwhile: the engine knows the reason and reports it.
-        let done = if self.gate.is_open() { deferred.end(id, host, until) } else { None };
+        let is_done = |begun: &mut DeferredOp, scratch: &mut Scratch| {
+            // Bounded by the operation's own deadline too, because the engine must report that one.
+            let looks = until.map_or(Patience::Once, |until| Patience::Until(until.min(begun.deadline)));
+            begun.job.try_finish(host, scratch, looks)
+        };
+        // After a failure the engine knows the reason and reports it.
+        let done = if gate.has_failed() { None } else { gate.finish(id, is_done) };
         if done.is_none() {
             self.hand_to_engine();
         }

@@ -1,4 +1,5 @@
-//! The queue of a communicator's operations: the first one runs, the others wait behind it.
+//! The queue of a communicator's operations: the first one runs, the others wait behind it. `progress` says who carries
+//! it out.
 //!
 //! `State` is a service of the engine, so operations make progress whoever drives. Callers hold them by the handles of
 //! `pending`. An operation on borrowed memory is not in the queue: its caller runs it, while the queue is empty. `gate`
@@ -15,6 +16,7 @@ use super::announce::Announcer;
 use super::gate::{DeferredOp, FastPathGate};
 use super::host::HostGroup;
 use super::links::{self, CommContext, Links, Scratch};
+use super::progress::{Event, Progress};
 use crate::collective::execute::{Job, Participants};
 use crate::collective::operation::Abort;
 use crate::collective::{AbortReason, CollectiveError};
@@ -35,13 +37,8 @@ pub(crate) struct State {
     gate: Arc<FastPathGate>,
     /// Operations that have not ended, oldest first. Only the first may have begun.
     queue: VecDeque<Entry>,
-    /// Whether the first operation of the queue has begun.
-    begun: bool,
-    /// Time until which the only operation is its caller's. `FastPathGate::is_caller_owned` mirrors whether there is
-    /// one.
-    caller_owned_until: Option<Instant>,
-    /// Whether an operation on borrowed memory is under way.
-    pub(super) borrowed: bool,
+    /// Time until which the running operation is its caller's, in the state [`CallerOwned`](Progress::CallerOwned).
+    left_until: Instant,
     /// Operations that have ended and whose handles have not asked yet.
     done: VecDeque<(Entry, Result<(), CollectiveError>)>,
     /// Jobs that failed. They stay here until the lanes are fenced, because the device may still access their memory.
@@ -71,8 +68,6 @@ impl State {
         gate: Arc<FastPathGate>,
         announcer: Announcer,
     ) -> Self {
-        // A new communicator has no operation and no failure, so its first call may take the fast path.
-        gate.set_open(true);
         Self {
             rank,
             links,
@@ -81,9 +76,7 @@ impl State {
             scratch: links::scratch(),
             gate,
             queue: VecDeque::with_capacity(OPERATIONS_MAX),
-            begun: false,
-            caller_owned_until: None,
-            borrowed: false,
+            left_until: Instant::now(),
             done: VecDeque::with_capacity(OPERATIONS_MAX),
             failed: Vec::new(),
             ended: None,
@@ -100,10 +93,10 @@ impl State {
     pub(crate) fn end(&mut self, error: &CollectiveError) {
         self.announcer.ended(error);
         self.ended.get_or_insert_with(|| Arc::new(error.clone()));
-        self.settle();
+        self.publish_failure();
     }
 
-    /// Whether the queue is empty. A borrowed operation is not in it; see `borrowed`.
+    /// Whether the queue is empty. A deferred and a borrowed operation are not in it.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty()
     }
@@ -118,11 +111,11 @@ impl State {
         sequence
     }
 
-    /// Opens or closes the gate of the fast path. Must follow each change of the queue, of `borrowed` and of failures,
-    /// because callers read the gate without this lock.
-    pub(super) fn settle(&self) {
-        let failed = self.ended.is_some() || self.links.as_ref().is_some_and(|links| links.abort.is_some());
-        self.gate.set_open(self.is_idle() && !self.borrowed && !failed);
+    /// Tells the fast path whether a failure is known. Must follow each failure, and come before the progress becomes
+    /// idle, because callers read both without this lock.
+    pub(super) fn publish_failure(&self) {
+        let aborted = self.links.as_ref().is_some_and(|links| links.abort.is_some());
+        self.gate.set_failed(self.ended.is_some() || aborted);
     }
 
     pub(crate) fn parts(&mut self) -> CommContext<'_> {
@@ -151,33 +144,32 @@ impl State {
         }
         let id = self.gate.next_id();
         self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
-        self.settle();
+        self.gate.on(Event::Queue);
         Ok(id)
     }
 
     /// Leaves the running operation to the caller that has begun it, up to `until`, unless it needs the engine or
     /// others wait behind it.
     pub(super) fn leave_to_caller(&mut self, core: &mut EngineState, until: Instant) {
-        let alone = self.begun && self.queue.len() == 1;
+        let alone = self.gate.is(Progress::Engine) && self.queue.len() == 1;
         if alone && self.queue.front().is_some_and(|entry| entry.job.suits_caller()) {
             // Counted, because the engine's thread comes back after the hand-over delay where callers leave operations.
             core.leave();
-            self.caller_owned_until = Some(until);
-            self.gate.set_caller_owned(true);
+            self.left_until = until;
+            self.gate.on(Event::Leave);
         }
     }
 
     /// Ends the caller's ownership of the running operation; whoever drives goes on with it.
     pub(super) fn reclaim(&mut self) {
-        if self.caller_owned_until.take().is_some() {
-            self.gate.set_caller_owned(false);
+        if self.gate.is(Progress::CallerOwned) {
+            self.gate.on(Event::Reclaim);
         }
     }
 
     /// Queues an operation that has begun on the fast path, as one that is running already. Nothing else may be under
     /// way.
     pub(super) fn adopt(&mut self, core: &mut EngineState, begun: DeferredOp, now: Instant) {
-        debug_assert!(self.is_idle() && !self.borrowed, "whoever begins another hands it over before");
         let DeferredOp { id, job, deadline, .. } = begun;
         if let Some(links) = &mut self.links {
             links.watch(core, now);
@@ -185,17 +177,13 @@ impl State {
         }
         // No `begin` and no count: this rank's messages are sent, and `Communicator::defer` has counted the operation.
         self.queue.push_back(Entry { id, job, deadline, waker: None, forgotten: false });
-        self.begun = true;
-        self.settle();
-        // After `settle` has closed the gate: a caller that sees the slot empty must find the gate closed
-        // (`Communicator::fast_path`).
-        self.gate.deferred.vacate();
+        self.gate.on(Event::Adopt);
     }
 
     /// Takes what neighbours report and passes failures on. Done between operations too, because other ranks may wait
     /// for the news; the next operation of this rank then ends by it. Returns whether a failure is new.
     fn attend(&mut self, core: &mut EngineState) -> bool {
-        let idle = self.is_idle() && !self.borrowed;
+        let idle = self.gate.progress().is_quiet();
         let Some(links) = &mut self.links else { return false };
         let known = links.abort.is_some();
         if idle && self.ended.is_none() && !known {
@@ -226,13 +214,12 @@ impl State {
             None => self.end(&CollectiveError::Aborted { culprit, reporter, reason, interrupted: None }),
         }
         // A running operation logs the failure when it ends by it; otherwise this is the only place that does.
-        if self.is_idle()
-            && !self.borrowed
+        if self.gate.progress().is_quiet()
             && let Some(failure) = self.failure(core)
         {
             self.announcer.ended(&failure);
         }
-        self.settle();
+        self.publish_failure();
     }
 
     /// The error with which operations fail from now on; `None` while they need not fail.
@@ -313,27 +300,27 @@ impl State {
 
     /// Runs the first operation, and returns its outcome once it has ended.
     fn run(&mut self, core: &mut EngineState, now: Instant) -> Option<Result<(), CollectiveError>> {
-        let Self { rank, links, host, look_at, scratch, queue, .. } = self;
+        let Self { rank, links, host, look_at, scratch, queue, gate, .. } = self;
         let entry = queue.front_mut()?;
         let mut parts =
             CommContext { rank: *rank, links: links.as_mut(), host: host.as_deref(), look_at, scratch };
         if let Some(first) = &self.ended {
             return Some(Err(CollectiveError::Ended { first: Arc::clone(first) }));
         }
-        if !self.begun {
-            if entry.deadline.expired_at(now) {
-                // `expire` ends this operation: a rank that never began it has no messages out, so the reason is
+        if !gate.progress().has_begun() {
+            if entry.deadline.expired_at(now) || !gate.is(Progress::Queued) {
+                // `advance` ends this operation: a rank that never began it has no messages out, so the reason is
                 // another one.
                 return None;
             }
-            self.begun = true;
+            gate.on(Event::Begin);
             // The number first, then the count: the header carries the number of operations before this one.
-            entry.job.begin(&mut parts, core, self.gate.sequence(), now);
+            entry.job.begin(&mut parts, core, gate.sequence(), now);
             if let Some(links) = &mut parts.links {
                 links.give_up_at(core, entry.deadline);
             }
             if entry.job.among() != Participants::Pair {
-                self.gate.count();
+                gate.count();
             }
         }
         // Advance before looking at the deadline, so that an operation whose last message is there ends well, however
@@ -347,17 +334,11 @@ impl State {
         }
     }
 
-    /// Takes an operation out whose deadline has passed before it began. The other operations end with it.
-    fn expire(
-        &mut self,
-        core: &mut EngineState,
-        now: Instant,
-    ) -> Option<(Entry, Result<(), CollectiveError>)> {
-        let waits =
-            |(at, entry): (usize, &Entry)| at >= usize::from(self.begun) && entry.deadline.expired_at(now);
-        let place = self.queue.iter().enumerate().position(waits)?;
-        let entry = self.queue.remove(place)?;
-        Some((entry, Err(self.end_queued(core))))
+    /// The place of an operation whose deadline has passed before it began.
+    fn expired(&self, now: Instant) -> Option<usize> {
+        let begun = usize::from(self.gate.progress().has_begun());
+        let waiting = self.queue.iter().skip(begun);
+        Some(begun + waiting.map(|entry| entry.deadline).position(|deadline| deadline.expired_at(now))?)
     }
 
     /// Ends the communicator for an operation that this rank will not begin: other ranks may be in it already, and
@@ -366,8 +347,8 @@ impl State {
         let known = self.failure(core);
         // The abort names the operation that runs. `run` has counted that one, so its number is one less; a send or
         // receive has none.
-        let counted =
-            self.begun && self.queue.front().is_some_and(|entry| entry.job.among() != Participants::Pair);
+        let begun = self.queue.front().filter(|_| self.gate.progress().has_begun());
+        let counted = begun.is_some_and(|entry| entry.job.among() != Participants::Pair);
         if let Some(links) = self.links.as_mut().filter(|_| known.is_none()) {
             let (culprit, sequence) = (self.rank, self.gate.sequence() - u64::from(counted));
             links.unwatch(core);
@@ -400,39 +381,45 @@ impl Service for State {
     fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut any = false;
         // First, because the deferred operation is older than all that could be queued behind it.
-        if let Some(begun) = self.gate.deferred.take_due(now) {
+        if let Some(begun) = self.gate.take_due(now) {
             self.adopt(core, begun, now);
         }
         loop {
-            let ended = match self.run(core, now) {
-                Some(outcome) => {
-                    self.begun = false;
-                    self.queue.pop_front().map(|entry| (entry, outcome))
+            let (place, outcome) = match self.run(core, now) {
+                Some(outcome) => (0, outcome),
+                None => {
+                    let Some(place) = self.expired(now) else { break };
+                    // The other operations end with it.
+                    (place, Err(self.end_queued(core)))
                 }
-                None => self.expire(core, now),
             };
-            let Some((entry, outcome)) = ended else { break };
-            // Both belong to the operation that has ended; the next one sets its own.
+            let Some(entry) = self.queue.remove(place) else { break };
+            // The time belongs to the operation that has ended; the next one sets its own.
             self.look_at = None;
-            self.reclaim();
             self.finish(core, entry, outcome);
+            if place == 0 {
+                // First the failure: the fast path may go on as soon as the progress is idle.
+                self.publish_failure();
+                self.gate.on(if self.queue.is_empty() { Event::Last } else { Event::Next });
+            }
             any = true;
         }
         let learned = self.attend(core);
-        self.settle();
+        self.publish_failure();
         learned || any
     }
 
     fn next_deadline(&self) -> Option<Instant> {
         let waits = self.links.as_ref().and_then(Links::next_deadline);
-        let deferred = self.gate.deferred.due();
+        let deferred = self.gate.due();
         let queued = self.queue.iter().map(|entry| entry.deadline.instant());
         // The caller polls by itself for as long as it owns the operation, so the engine's thread need not wake before.
-        let look_at = self.look_at.map(|at| self.caller_owned_until.map_or(at, |left| left.max(at)));
+        let left = self.caller_owned_until();
+        let look_at = self.look_at.map(|at| left.map_or(at, |left| left.max(at)));
         queued.chain(waits).chain(look_at).chain(deferred).min()
     }
 
     fn caller_owned_until(&self) -> Option<Instant> {
-        self.caller_owned_until
+        self.gate.is(Progress::CallerOwned).then_some(self.left_until)
     }
 }

@@ -65,9 +65,8 @@ impl Communicator {
                     ShmContext { host: fast.host, buffers: &mut buffers, scratch: &mut *fast.scratch };
                 let goes_on = || {
                     fast.drives.now_and_then(Instant::now);
-                    // A closed gate means that a failure is known, or another operation runs. The engine must take
-                    // over then.
-                    fast.gate.is_open()
+                    // The engine must take over once a failure is known, because it knows the reason.
+                    !fast.gate.has_failed()
                 };
                 let done = !refused && exec.spin_until_arrived(&mut with, deadline, goes_on);
                 if done && exec.finish(fast.host, &mut buffers, fast.scratch).is_ok() {

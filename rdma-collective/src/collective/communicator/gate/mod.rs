@@ -1,5 +1,5 @@
 //! The fast path's gate: the state of a communicator that the caller's thread may read without a lock, and the slot of
-//! a deferred operation. `state` opens and closes the gate; `execute` runs the operations.
+//! a deferred operation. `progress` has the states, `state` most of the events; `execute` runs the operations.
 //!
 //! While the gate is open, no operation is under way and no failure is known. Only the holder of the communicator
 //! begins operations, so nobody else counts them, and the next one may run in the caller's thread.
@@ -8,11 +8,18 @@
 //! becomes a deferred operation: begun by the caller, not yet the engine's. A caller that waits for it polls first, and
 //! may find it done. The engine takes it over when that poll is in vain, when another operation begins behind it, when
 //! its handle is dropped, and in any case soon after the engine is driven next. So it makes progress, and ends at its
-//! deadline, though nobody waits.
+//! deadline, though nobody waits. Models of this run under `cfg(loom)`.
 
+#[cfg(all(test, loom))]
+use loom::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+#[cfg(all(test, loom))]
+use loom::sync::{Mutex, MutexGuard};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::PoisonError;
+#[cfg(not(all(test, loom)))]
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+#[cfg(not(all(test, loom)))]
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
@@ -20,7 +27,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use super::host::HostGroup;
 use super::links::{self, Scratch};
-use crate::collective::execute::{Job, Patience};
+use super::progress::{Event, Progress};
+use crate::collective::execute::Job;
 use crate::engine::{Engine, HANDOVER_DELAY};
 use crate::log::Held;
 
@@ -28,44 +36,69 @@ use crate::log::Held;
 /// microseconds.
 const DRIVE_EVERY: Duration = Duration::from_millis(1);
 
-/// Flags and counters of a communicator that the fast path reads without a lock.
+/// The progress, the failure and the counters of a communicator, which the fast path reads without a lock.
 #[derive(Debug)]
 pub(crate) struct FastPathGate {
-    open: AtomicBool,
+    /// The [`Progress`], by its number. [`on`](Self::on) alone writes it, and no copy of it exists.
+    progress: AtomicU8,
+    /// Whether a failure is known. Not a state: see `progress`.
+    failed: AtomicBool,
     /// Number of operations begun, and so the number of the next one. Read and written with `Relaxed`: either the
-    /// reader is the writer, or the writer has closed and opened the gate (`Release`) in between.
+    /// reader is the writer, or the writer has changed the progress (`Release`) in between.
     sequence: AtomicU64,
     /// Number of handles given out.
     handles: AtomicU64,
-    /// Whether the running operation is the engine's, and left to its caller for now.
-    caller_owned: AtomicBool,
-    /// The deferred operation. It is not in the engine's queue and does not close the gate.
-    pub(super) deferred: DeferredSlot,
+    /// The slot of one deferred operation. The engine takes this lock last, under its own and the state's: whoever
+    /// holds it must take no other, or the two deadlock.
+    slot: Mutex<Deferred>,
 }
 
 impl FastPathGate {
     pub(super) fn new() -> Self {
-        let (open, caller_owned) = (AtomicBool::default(), AtomicBool::default());
-        let (sequence, handles) = (AtomicU64::default(), AtomicU64::default());
-        Self { open, sequence, handles, caller_owned, deferred: DeferredSlot::new() }
+        Self {
+            progress: AtomicU8::new(Progress::Idle as u8),
+            failed: AtomicBool::default(),
+            sequence: AtomicU64::default(),
+            handles: AtomicU64::default(),
+            slot: Mutex::new(Deferred { begun: None, scratch: links::scratch() }),
+        }
     }
 
+    /// Whether the progress is in `state`.
+    pub(super) fn is(&self, state: Progress) -> bool {
+        // Pairs with `on`: a reader that sees a state also sees all that led to it, such as the count of the operation
+        // that ended before.
+        self.progress.load(Ordering::Acquire) == state as u8
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        Progress::from_code(self.progress.load(Ordering::Acquire))
+    }
+
+    /// Changes the progress by `event`. Only the party that may end the present state calls this, so load and store may
+    /// be two steps.
+    #[inline]
+    pub(super) fn on(&self, event: Event) {
+        let state = self.progress();
+        match state.on(event) {
+            Some(next) => self.progress.store(next as u8, Ordering::Release),
+            // The party goes on as if the event had not been. So an operation may wait in vain, up to its deadline.
+            None => debug_assert!(false, "{event:?} in {state:?}"),
+        }
+    }
+
+    /// Whether an operation may run in the thread of the communicator's holder.
     pub(crate) fn is_open(&self) -> bool {
-        // Pairs with `set_open`: a reader that sees the gate open also sees the count of the operation that ended
-        // before.
-        self.open.load(Ordering::Acquire)
+        // The failure second: whoever ends an operation tells its failure before it changes the progress.
+        self.is(Progress::Idle) && !self.has_failed()
     }
 
-    pub(super) fn set_open(&self, open: bool) {
-        self.open.store(open, Ordering::Release);
+    pub(crate) fn has_failed(&self) -> bool {
+        self.failed.load(Ordering::Acquire)
     }
 
-    pub(super) fn is_caller_owned(&self) -> bool {
-        self.caller_owned.load(Ordering::Acquire)
-    }
-
-    pub(super) fn set_caller_owned(&self, owned: bool) {
-        self.caller_owned.store(owned, Ordering::Release);
+    pub(super) fn set_failed(&self, failed: bool) {
+        self.failed.store(failed, Ordering::Release);
     }
 
     pub(super) fn sequence(&self) -> u64 {
@@ -130,17 +163,7 @@ impl FastPath<'_> {
     }
 }
 
-/// The slot of one deferred operation. The engine takes this lock last, under its own and the state's: whoever holds it
-/// must take no other, or the two deadlock.
-#[derive(Debug)]
-pub(super) struct DeferredSlot {
-    /// Whether the slot is in use. Cleared last, so that a thread that sees it clear also sees where the operation
-    /// went.
-    occupied: AtomicBool,
-    place: Mutex<Deferred>,
-}
-
-/// Content of a [`DeferredSlot`]: the operation, and the scratch memory with which its caller polls it.
+/// The slot's content: the deferred operation, and the scratch memory with which its caller polls it.
 pub(super) struct Deferred {
     begun: Option<DeferredOp>,
     scratch: Box<Scratch>,
@@ -154,68 +177,55 @@ pub(super) struct DeferredOp {
     pub(super) started: Instant,
 }
 
-impl DeferredSlot {
-    pub(super) fn new() -> Self {
-        let place = Deferred { begun: None, scratch: links::scratch() };
-        Self { occupied: AtomicBool::new(false), place: Mutex::new(place) }
-    }
-
-    pub(super) fn is_occupied(&self) -> bool {
-        self.occupied.load(Ordering::Acquire)
-    }
-
+/// The deferred operation.
+impl FastPathGate {
     /// Holds an operation that has begun, until somebody polls it or takes it.
-    pub(super) fn hold(&self, begun: DeferredOp) {
-        self.lock().begun = Some(begun);
-        // After the operation is in: a thread that sees the mark must find it.
-        self.occupied.store(true, Ordering::Release);
+    pub(super) fn defer(&self, begun: DeferredOp) {
+        self.slot().begun = Some(begun);
+        // After the operation is in: a thread that sees the state must find it.
+        self.on(Event::Defer);
     }
 
-    /// Polls operation `id` for its peers' messages, once or up to `until`, and returns its job when it is done.
-    pub(super) fn end(&self, id: u64, host: &HostGroup, until: Option<Deadline>) -> Option<Box<Job>> {
-        let mut place = self.lock();
-        let Deferred { begun, scratch } = &mut *place;
-        let is_done = |begun: &mut DeferredOp| {
-            // Bounded by the operation's own deadline too, because the engine must report that one.
-            let looks = until.map_or(Patience::Once, |until| Patience::Until(until.min(begun.deadline)));
-            begun.id == id && begun.job.try_finish(host, scratch, looks)
-        };
-        let done = begun.take_if(is_done)?;
+    /// Polls operation `id` by `is_done`, and returns its job when it is done.
+    pub(super) fn finish(
+        &self,
+        id: u64,
+        is_done: impl FnOnce(&mut DeferredOp, &mut Scratch) -> bool,
+    ) -> Option<Box<Job>> {
+        let mut slot = self.slot();
+        let Deferred { begun, scratch } = &mut *slot;
+        let done = begun.take_if(|begun| begun.id == id && is_done(begun, scratch))?;
         // Still under the lock, so that a thread waiting in `Shared::hand_to_engine` finds the slot empty and not half
         // done.
-        self.vacate();
+        self.on(Event::Finish);
         Some(done.job)
     }
 
-    /// Takes the operation for the engine, which [empties the slot](Self::vacate) once the operation is in its queue.
+    /// Takes the deferred operation for the engine, which [adopts](Event::Adopt) it under the same hold of the state's
+    /// lock.
     pub(super) fn take(&self) -> Option<DeferredOp> {
-        self.lock().begun.take()
+        self.slot().begun.take()
     }
 
     /// Takes the operation for the engine if its caller has had it for the hand-over delay, and nobody polls it now.
     /// Only tries the lock, because the engine must not wait for a caller that polls.
     pub(super) fn take_due(&self, now: Instant) -> Option<DeferredOp> {
-        let mut place = self.place.try_lock().ok().filter(|_| self.is_occupied())?;
-        place.begun.take_if(|begun| begun.due() <= now)
+        let mut slot = self.slot.try_lock().ok().filter(|_| self.is(Progress::Deferred))?;
+        slot.begun.take_if(|begun| begun.due() <= now)
     }
 
     /// Time at which the operation is [due](Self::take_due). `None` also while somebody polls it: that thread takes it
     /// further or hands it over.
     pub(super) fn due(&self) -> Option<Instant> {
-        if !self.is_occupied() {
+        if !self.is(Progress::Deferred) {
             return None;
         }
-        self.place.try_lock().ok()?.begun.as_ref().map(DeferredOp::due)
+        self.slot.try_lock().ok()?.begun.as_ref().map(DeferredOp::due)
     }
 
-    /// Marks the slot empty. Call it once the operation is done, or in the engine's queue with the gate closed.
-    pub(super) fn vacate(&self) {
-        self.occupied.store(false, Ordering::Release);
-    }
-
-    pub(super) fn lock(&self) -> Held<MutexGuard<'_, Deferred>> {
+    pub(super) fn slot(&self) -> Held<MutexGuard<'_, Deferred>> {
         // A panic leaves no half-done state here: the operation goes in and out in one statement.
-        Held::lock(|| self.place.lock().unwrap_or_else(PoisonError::into_inner))
+        Held::lock(|| self.slot.lock().unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -277,9 +287,39 @@ fn coarse() -> Duration {
     Duration::new(now.tv_sec.cast_unsigned(), now.tv_nsec as u32)
 }
 
-#[cfg(test)]
+#[cfg(all(test, loom))]
+mod models;
+
+#[cfg(all(test, not(loom)))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_gate_is_open_while_nothing_is_under_way_and_no_failure_is_known() {
+        let gate = FastPathGate::new();
+        let events = [
+            (Event::Queue, Progress::Queued),
+            (Event::Begin, Progress::Engine),
+            (Event::Leave, Progress::CallerOwned),
+            (Event::Reclaim, Progress::Engine),
+            (Event::Next, Progress::Queued),
+            (Event::Last, Progress::Idle),
+            (Event::Borrow, Progress::Borrowed),
+            (Event::Return, Progress::Idle),
+            (Event::Defer, Progress::Deferred),
+            (Event::Finish, Progress::Idle),
+            (Event::Defer, Progress::Deferred),
+            (Event::Adopt, Progress::Engine),
+        ];
+        for (event, state) in events {
+            gate.on(event);
+            assert!(gate.progress() == state && gate.is(state), "{event:?}");
+            for failed in [true, false] {
+                gate.set_failed(failed);
+                assert_eq!(gate.is_open(), state == Progress::Idle && !failed, "{state:?}");
+            }
+        }
+    }
 
     #[test]
     fn a_deadline_is_told_from_one_that_has_passed_however_near_it_is() {
