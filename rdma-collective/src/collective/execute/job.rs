@@ -261,8 +261,7 @@ fn at_hand<'a>(
 impl Job {
     /// The participants of the operation.
     pub(in crate::collective) fn among(&self) -> Participants {
-        let points = |work: &Work| matches!(work.plan.execution, ExecutionPlan::SendRecv(_));
-        if self.work.as_ref().is_some_and(points) { Participants::Pair } else { Participants::All }
+        self.work.as_ref().map_or(Participants::All, |work| work.plan.execution.participants())
     }
 
     /// Begins the operation, as number `sequence` of its communicator.
@@ -337,11 +336,11 @@ impl Job {
         let outcome = if self.stays()
             && let Some((Work { plan, running }, mut buffers)) = self.work_at_hand()
         {
-            exec::advance(running.as_mut(), plan, parts, core, &mut buffers)
+            exec::advance(running.as_mut(), plan, parts, core, (&mut buffers, &mut []))
         } else if let (Some(Work { plan, running }), JobMemory::Lent(buffers)) =
             (&mut self.work, &mut self.memory)
         {
-            exec::advance(running.as_mut(), plan, parts, core, buffers)
+            exec::advance(running.as_mut(), plan, parts, core, (buffers, &mut []))
         } else {
             return Poll::Ready(Err(CollectiveError::ForeignMemory));
         };

@@ -4,6 +4,7 @@
 
 use super::buffers::Arithmetic;
 use super::header_exchange::RankSet;
+use super::job::Participants;
 use super::pipeline::PipelinePlan;
 use crate::collective::call::{Call, Origins};
 use crate::collective::communicator::{Algorithm, Reach};
@@ -76,7 +77,7 @@ pub(in crate::collective) enum ShmProtocol {
 #[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
 pub(in crate::collective) enum Fallback {
     Pipelined(PipelinePlan),
-    Ring(Schedule),
+    Ring(LinkPlan),
 }
 
 /// The owner of a call's buffers.
@@ -97,6 +98,10 @@ pub(in crate::collective) struct CachedPlan {
 }
 
 impl ExecutionPlan {
+    pub(in crate::collective) fn participants(&self) -> Participants {
+        if matches!(self, Self::SendRecv(_)) { Participants::Pair } else { Participants::All }
+    }
+
     pub(in crate::collective) fn algorithm(&self) -> Algorithm {
         match self {
             Self::Links(plan) => plan.algorithm,
@@ -163,7 +168,7 @@ impl LinkPlan {
 #[derive(Clone, Debug)]
 pub(in crate::collective) struct LinkSetup {
     /// Two all-gathers: the addresses of all ranks, and whether each rank could connect.
-    pub(in crate::collective) words: [Schedule; 2],
+    pub(in crate::collective) words: [LinkPlan; 2],
     /// The operation around the ring, for the case that the links cannot be connected. `None` if it needs links.
-    pub(in crate::collective) instead: Option<Schedule>,
+    pub(in crate::collective) instead: Option<LinkPlan>,
 }
