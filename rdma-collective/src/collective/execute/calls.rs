@@ -12,9 +12,9 @@ use rdma_core::{Deadline, Refused};
 use super::buffers::Borrowed;
 use super::eager::ShmExec;
 use super::exec::{self, Exec};
-use super::job::{Job, Participants};
+use super::job::Job;
 use super::pipeline::ShmContext;
-use super::plan::{ExecutionPlan, Ownership, Plan, ShmPlan, ShmProtocol};
+use super::plan::{ExecutionPlan, Ownership, Participants, Plan, ShmPlan, ShmProtocol};
 use crate::collective::CollectiveError;
 use crate::collective::call::{Call, Collective, Origins, Request, staging};
 use crate::collective::communicator::{
@@ -322,7 +322,7 @@ impl Communicator {
     ) -> Result<(), CollectiveError> {
         let set = SendRecvSet::new(calls, self.rank_of(), &self.link_staging())?;
         for at in set.own.iter().copied() {
-            // What this rank sends to itself is copied from one slice to the other.
+            // A send of this rank to itself copies from one slice to the other.
             let both = buffers.get_disjoint_mut(at);
             if let Ok([Borrowed::OutOfPlace { output, .. }, Borrowed::InPlace(received)]) = both {
                 *output = std::mem::take(received);

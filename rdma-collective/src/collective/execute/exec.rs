@@ -8,10 +8,9 @@ use std::time::{Duration, Instant};
 
 use super::buffers::Buffers;
 use super::eager::ShmExec;
-use super::job::Participants;
 use super::link_exec::{self, ExecContext, LinkExec};
 use super::pipeline::ShmContext;
-use super::plan::{ExecutionPlan, Fallback, Plan};
+use super::plan::{ExecutionPlan, Fallback, Participants, Plan};
 use super::stop::{Progress, Stop};
 use super::zero_copy::{Outcome, ZeroCopy};
 use crate::collective::CollectiveError;

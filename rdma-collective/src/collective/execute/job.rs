@@ -12,24 +12,12 @@ use rdma_core::{Deadline, LocalBuf, Region};
 use super::buffers::{Borrowed, Buffers, RegisteredBuffer, RegisteredBuffers};
 use super::exec::{self, Exec};
 use super::pipeline::ShmContext;
-use super::plan::{ExecutionPlan, Plan};
+use super::plan::{ExecutionPlan, Participants, Plan};
 use super::zero_copy::REVOKE_WITHIN;
 use crate::collective::CollectiveError;
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
 use crate::collective::communicator::{CommContext, HostGroup, Scratch};
 use crate::engine::{Engine, EngineId, EngineState};
-
-/// The participants of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Participants {
-    /// All ranks. The operation has a sequence number, which is the same on all of them.
-    All,
-    /// All ranks, and the caller's thread has sent this rank's headers already. Peers count on the operation, so its
-    /// deadline may no longer refuse to begin it.
-    AllHeadersSent,
-    /// The two ends of each transfer. The operation has no sequence number, and runs before the next collective.
-    Pair,
-}
 
 /// The time that a caller spends polling for messages before the engine takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

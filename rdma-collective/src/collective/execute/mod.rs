@@ -23,8 +23,8 @@ mod stop;
 mod zero_copy;
 
 pub(super) use self::buffers::{Arithmetic, Borrowed};
-pub(super) use self::job::{Job, Participants, Patience};
-pub(super) use self::plan::CachedPlan;
+pub(super) use self::job::{Job, Patience};
+pub(super) use self::plan::{CachedPlan, Participants};
 
 #[cfg(test)]
 mod tests;

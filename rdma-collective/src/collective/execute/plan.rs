@@ -4,7 +4,6 @@
 
 use super::buffers::Arithmetic;
 use super::header_exchange::RankSet;
-use super::job::Participants;
 use super::pipeline::PipelinePlan;
 use crate::collective::call::{Call, Origins};
 use crate::collective::communicator::{Algorithm, Reach};
@@ -47,6 +46,18 @@ pub(in crate::collective) enum ExecutionPlan {
     SendRecv(SendRecvSet),
     /// In the buffers of the peers.
     ZeroCopy(ZeroCopyPlan, Fallback),
+}
+
+/// The participants of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Participants {
+    /// All ranks. The operation has a sequence number, which is the same on all of them.
+    All,
+    /// All ranks, and the caller's thread has sent this rank's headers already. Peers count on the operation, so its
+    /// deadline may no longer refuse to begin it.
+    AllHeadersSent,
+    /// The two ends of each transfer. The operation has no sequence number, and runs before the next collective.
+    Pair,
 }
 
 /// The plan of an operation through the windows of a host. It holds what two equal calls have in common, so that the
