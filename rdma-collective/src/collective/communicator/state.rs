@@ -192,7 +192,7 @@ impl State {
         self.gate.deferred.vacate();
     }
 
-    /// Takes what neighbours report and passes failures on. Done between operations too, because other ranks may wait
+    /// Takes what linked ranks report and passes failures on. Done between operations too, because other ranks may wait
     /// for the news; the next operation of this rank then ends by it. Returns whether a failure is new.
     fn attend(&mut self, core: &mut EngineState) -> bool {
         let idle = self.is_idle() && !self.borrowed;
