@@ -100,6 +100,32 @@ fn a_group_that_cannot_be_sends_nothing() {
     });
 }
 
+#[test]
+fn the_transfer_that_failed_is_named_and_not_one_that_waits() {
+    let errors = each_communicator(3, Wire::Local, CommunicatorOptions::default(), |mut comm| {
+        comm.connect(long()).unwrap();
+        let [mut first, mut second, mut third] = [[0_u8; 3]; 3];
+        let outcome = match comm.rank() {
+            1 => {
+                let group = Group::new().recv(&mut first, 2).recv(&mut second, 0).recv(&mut third, 0);
+                group.run(&mut comm, long())
+            }
+            0 => Group::new().send(&[1_u8; 3], 1).send(&[2_u8; 5], 1).run(&mut comm, long()),
+            _ => Ok(()),
+        };
+        let error = outcome.and_then(|()| comm.barrier(long())).unwrap_err();
+        (error, first, second, third)
+    });
+    let (error, first, second, third) = &errors[1];
+    assert_eq!((first, second, third), (&[0; 3], &[1; 3], &[0; 3]), "only what agrees is used");
+    let text = error.to_string();
+    let named = "rank 1 called receive 1 of 3 uint8 from rank 0, and rank 0 send 1 of 5 uint8 to rank 1;";
+    assert!(text.starts_with(named), "{text}");
+    for (error, ..) in [&errors[0], &errors[2]] {
+        assert!(matches!(error, CollectiveError::Aborted { culprit: 0, reporter: 1, .. }), "{error}");
+    }
+}
+
 /// Steps of the ranks, one after the other.
 #[derive(Debug, Clone)]
 enum Step {

@@ -68,6 +68,28 @@ fn a_ring_of_ranks_sends_and_receives_at_once() {
 }
 
 #[test]
+fn a_buffer_is_replaced_by_what_comes_only_after_it_was_sent_on() {
+    for wire in WIRES {
+        each_communicator(3, wire, CommunicatorOptions::default(), move |comm| {
+            let mut comm = connected(comm);
+            let (rank, next, previous) = (comm.rank(), (comm.rank() + 1) % 3, (comm.rank() + 2) % 3);
+            for count in COUNTS {
+                let mut data = elements(rank, next, count);
+                if rank == 0 {
+                    // Nothing comes back before all of it has gone around.
+                    comm.send_recv_replace(&mut data, next, previous, long()).unwrap();
+                } else {
+                    comm.recv(&mut data, previous, long()).unwrap();
+                    comm.send(&data, next, long()).unwrap();
+                }
+                assert!(data == elements(0, 1, count), "{count} at {rank} on {wire:?}");
+            }
+            comm.close(long()).unwrap();
+        });
+    }
+}
+
+#[test]
 fn other_counts_go_out_than_come_in() {
     for wire in WIRES {
         each_communicator(3, wire, CommunicatorOptions::default(), |comm| {

@@ -34,7 +34,7 @@ use super::*;
 #[doc(alias = "ncclGroupStart")]
 pub struct Group<'a> {
     calls: Vec<Call>,
-    slices: Slices<'a>,
+    buffers: Vec<Borrowed<'a>>,
     /// The error of the first send or receive that cannot be.
     refused: Option<ReduceError>,
 }
@@ -59,14 +59,14 @@ impl<'a> Group<'a> {
     /// alignment.
     pub fn send_bytes(mut self, data: &'a [u8], data_type: DataType, to: u32) -> Self {
         self.add(Call::point(Collective::Send.at(to), data_type, data.len()));
-        self.slices.send(data);
+        self.buffers.push(Borrowed::out_of_place(data, &mut []));
         self
     }
 
     /// [`recv`](Self::recv) for an element type that is known only at run time.
     pub fn recv_bytes(mut self, data: &'a mut [u8], data_type: DataType, from: u32) -> Self {
         self.add(Call::point(Collective::Receive.at(from), data_type, data.len()));
-        self.slices.receive(data);
+        self.buffers.push(Borrowed::InPlace(data));
         self
     }
 
@@ -85,10 +85,10 @@ impl<'a> Group<'a> {
     /// was sent then. A message of a rank to itself needs its receive in the same group, with the same count and type.
     #[doc(alias = "ncclGroupEnd")]
     pub fn run(self, comm: &mut Communicator, deadline: Deadline) -> Result<()> {
-        let Self { calls, slices, refused } = self;
+        let Self { calls, buffers, refused } = self;
         match refused {
             Some(error) => Err(error.into()),
-            None => comm.call_points(&calls, slices, deadline),
+            None => comm.call_points(&calls, buffers, deadline),
         }
     }
 }

@@ -21,7 +21,7 @@ use rdma_core::{Deadline, Refused};
 
 use super::call::{BARRIER_BYTES, Call, Collective, Request};
 use super::communicator::{Communicator, Pending};
-use super::execute::{Borrowed, Job, Slices};
+use super::execute::{Borrowed, Job};
 use super::uneven::{Counts, Sides};
 use super::{CollectiveError, DataType, Element, ReduceError, ReduceOp, Tensor};
 

@@ -170,10 +170,8 @@ impl Communicator {
         to: u32,
         deadline: Deadline,
     ) -> Result<()> {
-        let mut slices = Slices::default();
-        slices.send(data);
         let call = Call::point(Collective::Send.at(to), data_type, data.len())?;
-        self.call_points(&[call], slices, deadline)
+        self.call_points(&[call], vec![Borrowed::out_of_place(data, &mut [])], deadline)
     }
 
     /// [`recv`](Self::recv) for an element type that is known only at run time.
@@ -189,9 +187,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<()> {
         let call = Call::point(Collective::Receive.at(from), data_type, data.len())?;
-        let mut slices = Slices::default();
-        slices.receive(data);
-        self.call_points(&[call], slices, deadline)
+        self.call_points(&[call], vec![Borrowed::InPlace(data)], deadline)
     }
 
     /// [`send_recv`](Self::send_recv) for an element type that is known only at run time.
@@ -210,10 +206,8 @@ impl Communicator {
     ) -> Result<()> {
         let send = Call::point(Collective::Send.at(to), data_type, data.len())?;
         let receive = Call::point(Collective::Receive.at(from), data_type, output.len())?;
-        let mut slices = Slices::default();
-        slices.send(data);
-        slices.receive(output);
-        self.call_points(&[send, receive], slices, deadline)
+        let buffers = vec![Borrowed::out_of_place(data, &mut []), Borrowed::InPlace(output)];
+        self.call_points(&[send, receive], buffers, deadline)
     }
 
     /// [`send_recv_replace`](Self::send_recv_replace) for an element type that is known only at run time.

@@ -14,7 +14,7 @@ use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{LaneId, Service};
 
 impl Communicator {
-    /// Closes the communicator: waits until all messages of this rank have arrived, and tells its neighbours.
+    /// Closes the communicator: waits until all messages of this rank have arrived, and tells the linked ranks.
     ///
     /// Operations that are still pending finish first. The other ranks need not close at the same time: an operation of
     /// theirs completes if it needs nothing more from this rank.

@@ -153,8 +153,8 @@ impl Links {
     /// Begins an operation that gives up at `deadline`.
     pub(super) fn give_up_at(&mut self, core: &mut EngineState, deadline: Deadline) {
         let left = deadline.instant().saturating_duration_since(core.now());
-        // A wait is reported after half of the time that is left at most, because the report must travel around the
-        // ring before the deadlines pass. Otherwise each rank would name its neighbour, and not the late rank.
+        // A wait is reported after half of the time that is left at most, because the report must travel from
+        // link to link before the deadlines pass. Otherwise each rank would name its peer, and not the late rank.
         self.wait_graph.begin(core.heartbeat().min(left / 2));
         self.until = Some(deadline.instant());
         for lane in self.lanes() {

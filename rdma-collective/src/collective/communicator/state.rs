@@ -180,7 +180,7 @@ impl State {
         self.gate.on(Event::Adopt);
     }
 
-    /// Takes what neighbours report and passes failures on. Done between operations too, because other ranks may wait
+    /// Takes what linked ranks report and passes failures on. Done between operations too, because other ranks may wait
     /// for the news; the next operation of this rank then ends by it. Returns whether a failure is new.
     fn attend(&mut self, core: &mut EngineState) -> bool {
         let idle = self.gate.progress().is_quiet();

@@ -12,10 +12,9 @@ use rdma_core::{Deadline, Refused};
 use super::buffers::Borrowed;
 use super::eager::ShmExec;
 use super::exec::{self, Exec};
-use super::job::{Job, Participants};
+use super::job::Job;
 use super::pipeline::ShmContext;
-use super::plan::{ExecutionPlan, Ownership, Plan, ShmPlan, ShmProtocol};
-use super::send_recv::{Lent, SendRecvBuffers, SendRecvExec, Slices};
+use super::plan::{ExecutionPlan, Ownership, Participants, Plan, ShmPlan, ShmProtocol};
 use crate::collective::CollectiveError;
 use crate::collective::call::{Call, Collective, Origins, Request, staging};
 use crate::collective::communicator::{
@@ -49,7 +48,7 @@ impl Communicator {
             let execution = self.plan_execution(call, class, Ownership::Borrowed)?;
             self.announce_plan(call, class, (execution.algorithm(), execution.name()));
             let plan = Plan::new(call, ranks, execution);
-            return self.carry_out((&plan, None), &mut buffers, Instant::now(), deadline);
+            return self.carry_out((&plan, None), (&mut buffers, &mut []), Instant::now(), deadline);
         };
         // The fast path runs the operation in the caller's thread, if no other operation is under way and the peers
         // answer soon. It reads no clock before this rank's messages are sent, because the peers wait for them.
@@ -79,7 +78,7 @@ impl Communicator {
             }
         };
         let plan = Plan::new(call, ranks, ExecutionPlan::Shm(shm));
-        self.carry_out((&plan, begun), &mut buffers, started, deadline)
+        self.carry_out((&plan, begun), (&mut buffers, &mut []), started, deadline)
     }
 
     /// The plan of a call through the windows of a host; `None` if the call goes elsewhere. Reuses the last plan if the
@@ -95,14 +94,15 @@ impl Communicator {
     /// Slow path of [`call`](Self::call): runs the operation on the engine. `begun` is the fast-path attempt, if it
     /// already sent this rank's messages.
     #[inline(never)]
-    pub(super) fn carry_out(
+    fn carry_out<'b>(
         &mut self,
         (plan, mut begun): (&Plan, Option<ShmExec>),
-        buffers: &mut Borrowed<'_>,
+        (buffers, more): (&mut Borrowed<'b>, &mut [Borrowed<'b>]),
         started: Instant,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let among = if begun.is_some() { Participants::AllHeadersSent } else { Participants::All };
+        let participants = plan.execution.participants();
+        let among = if begun.is_some() { Participants::AllHeadersSent } else { participants };
         self.run(
             deadline,
             among,
@@ -112,7 +112,7 @@ impl Communicator {
                     .or_else(|| Exec::begin(plan, parts, sequence, started))
                     .inspect(|_| exec::watch(parts, core, started))
             },
-            |running, parts, core| exec::advance(running.as_mut(), plan, parts, core, buffers),
+            |running, parts, core| exec::advance(running.as_mut(), plan, parts, core, (buffers, more)),
             |running, parts, core| exec::late(running.as_mut(), parts, core),
         )
     }
@@ -288,7 +288,8 @@ impl Communicator {
         let started = Instant::now();
         let plan =
             self.plan_uneven(requested, data_type, [input.len(), output.len()], Ownership::Borrowed)?;
-        self.carry_out((&plan, None), &mut Borrowed::out_of_place(input, output), started, deadline)
+        let mut buffers = Borrowed::out_of_place(input, output);
+        self.carry_out((&plan, None), (&mut buffers, &mut []), started, deadline)
     }
 
     /// Begins an uneven collective on a tensor, into another.
@@ -310,15 +311,23 @@ impl Communicator {
 
 /// Sends and receives.
 impl Communicator {
-    /// Carries sends and receives out on borrowed slices, one for each of `calls`.
-    pub(in crate::collective) fn call_points(
+    /// Carries sends and receives out on borrowed slices, one for each of `calls`. A send has its slice as the input,
+    /// and a receive has its slice in place.
+    pub(in crate::collective) fn call_points<'b>(
         &mut self,
         calls: &[Call],
-        mut slices: Slices<'_>,
+        mut buffers: Vec<Borrowed<'b>>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let points = SendRecvSet::new(calls, self.rank_of(), &self.link_staging())?;
-        self.run_points(&points, &mut slices, deadline)
+        let set = SendRecvSet::new(calls, self.rank_of(), &self.link_staging())?;
+        for at in set.own.iter().copied() {
+            // A send of this rank to itself copies from one slice to the other.
+            let both = buffers.get_disjoint_mut(at);
+            if let Ok([Borrowed::OutOfPlace { output, .. }, Borrowed::InPlace(received)]) = both {
+                *output = std::mem::take(received);
+            }
+        }
+        self.run_points(calls, set, &mut buffers, deadline)
     }
 
     /// Sends a slice and receives as many bytes in place.
@@ -328,32 +337,30 @@ impl Communicator {
         data: &mut [u8],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let points = SendRecvSet::in_place(calls, self.rank_of(), &self.link_staging())?;
-        self.run_points(&points, &mut Lent(&mut Borrowed::InPlace(data)), deadline)
+        let set = SendRecvSet::in_place(calls, self.rank_of(), &self.link_staging())?;
+        self.run_points(&calls, set, &mut [Borrowed::InPlace(data)], deadline)
     }
 
-    fn run_points<M: SendRecvBuffers>(
+    fn run_points<'b>(
         &mut self,
-        points: &SendRecvSet,
-        memory: &mut M,
+        calls: &[Call],
+        set: SendRecvSet,
+        buffers: &mut [Borrowed<'b>],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         self.engine().check_process()?;
-        self.check_points(points)?;
-        let started = Instant::now();
-        self.run(
-            deadline,
-            Participants::Pair,
-            |parts, core, sequence| {
-                exec::watch(parts, core, started);
-                parts
-                    .links
-                    .is_some()
-                    .then(|| Exec::SendRecv(SendRecvExec::new(points, (parts.rank, sequence), started)))
-            },
-            |running, parts, core| exec::advance_points(running.as_mut(), points, parts, core, memory),
-            |running, parts, core| exec::late(running.as_mut(), parts, core),
-        )
+        let plan = self.plan_points(calls, set)?;
+        let mut nothing = Borrowed::InPlace(&mut []);
+        let buffers = buffers.split_first_mut().unwrap_or((&mut nothing, &mut []));
+        self.carry_out((&plan, None), buffers, Instant::now(), deadline)
+    }
+
+    /// The plan of sends and receives. Links to the peers must exist.
+    fn plan_points(&self, calls: &[Call], set: SendRecvSet) -> Result<Plan, CollectiveError> {
+        set.peer().map_or(Ok(()), |peer| self.check_links(peer))?;
+        // The call is of no meaning beside the calls of the set; a group may have none.
+        let call = calls.first().copied().unwrap_or(Collective::Send.at(self.rank()).of(0, DataType::U8));
+        Ok(Plan::new(call, self.rank_of(), ExecutionPlan::SendRecv(set)))
     }
 
     /// Begins to send the input of a job, to receive its output, or both. If that fails, the buffers go back to the
@@ -379,11 +386,9 @@ impl Communicator {
             [send, receive] if job.input.is_none() => SendRecvSet::in_place([send, receive], ranks, &staging),
             _ => SendRecvSet::new(&calls, ranks, &staging),
         };
-        let plan = points.and_then(|points| {
+        let plan = points.and_then(|set| {
             self.check_job(&job)?;
-            self.check_points(&points)?;
-            let call = points.all[0].call;
-            Ok(Plan::new(call, self.rank_of(), ExecutionPlan::SendRecv(points)))
+            self.plan_points(&calls, set)
         });
         self.start_planned(job, plan, deadline, give_back)
     }
@@ -393,13 +398,6 @@ impl Communicator {
         // Both ends must cut alike, so this depends only on options that all ranks have in common.
         let Geometry { slots, slot_bytes } = link_geometry(self.options(), self.size());
         Staging { slots, slot_bytes, ..staging(self.options()) }
-    }
-
-    /// Checks that links to the peers exist or can be opened.
-    fn check_points(&self, points: &SendRecvSet) -> Result<(), CollectiveError> {
-        let mut others = points.all.iter().map(|point| point.peer);
-        let other = others.find(|peer| *peer != self.rank());
-        other.map_or(Ok(()), |peer| self.check_links(peer))
     }
 }
 

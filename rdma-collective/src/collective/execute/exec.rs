@@ -1,7 +1,7 @@
 //! The executor of an operation under way, whichever algorithm and protocol its plan chose.
 //!
 //! This file dispatches to the executor of the protocol, and reports how an operation ended. Each executor has a file
-//! of its own: `link_exec`, `eager`, `zero_copy` and `send_recv`.
+//! of its own: `link_exec`, `eager` and `zero_copy`.
 
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -10,14 +10,12 @@ use super::buffers::Buffers;
 use super::eager::ShmExec;
 use super::link_exec::{self, ExecContext, LinkExec};
 use super::pipeline::ShmContext;
-use super::plan::{ExecutionPlan, Fallback, Plan};
-use super::send_recv::{self, Lent, SendRecvExec, copy_own};
+use super::plan::{ExecutionPlan, Fallback, Participants, Plan};
 use super::stop::{Progress, Stop};
 use super::zero_copy::{Outcome, ZeroCopy};
 use crate::collective::CollectiveError;
 use crate::collective::communicator::{CommContext, HostGroup, Links, Scratch};
-use crate::collective::schedule::Step;
-use crate::collective::send_recv_set::SendRecvSet;
+use crate::collective::schedule::{Schedule, Step};
 use crate::engine::EngineState;
 
 /// How often an operation over links looks for ranks of its host that chose shared memory instead. Only a
@@ -31,11 +29,11 @@ pub(super) enum Exec {
     Links(LinkExec),
     Shm(ShmExec),
     ZeroCopy(ZeroCopy),
-    SendRecv(SendRecvExec),
 }
 
 impl Exec {
-    /// Makes the executor of `plan`, as operation `sequence`; `None` in a communicator of one rank.
+    /// Makes the executor of `plan`, as operation `sequence`; `None` in a communicator of one rank, and for a group of
+    /// no transfers.
     pub(super) fn begin(
         plan: &Plan,
         parts: &CommContext<'_>,
@@ -48,8 +46,8 @@ impl Exec {
             ExecutionPlan::Links(over) => {
                 Self::Links(LinkExec::new(plan, over, (parts.rank, sequence), started))
             }
-            ExecutionPlan::SendRecv(points) => {
-                Self::SendRecv(SendRecvExec::new(points, (parts.rank, sequence), started))
+            ExecutionPlan::SendRecv(set) => {
+                Self::Links(LinkExec::of_set(plan, set, (parts.rank, sequence), started)?)
             }
             ExecutionPlan::ZeroCopy(moves, _) => {
                 Self::ZeroCopy(ZeroCopy::new(moves.clone(), sequence, started))
@@ -69,10 +67,10 @@ impl Exec {
     ) -> Self {
         let started = direct.started();
         match elsewhere {
-            Fallback::Ring(steps) => {
+            Fallback::Ring(around) => {
                 // The ring does not use the round of the header exchange, so nobody else would end it.
                 host.end_round();
-                Self::Links(LinkExec::around(plan, steps, direct.named(), started))
+                Self::Links(LinkExec::new(plan, around, direct.named(), started))
             }
             Fallback::Pipelined(pieces) => {
                 let mut at = ShmContext { host, buffers: with.buffers, scratch: with.scratch };
@@ -86,7 +84,6 @@ impl Exec {
             Self::Links(exec) => exec.progress(),
             Self::Shm(exchange) => exchange.progress(),
             Self::ZeroCopy(direct) => direct.progress(),
-            Self::SendRecv(flows) => flows.progress(),
         }
     }
 }
@@ -105,42 +102,48 @@ pub(super) fn watch(parts: &CommContext<'_>, core: &mut EngineState, now: Instan
 }
 
 /// Carries out the plan of a communicator of one rank: only copies from input to output are left.
-fn alone<B: Buffers>(plan: &Plan, buffers: &mut B, scratch: &mut Scratch) {
-    match &plan.execution {
-        ExecutionPlan::Links(over) => {
-            for step in over.steps.clone() {
-                if let Step::Copy { source, target } = step {
-                    link_exec::copy(buffers, [source, target], scratch);
-                }
+fn alone<B: Buffers>(plan: &Plan, (buffers, more): (&mut B, &mut [B]), scratch: &mut Scratch) {
+    let mut copy = |steps: Schedule, index| {
+        let buffers = link_exec::buffers_at(index, buffers, more);
+        for step in steps {
+            if let Step::Copy { source, target } = step {
+                link_exec::copy(buffers, [source, target], scratch);
             }
         }
-        ExecutionPlan::SendRecv(points) => copy_own(&points.own, &mut Lent(buffers)),
+    };
+    match &plan.execution {
+        ExecutionPlan::Links(over) => copy(over.steps.clone(), 0),
+        ExecutionPlan::SendRecv(set) => {
+            set.strands.values().flatten().for_each(|point| copy(point.steps(), point.buffer));
+        }
         // Both need a second rank on the host, so neither is planned for one rank.
         ExecutionPlan::Shm(_) | ExecutionPlan::ZeroCopy(..) => {}
     }
 }
 
-/// Advances an operation as far as it can go now, and reports its end.
+/// Advances an operation as far as it can go now, and reports its end. Of a group of transfers, `more` are the buffers
+/// behind the first one.
 pub(super) fn advance<B: Buffers>(
     running: Option<&mut Exec>,
     plan: &Plan,
     parts: &mut CommContext<'_>,
     core: &mut EngineState,
-    buffers: &mut B,
+    (buffers, more): (&mut B, &mut [B]),
 ) -> Poll<Result<(), CollectiveError>> {
     // Without an executor or links the communicator has one rank, and the operation ends at once.
     let (Some(running), Some(links)) = (running, parts.links.as_deref_mut()) else {
-        alone(plan, buffers, parts.scratch);
+        alone(plan, (buffers, more), parts.scratch);
         return Poll::Ready(Ok(()));
     };
-    let mut with = ExecContext { links, host: parts.host, core, buffers, scratch: parts.scratch };
-    let outcome = match (&mut *running, parts.host) {
+    // Sends and receives are apart from what the windows of the host tell.
+    let host = parts.host.filter(|_| plan.execution.participants() == Participants::All);
+    let mut with = ExecContext { links, host, core, buffers, more, scratch: parts.scratch };
+    let outcome = match (&mut *running, host) {
         (Exec::Links(exec), host) => {
             let outcome = exec.advance(&mut with);
             *parts.look_at = look_aside(host, &outcome, with.core);
             outcome
         }
-        (Exec::SendRecv(flows), _) => flows.advance(with.links, with.core, &mut Lent(with.buffers)),
         (Exec::Shm(exchange), Some(host)) => {
             let outcome = exchange.advance(&mut with, host);
             *parts.look_at = outcome.is_pending().then(|| exchange.look_at(with.core.now()));
@@ -168,25 +171,6 @@ pub(super) fn advance<B: Buffers>(
     let ExecContext { links, core, .. } = with;
     // A mismatch may be with an earlier operation of a rank on this host; the error must name what was called then.
     conclude(running, links, core, outcome.map_err(|stop| stop.of_its_time(parts.host)))
-}
-
-/// Advances sends and receives of borrowed memory as far as they can go now.
-pub(super) fn advance_points<M: send_recv::SendRecvBuffers>(
-    running: Option<&mut Exec>,
-    points: &SendRecvSet,
-    parts: &mut CommContext<'_>,
-    core: &mut EngineState,
-    memory: &mut M,
-) -> Poll<Result<(), CollectiveError>> {
-    let (Some(running), Some(links)) = (running, parts.links.as_deref_mut()) else {
-        copy_own(&points.own, memory);
-        return Poll::Ready(Ok(()));
-    };
-    let outcome = match running {
-        Exec::SendRecv(flows) => flows.advance(links, core, memory),
-        _ => Poll::Pending,
-    };
-    conclude(running, links, core, outcome)
 }
 
 /// Ends the wait for the peers if the operation has ended; a failure is passed on to them and returned to the caller.
@@ -217,7 +201,6 @@ pub(super) fn late(
         Exec::Links(exec) => exec.waits_for(links, core),
         Exec::Shm(exchange) => exchange.waits_for(links),
         Exec::ZeroCopy(direct) => direct.waits_for(links),
-        Exec::SendRecv(flows) => flows.waits_for(links, core),
     };
     let error = running.progress().give_up_late(links, core, awaited);
     // Only now: `give_up_late` finds the late rank in the wait graph, which `unwatch` clears.

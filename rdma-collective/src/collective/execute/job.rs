@@ -12,24 +12,12 @@ use rdma_core::{Deadline, LocalBuf, Region};
 use super::buffers::{Borrowed, Buffers, RegisteredBuffer, RegisteredBuffers};
 use super::exec::{self, Exec};
 use super::pipeline::ShmContext;
-use super::plan::{ExecutionPlan, Plan};
+use super::plan::{ExecutionPlan, Participants, Plan};
 use super::zero_copy::REVOKE_WITHIN;
 use crate::collective::CollectiveError;
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
 use crate::collective::communicator::{CommContext, HostGroup, Scratch};
 use crate::engine::{Engine, EngineId, EngineState};
-
-/// The participants of an operation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Participants {
-    /// All ranks. The operation has a sequence number, which is the same on all of them.
-    All,
-    /// All ranks, and the caller's thread has sent this rank's headers already. Peers count on the operation, so its
-    /// deadline may no longer refuse to begin it.
-    AllHeadersSent,
-    /// The two ends of each transfer. The operation has no sequence number, and runs before the next collective.
-    Pair,
-}
 
 /// The time that a caller spends polling for messages before the engine takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,8 +249,7 @@ fn at_hand<'a>(
 impl Job {
     /// The participants of the operation.
     pub(in crate::collective) fn among(&self) -> Participants {
-        let points = |work: &Work| matches!(work.plan.execution, ExecutionPlan::SendRecv(_));
-        if self.work.as_ref().is_some_and(points) { Participants::Pair } else { Participants::All }
+        self.work.as_ref().map_or(Participants::All, |work| work.plan.execution.participants())
     }
 
     /// Begins the operation, as number `sequence` of its communicator.
@@ -337,11 +324,11 @@ impl Job {
         let outcome = if self.stays()
             && let Some((Work { plan, running }, mut buffers)) = self.work_at_hand()
         {
-            exec::advance(running.as_mut(), plan, parts, core, &mut buffers)
+            exec::advance(running.as_mut(), plan, parts, core, (&mut buffers, &mut []))
         } else if let (Some(Work { plan, running }), JobMemory::Lent(buffers)) =
             (&mut self.work, &mut self.memory)
         {
-            exec::advance(running.as_mut(), plan, parts, core, buffers)
+            exec::advance(running.as_mut(), plan, parts, core, (buffers, &mut []))
         } else {
             return Poll::Ready(Err(CollectiveError::ForeignMemory));
         };

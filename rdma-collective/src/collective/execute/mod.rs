@@ -3,8 +3,8 @@
 //!
 //! A call goes through these files in this order: `calls` (the caller's thread), `planning` (which algorithm and
 //! protocol), `plan` (the plan as data), and then one executor: `eager` and `pipeline` in the windows of a host,
-//! `zero_copy` in the peers' buffers, `link_exec` and `send_recv` over links. `job` is an operation that owns
-//! its memory, `exec` the executor of an operation that the engine drives, `stop` the reason for an early end.
+//! `zero_copy` in the peers' buffers, `link_exec` over links. `job` is an operation that owns its memory, `exec` the
+//! executor of an operation that the engine drives, `stop` the reason for an early end.
 //!
 //! `schedule` owns the steps of the link algorithms; `call` owns the request and the layout of its buffers.
 
@@ -18,15 +18,13 @@ mod link_exec;
 mod pipeline;
 mod plan;
 mod planning;
-mod send_recv;
 mod spin;
 mod stop;
 mod zero_copy;
 
 pub(super) use self::buffers::{Arithmetic, Borrowed};
-pub(super) use self::job::{Job, Participants, Patience};
-pub(super) use self::plan::CachedPlan;
-pub(super) use self::send_recv::Slices;
+pub(super) use self::job::{Job, Patience};
+pub(super) use self::plan::{CachedPlan, Participants};
 
 #[cfg(test)]
 mod tests;

@@ -48,6 +48,18 @@ pub(in crate::collective) enum ExecutionPlan {
     ZeroCopy(ZeroCopyPlan, Fallback),
 }
 
+/// The participants of an operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Participants {
+    /// All ranks. The operation has a sequence number, which is the same on all of them.
+    All,
+    /// All ranks, and the caller's thread has sent this rank's headers already. Peers count on the operation, so its
+    /// deadline may no longer refuse to begin it.
+    AllHeadersSent,
+    /// The two ends of each transfer. The operation has no sequence number, and runs before the next collective.
+    Pair,
+}
+
 /// The plan of an operation through the windows of a host. It holds what two equal calls have in common, so that the
 /// second one can reuse it.
 #[derive(Clone, Copy, Debug)]
@@ -76,7 +88,7 @@ pub(in crate::collective) enum ShmProtocol {
 #[expect(clippy::large_enum_variant, reason = "a schedule is iterated where it is, without an allocation")]
 pub(in crate::collective) enum Fallback {
     Pipelined(PipelinePlan),
-    Ring(Schedule),
+    Ring(LinkPlan),
 }
 
 /// The owner of a call's buffers.
@@ -97,6 +109,10 @@ pub(in crate::collective) struct CachedPlan {
 }
 
 impl ExecutionPlan {
+    pub(in crate::collective) fn participants(&self) -> Participants {
+        if matches!(self, Self::SendRecv(_)) { Participants::Pair } else { Participants::All }
+    }
+
     pub(in crate::collective) fn algorithm(&self) -> Algorithm {
         match self {
             Self::Links(plan) => plan.algorithm,
@@ -163,7 +179,7 @@ impl LinkPlan {
 #[derive(Clone, Debug)]
 pub(in crate::collective) struct LinkSetup {
     /// Two all-gathers: the addresses of all ranks, and whether each rank could connect.
-    pub(in crate::collective) words: [Schedule; 2],
+    pub(in crate::collective) words: [LinkPlan; 2],
     /// The operation around the ring, for the case that the links cannot be connected. `None` if it needs links.
-    pub(in crate::collective) instead: Option<Schedule>,
+    pub(in crate::collective) instead: Option<LinkPlan>,
 }

@@ -43,18 +43,19 @@ impl Communicator {
     ) -> Result<ExecutionPlan, CollectiveError> {
         let (ranks, options) = (self.rank_of(), self.options());
         let staging = staging(options);
-        let around = || call.schedule(ranks, staging, options.reproducible);
+        let around =
+            || call.schedule(ranks, staging, options.reproducible).map(|steps| steps.map(LinkPlan::around));
         // `plan_shm` has tried the algorithms through windows before.
         let mut algorithms = class.ways().filter(|by| !matches!(by, Algorithm::Flat | Algorithm::Pieces));
         let by = loop {
             let execution = match algorithms.next() {
                 Some(Algorithm::Direct) => match self.pipeline_instead(call, class) {
                     Some(pieces) => Some(self.plan_zero_copy(call, Fallback::Pipelined(pieces))?),
-                    None => {
-                        around()?.map(|steps| self.plan_zero_copy(call, Fallback::Ring(steps))).transpose()?
-                    }
+                    None => around()?
+                        .map(|around| self.plan_zero_copy(call, Fallback::Ring(around)))
+                        .transpose()?,
                 },
-                Some(Algorithm::Ring) => around()?.map(LinkPlan::around).map(ExecutionPlan::Links),
+                Some(Algorithm::Ring) => around()?.map(ExecutionPlan::Links),
                 by => break by.unwrap_or(Algorithm::Pairs),
             };
             if let Some(execution) = execution {
@@ -87,7 +88,7 @@ impl Communicator {
         let (ranks, staging) = (self.rank_of(), staging(self.options()));
         let words = |bytes| self.words(bytes, staging);
         let words = [words(word_bytes(reach, self.size()))?, words(VERDICT_BYTES)?];
-        let instead = call.schedule(ranks, staging, self.options().reproducible)?;
+        let instead = call.schedule(ranks, staging, self.options().reproducible)?.map(LinkPlan::around);
         let connect = Some(Box::new(LinkSetup { words, instead }));
         if ownership == Ownership::Owned {
             // Check the queue before opening links. If the operation were refused afterwards, nothing would ever
@@ -99,9 +100,10 @@ impl Communicator {
     }
 
     /// The all-gather that brings `count` bytes of each rank to all others.
-    fn words(&self, count: usize, staging: Staging) -> Result<Schedule, ScheduleError> {
+    fn words(&self, count: usize, staging: Staging) -> Result<LinkPlan, ScheduleError> {
         let (rank, ranks) = (self.rank(), self.size());
-        Schedule::all_gather(Operation { rank, ranks, count, data_type: DataType::U8, staging })
+        let operation = Operation { rank, ranks, count, data_type: DataType::U8, staging };
+        Schedule::all_gather(operation).map(LinkPlan::around)
     }
 
     /// The plan of a call through the windows of a host, kept for a call that is equal; `None` if the call goes

@@ -49,7 +49,7 @@ pub(crate) struct Header {
     pub(crate) root: u32,
 }
 
-/// The news that an operation has failed. Each rank passes it on to its neighbours and linked ranks.
+/// The news that an operation has failed. Each rank passes it on to all linked ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Abort {
     pub(crate) sequence: u64,

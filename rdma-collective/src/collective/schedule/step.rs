@@ -23,7 +23,8 @@ impl Span {
     }
 }
 
-/// A step of one rank. A rank takes its steps in order; a step that has to wait holds up those after it.
+/// A step of one rank. A rank takes the steps of a *strand* in order; a step that has to wait holds up those after it.
+/// A collective has one strand. Sends and receives that go together have one for each link and direction.
 ///
 /// Each ordered pair of ranks has a link of its own, with its own slots. Messages of a link are numbered from 0 within
 /// a schedule, on both of its ends alike. A message lies in the slot `(messages of earlier schedules on that link +
@@ -55,6 +56,14 @@ pub(crate) enum Step {
         /// The rank that sends.
         from: u32,
         /// The number of the message on the link from it.
+        message: u64,
+    },
+    /// Waits until this rank has put `message` to that rank. Another strand of the operation does so: it sends the
+    /// buffer that the next step overwrites.
+    WaitPut {
+        /// The rank that receives.
+        to: u32,
+        /// The number of the message on the link to it.
         message: u64,
     },
     /// `target = operand op slot`; after the last one, also what the operation does once at the end (the division of
@@ -106,6 +115,7 @@ impl Step {
     pub(crate) const fn peer(&self) -> Option<u32> {
         match *self {
             Self::Put { to: peer, .. }
+            | Self::WaitPut { to: peer, .. }
             | Self::Signal { to: peer, .. }
             | Self::WaitCount { from: peer, .. }
             | Self::ReduceFrom { from: peer, .. }

@@ -1,46 +1,51 @@
 //! The set of sends and receives that a rank carries out together. Pure data, checked before any of them begins.
 //!
-//! `execute::send_recv` moves the bytes.
+//! `schedule` makes the steps of each, and `execute::link_exec` carries them out.
 
 use std::collections::BTreeMap;
 
 use super::DataType;
 use super::call::{Call, Collective, Request, name};
-use super::schedule::{Cut, Staging};
+use super::schedule::{Cut, P2pSchedule, Schedule, Staging, Transfer};
 use crate::collective::rank_of::RankOf;
 use crate::collective::{CollectiveError, ReduceError, ScheduleError};
 
-/// The most transfers of one group. The executor keeps a state for each, and polls all of them.
+/// The most transfers of one group: each costs some memory until the group ends.
 pub(crate) const TRANSFERS_MAX: usize = 4096;
 
-/// A send or a receive.
+/// A send or a receive, or both of a rank to itself, which is called as the send.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Transfer {
+pub(super) struct Point {
     pub(super) call: Call,
-    /// The rank at the other end.
-    pub(super) peer: u32,
-    pub(super) sends: bool,
-    pub(super) cut: Cut,
-    /// The previous transfer on the same link in the same direction, which must be done first.
-    pub(super) behind: Option<usize>,
-    /// The partner in the same buffer. A receive overwrites each chunk after the partner has sent it, so chunks are
-    /// sent from copies.
-    pub(super) in_place: Option<usize>,
+    pub(super) transfer: Transfer,
+    /// The position of its buffer in the group.
+    pub(super) buffer: usize,
+    cut: Cut,
 }
 
-/// A send of the rank to itself, and its receive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct SelfTransfer {
-    pub(super) from: usize,
-    pub(super) to: usize,
-    pub(super) bytes: usize,
-}
-
-/// The sends and receives of one group, in the order of the calls.
+/// The sends and receives of one group.
 #[derive(Clone, Debug)]
 pub(super) struct SendRecvSet {
-    pub(super) all: Vec<Transfer>,
-    pub(super) own: Vec<SelfTransfer>,
+    rank: u32,
+    /// The transfers that take turns, each of at least one step, in the order of the calls: those over one link in one
+    /// direction, because the two directions have mailboxes of their own. Sends come first, so that a receive in the
+    /// same buffer goes on in the pass in which a chunk was put.
+    pub(super) strands: BTreeMap<(Direction, u32), Vec<Point>>,
+    /// The buffers of each send of the rank to itself: those of the send and of its receive.
+    pub(super) own: Vec<[usize; 2]>,
+}
+
+/// The direction of a transfer, in the order in which strands are taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Direction {
+    Send,
+    Receive,
+}
+
+impl Point {
+    pub(super) fn steps(&self) -> Schedule {
+        Schedule::P2p(P2pSchedule::transfer(self.transfer, self.cut))
+    }
 }
 
 impl SendRecvSet {
@@ -53,35 +58,39 @@ impl SendRecvSet {
         if calls.len() > TRANSFERS_MAX {
             return Err(CollectiveError::GroupTooLong { max: TRANSFERS_MAX });
         }
-        let (mut all, mut last) = (Vec::with_capacity(calls.len()), BTreeMap::new());
-        let mut own = [Vec::new(), Vec::new()];
-        for (index, call) in calls.iter().enumerate() {
+        let mut strands = BTreeMap::<_, Vec<_>>::new();
+        for (buffer, call) in calls.iter().copied().enumerate() {
             // A point-to-point call has the rank at the other end in place of a root.
-            let peer = call.root;
+            let (peer, bytes) = (call.root, call.bytes());
             if peer >= ranks {
                 return Err(ScheduleError::RankOutOfRange { rank: peer, ranks }.into());
             }
-            let sends = call.collective == Collective::Send;
-            if peer == rank {
-                own[usize::from(!sends)].push(index);
-            }
-            // A transfer of no elements still sends one empty message, because its header must be compared.
-            let cut = Cut::new(call.data_type.size(), staging)?.with_empty();
-            // The two directions of a link have mailboxes of their own, so only transfers in the same one take turns.
-            let behind = last.insert((peer, sends), index);
-            all.push(Transfer { call: *call, peer, sends, cut, behind, in_place: None });
+            let (direction, transfer) = match call.collective {
+                Collective::Send => (Direction::Send, Transfer::Send { to: peer, bytes, copied: false }),
+                _ => (Direction::Receive, Transfer::Receive { from: peer, bytes, after: None }),
+            };
+            let transfer = if peer == rank { Transfer::Copy { bytes } } else { transfer };
+            let cut = Cut::new(call.data_type.size(), staging)?;
+            strands.entry((direction, peer)).or_default().push(Point { call, transfer, buffer, cut });
         }
+        let own = [Direction::Send, Direction::Receive].map(|direction| strands.remove(&(direction, rank)));
+        let [sent, received] = own.map(Option::unwrap_or_default);
         // A send to itself without a receive would wait forever: no other rank can bring the other half.
-        let [sent, received] = own;
         if sent.len() != received.len() {
             return Err(CollectiveError::ToItself { rank });
         }
         // The n-th send meets the n-th receive, as with any other rank.
-        let own = sent.into_iter().zip(received).map(|(from, to)| {
-            calls[from].check_alike(&calls[to], rank)?;
-            Ok(SelfTransfer { from, to, bytes: calls[from].bytes() })
+        let own = sent.iter().zip(received).map(|(from, to)| {
+            from.call.check_alike(&to.call, rank)?;
+            Ok([from.buffer, to.buffer])
         });
-        Ok(Self { own: own.collect::<Result<_, CollectiveError>>()?, all })
+        let own = own.collect::<Result<Vec<_>, CollectiveError>>()?;
+        // Nothing to copy is no step.
+        let copies: Vec<_> = sent.into_iter().filter(|point| point.transfer.bytes() > 0).collect();
+        if !copies.is_empty() {
+            strands.insert((Direction::Send, rank), copies);
+        }
+        Ok(Self { rank, strands, own })
     }
 
     /// Makes the set of a send and a receive of the same length, which share one buffer.
@@ -90,11 +99,20 @@ impl SendRecvSet {
         of: RankOf,
         staging: &Staging,
     ) -> Result<Self, CollectiveError> {
-        let mut points = Self::new(&[send, receive], of, staging)?;
-        for (point, other) in points.all.iter_mut().zip([1, 0]) {
-            point.in_place = Some(other);
+        let mut set = Self::new(&[send, receive], of, staging)?;
+        for point in set.strands.values_mut().flatten() {
+            match &mut point.transfer {
+                Transfer::Send { copied, .. } => *copied = true,
+                Transfer::Receive { after, .. } => *after = Some(send.root),
+                Transfer::Copy { .. } => {}
+            }
         }
-        Ok(points)
+        Ok(set)
+    }
+
+    /// The first of the other ranks in the set.
+    pub(super) fn peer(&self) -> Option<u32> {
+        self.strands.keys().map(|(_, peer)| *peer).find(|peer| *peer != self.rank)
     }
 }
 
@@ -105,11 +123,6 @@ impl Call {
             return Err(ReduceError::PartialElement { bytes, data_type });
         }
         Ok(request.of(bytes / data_type.size(), data_type))
-    }
-
-    /// The call of the peer that sends to rank `to` the elements that this call receives.
-    pub(super) fn sent_by(self, to: u32) -> Self {
-        Collective::Send.at(to).of(self.count, self.data_type)
     }
 
     /// Fails if the send of `rank` to itself and its `receive` differ in count or data type.

@@ -1,6 +1,7 @@
 //! Links, sends of a rank to itself, and the sets that are refused.
 
 use super::*;
+use crate::collective::schedule::Step;
 
 const STAGING: Staging = Staging { slots: 4, slot_bytes: 64, chunk_bytes_min: 16 };
 
@@ -19,16 +20,22 @@ fn points(calls: &[Call]) -> Result<SendRecvSet, CollectiveError> {
 #[test]
 fn each_follows_the_last_one_the_same_way_over_its_link() {
     let calls = [send(0, 1), send(2, 1), receive(0, 1), send(0, 2), receive(2, 1), receive(0, 3)];
-    let behind: Vec<_> = points(&calls).unwrap().all.iter().map(|point| point.behind).collect();
-    assert_eq!(behind, [None, None, None, Some(0), None, Some(2)]);
+    let set = points(&calls).unwrap();
+    let buffers = |points: &Vec<Point>| points.iter().map(|point| point.buffer).collect::<Vec<_>>();
+    let strands = set.strands.iter().map(|(of, points)| (*of, buffers(points)));
+    let of = [Direction::Send, Direction::Receive].map(|direction| [0, 2].map(|peer| (direction, peer)));
+    let expected = of.into_iter().flatten().zip([vec![0, 3], vec![1], vec![2, 5], vec![4]]);
+    assert!(strands.eq(expected), "sends come first");
+    assert_eq!(set.peer(), Some(0));
 }
 
 #[test]
 fn what_a_rank_sends_to_itself_meets_its_receives_in_order() {
-    let own = points(&[receive(1, 5), send(1, 5), send(0, 9), send(1, 6), receive(1, 6)]).unwrap().own;
-    let [first, second] =
-        [SelfTransfer { from: 1, to: 0, bytes: 20 }, SelfTransfer { from: 3, to: 4, bytes: 24 }];
-    assert_eq!(own, [first, second]);
+    let set = points(&[receive(1, 5), send(1, 5), send(0, 9), send(1, 6), receive(1, 6)]).unwrap();
+    assert_eq!((&set.own[..], set.peer()), (&[[1, 0], [3, 4]][..], Some(0)));
+    let copies = &set.strands[&(Direction::Send, 1)];
+    assert_eq!([copies[0].transfer, copies[1].transfer], [20, 24].map(|bytes| Transfer::Copy { bytes }));
+    assert_eq!(points(&[receive(1, 5), send(1, 5)]).unwrap().peer(), None, "no link is needed");
     for alone in [&[send(1, 5)][..], &[receive(1, 5)], &[send(1, 5), receive(1, 5), send(1, 5)]] {
         assert!(matches!(points(alone), Err(CollectiveError::ToItself { rank: 1 })));
     }
@@ -57,7 +64,17 @@ fn bytes_are_whole_elements_and_none_is_a_message() {
     let send = |bytes| Call::point(Collective::Send.at(0), DataType::F32, bytes);
     assert_eq!(send(12).unwrap().count, 3);
     assert!(matches!(send(13), Err(ReduceError::PartialElement { bytes: 13, .. })));
-    let point = points(&[send(0).unwrap()]).unwrap().all[0];
-    assert_eq!(point.cut.chunks(0), 1);
-    assert_eq!(point.cut.span(0, 0).len, 0);
+    let set = points(&[send(0).unwrap()]).unwrap();
+    let steps = set.strands[&(Direction::Send, 0)][0].steps();
+    let puts: Vec<_> = steps.filter(|step| matches!(step, Step::Put { .. })).collect();
+    assert!(matches!(puts[..], [Step::Put { to: 0, source, .. }] if source.is_empty()));
+}
+
+#[test]
+fn a_buffer_that_is_sent_and_received_is_sent_from_copies_and_overwritten_afterwards() {
+    let of = RankOf { rank: 1, size: 4 };
+    let set = SendRecvSet::in_place([send(2, 3), receive(0, 3)], of, &STAGING).unwrap();
+    let transfers: Vec<_> = set.strands.values().flatten().map(|point| point.transfer).collect();
+    let receive = Transfer::Receive { from: 0, bytes: 12, after: Some(2) };
+    assert_eq!(transfers, [Transfer::Send { to: 2, bytes: 12, copied: true }, receive]);
 }

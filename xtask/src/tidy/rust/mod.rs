@@ -25,9 +25,30 @@ const UNSAFE_HOMES: [&str; 9] = [
     "rdma-collective/src/collective/reduce/kernels/", // runs instructions that only some processors have
     "rdma-core/abi-check/",               // reads a table that a C compiler made
 ];
-/// The libraries, whose log lines wait until no lock is held, and the folder that alone calls `tracing` for them.
-const LOGGED: [&str; 2] = ["rdma-core/src/", "rdma-collective/src/"];
-const LOG: &str = "rdma-core/src/log/";
+/// Names that only one folder may use within some others. Tests are exempt.
+struct Kept {
+    names: &'static [&'static str],
+    within: &'static [&'static str],
+    home: &'static str,
+    message: &'static str,
+}
+
+const KEPT: [Kept; 2] = [
+    Kept {
+        names: &["tracing"],
+        within: &["rdma-core/src/", "rdma-collective/src/"],
+        home: "rdma-core/src/log/",
+        message: "write log lines by `crate::log`: a subscriber that `tracing` calls here may panic or call the \
+                  library, under whatever lock is held",
+    },
+    Kept {
+        names: &["put_with", "put_range", "put_staged", "note"],
+        within: &["rdma-collective/src/collective/"],
+        home: "rdma-collective/src/collective/execute/link_exec/",
+        message: "post messages of collectives by the executor over links: a second one would count slots and credits \
+                  of its own",
+    },
+];
 /// Macros that must not reach the main branch.
 const UNFINISHED: [&str; 3] = ["todo", "dbg", "unimplemented"];
 
@@ -130,13 +151,12 @@ fn check_tokens(text: &str, findings: &mut Findings<'_>) {
         findings.add(line, format!("`{name}!` stands for unfinished work"));
     }
     let is_test = findings.path.ends_with("/tests.rs") || findings.path.contains("/tests/");
-    let is_logged = LOGGED.iter().any(|home| findings.path.starts_with(home));
-    if let Some(first) =
-        found.tracing_lines.first().filter(|_| is_logged && !is_test && !findings.path.starts_with(LOG))
-    {
-        let message = "write log lines by `crate::log`: a subscriber that `tracing` calls here may panic or call the \
-                       library, under whatever lock is held";
-        findings.add(*first, message.to_owned());
+    for Kept { names, within, home, message } in KEPT.iter().filter(|_| !is_test) {
+        let is_within = within.iter().any(|folder| findings.path.starts_with(folder));
+        let mut uses = found.names.iter().filter(|(_, name)| names.contains(&name.as_str()));
+        if let Some((first, _)) = uses.next().filter(|_| is_within && !findings.path.starts_with(home)) {
+            findings.add(*first, (*message).to_owned());
+        }
     }
     let at_home = UNSAFE_HOMES.iter().any(|home| findings.path.starts_with(home));
     if let Some(first) = found.unsafe_lines.first().filter(|_| !at_home) {
@@ -147,7 +167,8 @@ fn check_tokens(text: &str, findings: &mut Findings<'_>) {
 #[derive(Default)]
 struct Tokens {
     unsafe_lines: Vec<usize>,
-    tracing_lines: Vec<usize>,
+    /// Each name of [`KEPT`] with its line.
+    names: Vec<(usize, String)>,
     unfinished: Vec<(usize, String)>,
 }
 
@@ -162,8 +183,8 @@ impl Tokens {
                     self.unsafe_lines.push(ident.span().start().line)
                 }
                 TokenTree::Ident(ident) => {
-                    if ident == "tracing" {
-                        self.tracing_lines.push(ident.span().start().line);
+                    if KEPT.iter().flat_map(|kept| kept.names).any(|name| ident == name) {
+                        self.names.push((ident.span().start().line, ident.to_string()));
                     }
                     word = Some(ident);
                 }

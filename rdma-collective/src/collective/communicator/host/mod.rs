@@ -96,8 +96,8 @@ pub(crate) struct HostGroup {
     own: Window,
     /// The mapped windows of the other ranks, by rank; `None` for this rank.
     peers: Vec<Option<PeerWindow>>,
-    /// The lanes through which zero-copy operations reach the memory of each rank, by rank. Ring neighbours share the
-    /// ring's lanes.
+    /// The lanes through which zero-copy operations reach the memory of each rank, by rank. A rank that was linked
+    /// before the windows were made is reached by the lane of its link.
     lanes: Vec<Option<LaneId>>,
     /// Bytes of one slot.
     slot_bytes: usize,

@@ -2,10 +2,10 @@
 //!
 //! The rank that an operation waits for is often innocent: it waits for another one itself. So a rank that has waited
 //! for long reports to the ranks linked to it which rank it waits for. A rank that waits for a waiting rank reports
-//! *that* rank's culprit as its own, with one more hop. The reports travel around the ring this way, and all waiting
+//! *that* rank's culprit as its own, with one more hop. The reports travel from link to link this way, and all waiting
 //! ranks know the same late rank before their deadlines pass.
 //!
-//! Sans-IO: the ring sends the reports, and hands over those that arrive.
+//! Sans-IO: `links` sends the reports, and hands over those that arrive.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -137,7 +137,7 @@ impl WaitGraph {
                 let of_them = words.filter(|theirs| {
                     missing.checked_shr(theirs.culprit).is_some_and(|missing| missing & 1 == 1)
                 });
-                // This rank's own report may come back around the ring, with more hops. So the fewest hops are
+                // This rank's own report may come back over other links, with more hops. So the fewest hops are
                 // nearest to the source.
                 (None, of_them.min_by_key(|theirs| theirs.hops))
             }

@@ -127,7 +127,7 @@ fn carry<B>(run: &mut LinkExec, with: &mut ExecContext<'_, B>) -> Result<Poll<()
     // before a failure is returned: only the table fences the lanes that were opened.
     let Some(mut connecting) = links.table.connecting.take() else { return Ok(Poll::Ready(())) };
     let buffers = &mut Borrowed::InPlace(&mut connecting.words);
-    let polled = run.advance(&mut ExecContext { links, host: *host, core, buffers, scratch });
+    let polled = run.advance(&mut ExecContext { links, host: *host, core, buffers, more: &mut [], scratch });
     links.table.connecting = Some(connecting);
     match polled {
         Poll::Ready(outcome) => outcome.map(Poll::Ready),

@@ -4,8 +4,9 @@
 
 use rdma_core::AttachedRange;
 
+use super::ExecContext;
 use super::memory::StepMemory;
-use super::{ExecContext, LinkExec};
+use super::strand::Strand;
 use crate::collective::communicator::{Link, Links};
 use crate::collective::execute::buffers::{Buffers, ZERO_COPY_BYTES_MIN};
 use crate::collective::execute::stop::Stop;
@@ -14,7 +15,7 @@ use crate::engine::EngineState;
 use crate::link::Lane;
 use crate::link::mailbox::HEADER_BYTES;
 
-impl LinkExec {
+impl Strand {
     /// Takes one step; `false` if the step has to wait.
     pub(super) fn take<B: Buffers>(
         &mut self,
@@ -22,8 +23,9 @@ impl LinkExec {
         scratch: &mut [u8],
         step: Step,
     ) -> Result<bool, Stop> {
-        let ExecContext { links, core, buffers, scratch: pieces, .. } = with;
-        let mut memory = StepMemory { buffers: *buffers, scratch, pieces };
+        let ExecContext { links, core, scratch: pieces, buffers, more, .. } = with;
+        let buffers = buffers_at(self.buffer, &mut **buffers, more);
+        let mut memory = StepMemory { buffers, scratch, pieces };
         if let Step::Copy { source, target } = step {
             memory.copy(source, target);
             return Ok(true);
@@ -48,6 +50,7 @@ impl LinkExec {
                     _ => self.use_message(link, &mut memory, number, step).map(|()| true),
                 }
             }
+            Step::WaitPut { message, .. } => Ok(link.outbox.sent() - link.sent_before > message),
             Step::Signal { consumed, .. } => {
                 let number = link.received_before + consumed;
                 Ok(signal(link, core, number))
@@ -142,15 +145,19 @@ impl LinkExec {
     }
 }
 
+/// The buffers of the transfer at `index` of its group. Of an operation without `more`, the first ones are those of all
+/// transfers.
+pub(in crate::collective::execute) fn buffers_at<'a, B>(
+    index: usize,
+    first: &'a mut B,
+    more: &'a mut [B],
+) -> &'a mut B {
+    index.checked_sub(1).and_then(|behind| more.get_mut(behind)).unwrap_or(first)
+}
+
 /// Puts a message that the device reads in registered memory. The mailbox must be ready. The completion of a write that
 /// `asks` for one tells of all writes before.
-pub(in crate::collective::execute) fn put_range(
-    link: &mut Link,
-    lane: &mut Lane,
-    range: AttachedRange,
-    len: usize,
-    asks: bool,
-) -> bool {
+fn put_range(link: &mut Link, lane: &mut Lane, range: AttachedRange, len: usize, asks: bool) -> bool {
     // The lane counts its completed ranges over all operations. The count before the first put is this operation's
     // zero.
     if link.ranges == 0 {
@@ -163,7 +170,7 @@ pub(in crate::collective::execute) fn put_range(
 }
 
 /// Gives back the slots of all messages below `number`; `false` if there is no room to say so now.
-pub(in crate::collective::execute) fn signal(link: &mut Link, core: &mut EngineState, number: u64) -> bool {
+fn signal(link: &mut Link, core: &mut EngineState, number: u64) -> bool {
     let Some(lane) = core.lane(link.lane) else { return false };
     // A rank that has closed sends nothing more. It needs no slots, and waiting for room on its lane would never end.
     if lane.room() == 0 && !lane.is_closed() {
@@ -179,7 +186,7 @@ pub(in crate::collective::execute) fn signal(link: &mut Link, core: &mut EngineS
 
 /// Fails if a message has not the length that both ranks compute from the schedule. A `first` one has a header in
 /// front. Reading on would use bytes that the peer did not write for this message.
-pub(in crate::collective::execute) fn check_length(
+fn check_length(
     link: &Link,
     core: &mut EngineState,
     (number, first): (u64, bool),
@@ -201,7 +208,7 @@ pub(super) fn confirm(links: &mut Links, core: &mut EngineState) {
 }
 
 /// A peer to which the device still writes from the operation's memory. The memory cannot go back to the caller before.
-pub(in crate::collective::execute) fn unsent(links: &Links, core: &mut EngineState) -> Option<u32> {
+pub(super) fn unsent(links: &Links, core: &mut EngineState) -> Option<u32> {
     links.table.links().filter(|link| link.ranges > 0).find_map(|link| {
         let lane = core.lane(link.lane)?;
         // A drained lane has no request under way, so the device reads nothing any more.

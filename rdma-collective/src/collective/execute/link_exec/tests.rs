@@ -55,10 +55,10 @@ fn what_goes_around_in_the_end_counts_from_there() {
         let call = Call::new(Collective::Broadcast.at(0), DataType::U8, Lengths::InPlace(10), comm.rank_of());
         let call = call.unwrap();
         let steps = call.schedule(comm.rank_of(), staging(comm.options()), false).unwrap().unwrap();
-        let plan = ExecutionPlan::Links(LinkPlan::around(steps.clone()));
-        let plan = Plan::new(call, comm.rank_of(), plan);
+        let over = LinkPlan::around(steps);
+        let plan = Plan::new(call, comm.rank_of(), ExecutionPlan::Links(over.clone()));
         let now = Instant::now();
-        let mut exec = LinkExec::around(&plan, &steps, (comm.rank(), 0), now);
+        let mut exec = LinkExec::new(&plan, &over, (comm.rank(), 0), now);
         exec.go_on(now + Duration::from_secs(9));
         let progress = exec.progress();
         assert_eq!([progress.started, progress.progressed], [now, now + Duration::from_secs(9)]);

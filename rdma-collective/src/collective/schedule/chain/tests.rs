@@ -112,6 +112,7 @@ fn each_rank_sends_the_buffer_twice_but_for_those_at_the_end() {
                         Step::CopyFrom { target, .. } => copied += target.len(),
                         Step::WaitCount { .. } => received += 1,
                         Step::Signal { consumed, .. } => credits = consumed,
+                        Step::WaitPut { .. } => panic!("a chain is one strand"),
                         Step::Copy { .. } => panic!("only who is alone copies"),
                     }
                 }

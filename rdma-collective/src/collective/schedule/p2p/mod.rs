@@ -1,5 +1,5 @@
 //! Schedules in rounds over links between any ranks: halving and doubling, the hierarchy of hosts, binomial trees,
-//! all-to-all pairwise and by Bruck's algorithm.
+//! all-to-all pairwise and by Bruck's algorithm, and single sends and receives.
 //!
 //! An algorithm says what a rank sends and receives in a round (a [`Round`]). This file turns rounds into
 //! [`Step`]s: it cuts messages to slots and returns credits.
@@ -11,6 +11,7 @@ mod hierarchy;
 mod round;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod tree;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ use self::cut::Pieces;
 use self::halving::Halving;
 use self::hierarchy::Hierarchy;
 use self::round::{Copying, Receive, Round};
+pub(crate) use self::transfer::Transfer;
 use self::tree::{Tree, TreeOp};
 use super::{Operation, Step};
 use crate::collective::ScheduleError;
@@ -59,7 +61,7 @@ pub(crate) struct P2pSchedule {
     present: Round,
     next: u64,
     /// Steps made and not yet taken.
-    ready: [Option<Step>; 5],
+    ready: [Option<Step>; 6],
 }
 
 #[derive(Clone, Debug)]
@@ -70,6 +72,7 @@ enum Algorithm {
     Pairs(Pairs),
     Uneven(Uneven),
     Bruck(Bruck),
+    Transfer(Transfer),
     /// A rank that is alone sends nothing.
     Nothing,
 }
@@ -213,7 +216,7 @@ impl P2pSchedule {
             round: 0,
             present: Round::default(),
             next: 0,
-            ready: [alone, None, None, None, None],
+            ready: [alone, None, None, None, None, None],
         };
         if !rounds.is_over() {
             rounds.present = rounds.algorithm.round(0, 0);
@@ -230,21 +233,21 @@ impl P2pSchedule {
     fn advance(&mut self) {
         let Round { copy, send, receive } = self.present;
         let copy = copy.filter(|copy| self.next == 0 && !copy.source.is_empty());
-        self.ready = [None; 5];
+        self.ready = [None; 6];
         self.ready[0] = copy.map(|Copying { source, target }| Step::Copy { source, target });
         let sends = send.map_or(0, |send| self.cut.chunks(send.source.len()));
         let receives = receive.map_or(0, |receive| self.cut.chunks(receive.target.len()));
         let index = self.next.checked_sub(self.cut.ahead);
         if let (Some(receive), Some(index)) = (receive, index.filter(|index| *index < receives)) {
             let steps = self.receive(receive, index, index + 1 == receives);
-            self.ready[1..4].copy_from_slice(&steps);
+            self.ready[1..5].copy_from_slice(&steps);
         }
         if let Some(send) = send.filter(|_| self.next < sends) {
             let source = self.cut.chunk(send.source, self.next);
             let counts = self.peers.entry(send.to).or_default();
             let message = counts.sent;
             counts.sent += 1;
-            self.ready[4] = Some(Step::Put { to: send.to, message, source, copied: send.copied });
+            self.ready[5] = Some(Step::Put { to: send.to, message, source, copied: send.copied });
         }
         self.next += 1;
         if self.next >= sends.max(if receives > 0 { receives + self.cut.ahead } else { 0 }) {
@@ -252,8 +255,8 @@ impl P2pSchedule {
         }
     }
 
-    fn receive(&mut self, receive: Receive, index: u64, end: bool) -> [Option<Step>; 3] {
-        let Receive { from, target, operand, last } = receive;
+    fn receive(&mut self, receive: Receive, index: u64, end: bool) -> [Option<Step>; 4] {
+        let Receive { from, target, operand, last, after } = receive;
         let counts = self.peers.entry(from).or_default();
         let message = counts.received;
         counts.received += 1;
@@ -270,7 +273,9 @@ impl P2pSchedule {
             }
             None => Step::CopyFrom { from, message, target },
         };
-        [Some(Step::WaitCount { from, message }), Some(used), signal]
+        // The message comes first: as long as it is not there, the wait is for its sender.
+        let free = after.map(|to| Step::WaitPut { to, message });
+        [Some(Step::WaitCount { from, message }), free, Some(used), signal]
     }
 
     /// Goes on to the next round that is not empty.
@@ -308,6 +313,7 @@ impl Algorithm {
             Self::Pairs(pairs) => pairs.rounds(),
             Self::Uneven(uneven) => uneven.rounds(),
             Self::Bruck(bruck) => bruck.rounds(),
+            Self::Transfer(_) => 1,
             Self::Nothing => 0,
         }
     }
@@ -320,6 +326,7 @@ impl Algorithm {
             Self::Pairs(pairs) => pairs.round(round),
             Self::Uneven(uneven) => uneven.round(round),
             Self::Bruck(bruck) => bruck.round(pass, round),
+            Self::Transfer(transfer) => transfer.round(),
             Self::Nothing => Round::default(),
         }
     }

@@ -37,6 +37,8 @@ pub(super) struct Receive {
     pub(super) operand: Option<Extent>,
     /// Whether the result contains all ranks.
     pub(super) last: bool,
+    /// The rank to which another strand must have put a chunk before this one overwrites it.
+    pub(super) after: Option<u32>,
 }
 
 impl Round {
@@ -45,11 +47,13 @@ impl Round {
     }
 
     pub(super) fn copy_from(from: u32, target: Extent) -> Self {
-        Self { receive: Some(Receive { from, target, operand: None, last: false }), ..Self::default() }
+        let receive = Receive { from, target, operand: None, last: false, after: None };
+        Self { receive: Some(receive), ..Self::default() }
     }
 
     pub(super) fn reduce_from(from: u32, operand: Extent, target: Extent, last: bool) -> Self {
-        Self { receive: Some(Receive { from, target, operand: Some(operand), last }), ..Self::default() }
+        let receive = Receive { from, target, operand: Some(operand), last, after: None };
+        Self { receive: Some(receive), ..Self::default() }
     }
 
     pub(super) fn copy(source: Extent, target: Extent) -> Self {

@@ -184,7 +184,7 @@ fn totals(mut program: Schedule) -> [usize; 4] {
             }
             Step::Copy { source, .. } => stored += source.len(),
             Step::Signal { consumed, .. } => credits = consumed,
-            Step::WaitCount { .. } => {}
+            Step::WaitCount { .. } | Step::WaitPut { .. } => {}
         }
     }
     assert_eq!(credits, messages, "all credits go back");

@@ -3,6 +3,7 @@
 
 mod call;
 mod faults;
+mod transfer;
 mod uneven;
 
 use std::collections::BTreeSet;

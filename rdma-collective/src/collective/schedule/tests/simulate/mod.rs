@@ -20,7 +20,7 @@ use crate::collective::schedule::{Buffer, Extent, Span, Step};
 /// An event that may happen next. A link is written as (sender, receiver).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::collective::schedule) enum Action {
-    /// The rank takes its next step.
+    /// The strand takes its next step.
     Step(usize),
     /// The message at `index` of those under way on the link arrives.
     Arrive((usize, usize), usize),
@@ -32,6 +32,9 @@ pub(in crate::collective::schedule) enum Action {
 pub(in crate::collective::schedule) struct World<P> {
     element: usize,
     slots: usize,
+    /// How many ranks there are. A strand at or above this number is a further one of the rank `strand % world`, and
+    /// uses that rank's memory and links.
+    world: usize,
     ranks: Vec<Rank<P>>,
     links: BTreeMap<(usize, usize), Link>,
 }
@@ -107,11 +110,23 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
             }
         };
         let ranks: Vec<_> = programs.into_iter().enumerate().map(rank).collect();
-        let mut world = Self { element, slots: slots.into(), ranks, links: BTreeMap::new() };
+        let (world, links) = (ranks.len(), BTreeMap::new());
+        let mut world = Self { element, slots: slots.into(), world, ranks, links };
         for rank in 0..world.ranks.len() {
             world.fetch(rank);
         }
         world
+    }
+
+    /// This world with a further strand for each rank, which runs beside the first one.
+    pub(in crate::collective::schedule) fn beside(mut self, programs: impl IntoIterator<Item = P>) -> Self {
+        for program in programs {
+            let (memory, before) = (Vec::new(), Rc::default());
+            let programs = vec![program];
+            self.ranks.push(Rank { programs, next: None, taken: 0, memory, before, present: 0 });
+            self.fetch(self.ranks.len() - 1);
+        }
+        self
     }
 
     /// All events that may happen next; empty when every rank has taken its last step and nothing is under way.
@@ -193,20 +208,25 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
         self.links.entry(link).or_insert_with(|| Link::new(self.slots))
     }
 
-    fn may_step(&self, rank: usize) -> bool {
+    fn may_step(&self, strand: usize) -> bool {
+        let rank = strand % self.world;
         let link = |from, to| self.links.get(&(from, to));
-        match self.ranks[rank].next {
+        match self.ranks[strand].next {
             None => false,
             Some(Step::Put { to, .. }) => link(rank, to as usize).is_none_or(Link::has_credit),
             Some(Step::WaitCount { from, message }) => {
                 link(from as usize, rank).is_some_and(|link| link.has_arrived(message))
             }
+            Some(Step::WaitPut { to, message }) => {
+                link(rank, to as usize).is_some_and(|link| link.sent - link.sent_before > message)
+            }
             Some(_) => true,
         }
     }
 
-    fn step(&mut self, rank: usize) {
-        match self.ranks[rank].next.take().expect("a step") {
+    fn step(&mut self, strand: usize) {
+        let rank = strand % self.world;
+        match self.ranks[strand].next.take().expect("a step") {
             Step::Put { to, message, source, copied } => {
                 let program = self.ranks[rank].present;
                 let outgoing = matches!(source.buffer(), Buffer::Outgoing(_));
@@ -219,7 +239,7 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
                 let link = self.link((rank, to as usize));
                 link.send(Message { number: message, program, source, copied, cells });
             }
-            Step::WaitCount { .. } => {}
+            Step::WaitCount { .. } | Step::WaitPut { .. } => {}
             Step::ReduceFrom { from, message, operand, target, last } => {
                 let operands = self.read(rank, self.ranks[rank].present, operand);
                 let reduced = self.consume(from, rank, message, target).into_iter().zip(operands);
@@ -236,8 +256,8 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
                 self.store(rank, target, cells);
             }
         }
-        self.ranks[rank].taken += 1;
-        self.fetch(rank);
+        self.ranks[strand].taken += 1;
+        self.fetch(strand);
     }
 
     fn arrive(&mut self, (rank, to): (usize, usize), index: usize) {
@@ -287,6 +307,8 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
 
     /// The next step, of the next program when the present one has ended.
     fn fetch(&mut self, index: usize) {
+        // Strands beside each other have one program each, and share what is counted behind it.
+        let is_beside = self.ranks.len() > self.world;
         let rank = &mut self.ranks[index];
         while let Some(program) = rank.programs.last_mut() {
             rank.next = program.next();
@@ -294,6 +316,9 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
                 return;
             }
             rank.programs.pop();
+            if is_beside {
+                continue;
+            }
             rank.present += 1;
             for (&(from, to), link) in &mut self.links {
                 if from == index {

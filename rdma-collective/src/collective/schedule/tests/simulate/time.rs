@@ -187,6 +187,10 @@ impl<P: Iterator<Item = Step>> Run<P> {
                     return Ok(false);
                 }
             }
+            Step::WaitPut { to, message } => {
+                let index = self.link(rank, to);
+                return Ok(self.links[index as usize].sent > message);
+            }
             Step::ReduceFrom { from, message, target, .. } | Step::CopyFrom { from, message, target } => {
                 let index = self.link(from, rank);
                 let (written, bytes) = self.arrived[self.slot(index, message)];
