@@ -14,6 +14,9 @@ const NEAR: u32 = crate::collective::communicator::RANKS_MAX;
 const FEW: u32 = 4;
 /// Bytes of a part up to which an all-to-all takes Bruck, which sends each part several times.
 const SHORT: u64 = 256;
+/// Bytes a rank above which the latency of a ring is less than a tenth of its time: sixteen times the bytes that pass a
+/// link in the latency of a message.
+const LATENCY_OF_NO_ACCOUNT: u64 = 1 << 20;
 
 /// Bytes up to which the eager exchange is fastest between so many ranks of a host. An eager message may hold more
 /// where each rank would reduce all of it for more than two ranks: 16 KiB then.
@@ -81,7 +84,24 @@ impl Table {
                     &[(SHORT, &[Bruck]), (u64::MAX, &[Pairs])],
                 );
             }
-            _ => self.rows(collective, 1..=ANY, Peers::Links, &[(u64::MAX, &[Ring])]),
+            Barrier => self.rows(collective, 1..=ANY, Peers::Links, &[(u64::MAX, &[Tree, Ring])]),
+            AllGather | ReduceScatter => {
+                let rows: [(u64, &[Algorithm]); 2] =
+                    [(LATENCY_OF_NO_ACCOUNT / 4, &[Tree, Ring]), (u64::MAX, &[Ring, Tree])];
+                self.rows(collective, 1..=ANY, Peers::Links, &rows);
+            }
+            _ => {
+                // The ring's latency grows with its ranks, and so do the bytes that take as long.
+                for bits in 1..=ANY.ilog2() {
+                    let ranks = 1 << bits;
+                    let first = if bits == 1 { 1 } else { ranks / 2 + 1 };
+                    let rows: [(u64, &[Algorithm]); 2] = [
+                        (LATENCY_OF_NO_ACCOUNT * u64::from(ranks), &[Tree, Ring]),
+                        (u64::MAX, &[Ring, Tree]),
+                    ];
+                    self.rows(collective, first..=ranks, Peers::Links, &rows);
+                }
+            }
         }
     }
 
