@@ -10,6 +10,8 @@ use crate::collective::schedule::Operation;
 /// Bytes that pass a link in the latency of a message: the unit of time is a byte.
 const LATENCY_BYTES: u128 = 64 << 10;
 
+/// Bytes that a rank copies or reduces in the time in which one byte passes a link.
+const LOCAL_BYTES: u128 = 6;
 /// Ranks below which [`Merging`](super::Merging) is worth its messages: eight ranks and more lose no more than a quarter
 /// of the rounds by folding.
 const RANKS_MERGED: u32 = 8;
@@ -28,20 +30,28 @@ pub(super) enum AllReduce {
 pub(super) fn all_reduce(operation: &Operation) -> AllReduce {
     let Operation { ranks, count, data_type, .. } = *operation;
     let (bytes, bits) = (count as u128 * data_type.size() as u128, ranks.ilog2());
-    let time = |rounds: u32, bytes: u128| u128::from(rounds) * LATENCY_BYTES + bytes;
+    let time = |rounds: u32, sent: u128, local: u128| {
+        u128::from(rounds) * LATENCY_BYTES + sent + local / LOCAL_BYTES
+    };
     let (is_power, rest) = (ranks.is_power_of_two(), ranks - (1 << bits));
     // Ranks beyond a power of two send the whole buffer to a worker, and receive it again.
     let folds = if is_power { 0 } else { 2 };
     let halvings = (0..=bits.min(count.max(1).ilog2())).map(|halvings| {
         let half = bytes >> halvings;
-        let sent = 2 * (bytes - half) + u128::from(bits - halvings) * half + u128::from(folds) * bytes;
-        (time(bits + halvings + folds, sent), AllReduce::Halving(halvings))
+        // Partners that exchange the same span send a copy and reduce all of it.
+        let exchanged = u128::from(bits - halvings) * half;
+        let sent = 2 * (bytes - half) + exchanged + u128::from(folds) * bytes;
+        let local = bytes - half + 2 * exchanged;
+        (time(bits + halvings + folds, sent, local), AllReduce::Halving(halvings))
     });
-    let circulant = (!is_power && count >= ranks as usize)
-        .then(|| (time(2 * (bits + 1), 2 * (bytes - bytes / u128::from(ranks))), AllReduce::Circulant));
+    let circulant = (!is_power && count >= ranks as usize).then(|| {
+        let sent = 2 * (bytes - bytes / u128::from(ranks));
+        (time(2 * (bits + 1), sent, bytes), AllReduce::Circulant)
+    });
     let merging = (!is_power && ranks < RANKS_MERGED).then(|| {
         // The messages that the rest send at the end, and those of the doublings.
-        (time(bits + 1, bytes * u128::from(bits + (1_u32 << bits).div_ceil(rest))), AllReduce::Merging)
+        let sent = bytes * u128::from(bits + (1_u32 << bits).div_ceil(rest));
+        (time(bits + 1, sent, 2 * sent), AllReduce::Merging)
     });
     let fastest = halvings.chain(circulant).chain(merging).min_by_key(|(time, _)| *time);
     fastest.map_or(AllReduce::Halving(0), |(_, fastest)| fastest)

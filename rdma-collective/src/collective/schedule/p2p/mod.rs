@@ -59,8 +59,10 @@ use crate::collective::ScheduleError;
 pub(crate) struct P2pSchedule {
     algorithm: Algorithm,
     cut: Cut,
-    /// Messages of this schedule so far, by peer.
-    peers: BTreeMap<u32, Counts>,
+    /// Messages of this schedule so far, by peer: the first peers here, and the others behind an allocation, so that a
+    /// schedule with few peers allocates nothing.
+    peers: [(u32, Counts); PEERS_KEPT],
+    more: BTreeMap<u32, Counts>,
     /// The piece of the buffer that is done, and the round in it.
     pass: u64,
     round: u32,
@@ -70,6 +72,11 @@ pub(crate) struct P2pSchedule {
     /// Steps made and not yet taken.
     ready: [Option<Step>; 5],
 }
+
+/// Peers of sixteen ranks at distances of powers of two, in both directions.
+const PEERS_KEPT: usize = 7;
+/// Stands for no peer: a rank is below the number of ranks.
+const NOBODY: u32 = u32::MAX;
 
 #[derive(Clone, Debug)]
 enum Algorithm {
@@ -327,7 +334,8 @@ impl P2pSchedule {
         let mut rounds = Self {
             algorithm,
             cut,
-            peers: BTreeMap::new(),
+            peers: [(NOBODY, Counts::default()); PEERS_KEPT],
+            more: BTreeMap::new(),
             pass: 0,
             round: 0,
             present: Round::default(),
@@ -360,7 +368,7 @@ impl P2pSchedule {
         }
         if let Some(send) = send.filter(|_| self.next < sends) {
             let source = self.cut.chunk(send.source, self.next);
-            let counts = self.peers.entry(send.to).or_default();
+            let counts = self.counts(send.to);
             let message = counts.sent;
             counts.sent += 1;
             self.ready[4] = Some(Step::Put { to: send.to, message, source, copied: send.copied });
@@ -371,12 +379,21 @@ impl P2pSchedule {
         }
     }
 
+    fn counts(&mut self, peer: u32) -> &mut Counts {
+        let kept = self.peers.iter().position(|(known, _)| *known == peer || *known == NOBODY);
+        let Some(at) = kept else { return self.more.entry(peer).or_default() };
+        let (known, counts) = &mut self.peers[at];
+        *known = peer;
+        counts
+    }
+
     fn receive(&mut self, receive: Receive, index: u64, end: bool) -> [Option<Step>; 3] {
         let Receive { from, target, operand, last } = receive;
-        let counts = self.peers.entry(from).or_default();
+        let signal_every = self.cut.signal_every;
+        let counts = self.counts(from);
         let message = counts.received;
         counts.received += 1;
-        let due = end || counts.received - counts.signalled >= self.cut.signal_every;
+        let due = end || counts.received - counts.signalled >= signal_every;
         let signal = due.then(|| {
             counts.signalled = counts.received;
             Step::Signal { to: from, consumed: counts.received }
