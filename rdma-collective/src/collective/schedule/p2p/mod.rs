@@ -7,6 +7,7 @@
 mod all_to_all;
 mod circulant;
 mod cost;
+mod cube;
 mod cut;
 mod halving;
 mod hierarchy;
@@ -24,6 +25,7 @@ pub(crate) use self::all_to_all::Share;
 use self::all_to_all::{Bruck, Pairs, Uneven};
 use self::circulant::{Circulant, CirculantOp};
 use self::cost::AllReduce;
+use self::cube::Cube;
 pub(crate) use self::cut::Cut;
 use self::cut::Pieces;
 use self::halving::Halving;
@@ -82,6 +84,7 @@ const NOBODY: u32 = u32::MAX;
 enum Algorithm {
     Halving(Halving),
     Circulant(Circulant),
+    Cube(Cube),
     Hierarchy(Hierarchy),
     Merging(Merging),
     Tree(Tree),
@@ -160,8 +163,7 @@ impl P2pSchedule {
     /// As [`halving`](Self::halving).
     pub(crate) fn all_gather(operation: Operation) -> Result<Self, ScheduleError> {
         operation.check_parts()?;
-        let circulant = Circulant::new(CirculantOp::AllGather, &operation, Pieces::one(&operation));
-        Self::new(&operation, Algorithm::Circulant(circulant))
+        Self::of_parts(&operation, CirculantOp::AllGather, Pieces::one(&operation))
     }
 
     /// Reduce-scatter in `log2 n` rounds, rounded up. The count is that of a part.
@@ -178,9 +180,16 @@ impl P2pSchedule {
     fn reduce_scatter_within(operation: Operation, bytes: usize) -> Result<Self, ScheduleError> {
         operation.check_parts()?;
         let kept = 1_usize << doublings(operation.ranks).saturating_sub(1);
-        let pieces = Pieces::within(&operation, kept, bytes);
-        let circulant = Circulant::new(CirculantOp::ReduceScatter, &operation, pieces);
-        Self::new(&operation, Algorithm::Circulant(circulant))
+        Self::of_parts(&operation, CirculantOp::ReduceScatter, Pieces::within(&operation, kept, bytes))
+    }
+
+    /// Partners exchange where the ranks are a power of two, because that sends fewer bytes to other hosts.
+    fn of_parts(operation: &Operation, op: CirculantOp, pieces: Pieces) -> Result<Self, ScheduleError> {
+        let algorithm = match operation.ranks.is_power_of_two() {
+            true => Algorithm::Cube(Cube::new(op == CirculantOp::ReduceScatter, operation, pieces)),
+            false => Algorithm::Circulant(Circulant::new(op, operation, pieces)),
+        };
+        Self::new(operation, algorithm)
     }
 
     /// Barrier in `log2 n` rounds, rounded up: a rank that has taken the last has heard of all ranks. The count is 1.
@@ -294,6 +303,7 @@ impl P2pSchedule {
     pub(crate) fn scratch_bytes(&self) -> usize {
         match &self.algorithm {
             Algorithm::Circulant(circulant) => circulant.kept() * circulant.pieces().longest(),
+            Algorithm::Cube(cube) => cube.kept() * cube.pieces().longest(),
             Algorithm::Tree(tree) => tree.kept() * tree.pieces().longest(),
             Algorithm::TwoTrees(trees) => trees.kept() * trees.pieces().longest(),
             Algorithm::Bruck(bruck) => bruck.kept() * bruck.pieces().longest(),
@@ -307,6 +317,7 @@ impl P2pSchedule {
         match &self.algorithm {
             Algorithm::Halving(halving) => halving.is_dense(),
             Algorithm::Circulant(circulant) => circulant.is_dense(),
+            Algorithm::Cube(cube) => cube.is_dense(),
             Algorithm::Merging(merging) => merging.is_dense(),
             _ => false,
         }
@@ -430,6 +441,7 @@ impl Algorithm {
         match self {
             Self::Hierarchy(hierarchy) => hierarchy.passes(),
             Self::Circulant(circulant) => circulant.pieces().len(),
+            Self::Cube(cube) => cube.pieces().len(),
             Self::Tree(tree) => tree.pieces().len(),
             Self::TwoTrees(trees) => trees.pieces().len(),
             Self::Bruck(bruck) => bruck.pieces().len(),
@@ -442,6 +454,7 @@ impl Algorithm {
         match self {
             Self::Halving(halving) => halving.rounds(),
             Self::Circulant(circulant) => circulant.rounds(),
+            Self::Cube(cube) => cube.rounds(),
             Self::Hierarchy(hierarchy) => hierarchy.rounds(),
             Self::Merging(merging) => merging.rounds(),
             Self::Tree(tree) => tree.rounds(),
@@ -457,6 +470,7 @@ impl Algorithm {
         match self {
             Self::Halving(halving) => halving.round(round),
             Self::Circulant(circulant) => circulant.round(pass, round),
+            Self::Cube(cube) => cube.round(pass, round),
             Self::Hierarchy(hierarchy) => hierarchy.round(pass, round),
             Self::Merging(merging) => merging.round(round),
             Self::Tree(tree) => tree.round(pass, round),

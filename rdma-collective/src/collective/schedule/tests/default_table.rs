@@ -148,7 +148,7 @@ fn ranks_in_blocks_on_hosts_lose_little_to_hosts_alone() {
             let ranks = hosts * each;
             let groups = std::sync::Arc::new(Groups::by((0..ranks).map(|rank| rank / each)));
             let call = call(Collective::AllReduce, ranks, bytes);
-            let (by, programs) = plan(call, ranks, &groups, Spread::Hosts);
+            let (by, programs) = plan(call, ranks, &groups, Spread::Blocks);
             let inside = Hosts { ranks: each, latency: 500_000, byte: 50, shared };
             let wire = Wire { hosts: Some(inside), ..Wire::FAST };
             let time =
