@@ -37,6 +37,10 @@ fn all_right(comm: &mut Communicator, count: usize) -> bool {
     comm.all_gather_into(&own, &mut all, long()).unwrap();
     right &= (0..ranks).flat_map(|rank| input(rank, count)).eq(all.iter().copied());
     comm.barrier(long()).unwrap();
+    let all: Vec<u32> = (0..ranks).flat_map(|to| own.iter().map(move |of| of.wrapping_add(to))).collect();
+    let mut part = vec![0; count];
+    comm.reduce_scatter_into(&all, &mut part, ReduceOp::Sum, long()).unwrap();
+    right &= sum.iter().map(|sum| sum.wrapping_add(rank.wrapping_mul(ranks))).eq(part.iter().copied());
 
     let mut tensor: Tensor<u32> = comm.alloc(count).unwrap();
     tensor.copy_from_slice(&own);
@@ -75,6 +79,33 @@ fn operations_are_right_whichever_ways_they_may_take() {
                 assert_all_right(ranks, wire, options);
             }
         }
+    }
+}
+
+#[test]
+fn the_built_in_table_is_right_over_links_for_up_to_8_ranks() {
+    for ranks in 1..=8 {
+        assert_all_right(ranks, Wire::Tcp, CommunicatorOptions::default());
+        let small = CommunicatorOptions { slots: 2, slot_bytes: 4096, ..CommunicatorOptions::default() };
+        assert_all_right(ranks, Wire::Tcp, small);
+    }
+}
+
+/// All ranks have the same bits of sums that round, although each reduces for itself.
+#[test]
+fn all_ranks_have_the_same_bits_over_links() {
+    for ranks in 2..=8 {
+        let bits = each_communicator(ranks, Wire::Tcp, CommunicatorOptions::default(), |mut comm| {
+            let bits = [1, 7, 1000, 40_000, 300_000].map(|count| {
+                let mut data: Vec<f32> =
+                    input(comm.rank(), count).iter().map(|of| *of as f32 / 3.0).collect();
+                comm.all_reduce(&mut data, ReduceOp::Avg, long()).unwrap();
+                data.into_iter().map(f32::to_bits).collect::<Vec<_>>()
+            });
+            comm.close(long()).unwrap();
+            bits
+        });
+        assert!(bits.iter().all(|of| *of == bits[0]), "{ranks}");
     }
 }
 

@@ -28,6 +28,7 @@ impl Called {
 fn assert_mismatch<const N: usize>(ranks: u32, odd: [Called; N], usual: [Called; N]) {
     assert_mismatch_by(Algorithms::default(), ranks, odd, usual);
     assert_mismatch_by("flat,ring".parse().unwrap(), ranks, odd, usual);
+    assert_mismatch_by("tree".parse().unwrap(), ranks, odd, usual);
 }
 
 /// Asserts a mismatch when only `algorithms` are allowed.

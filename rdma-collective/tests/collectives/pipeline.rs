@@ -184,7 +184,8 @@ fn ranks_that_differ_are_named_whoever_owns_its_memory() {
 
 /// Sums and products of floats on each rank; their bits depend on the order.
 fn floats(ranks: u32, wire: Wire, reproducible: bool) -> Vec<Vec<Vec<u32>>> {
-    let options = CommunicatorOptions { reproducible, ..CommunicatorOptions::default() };
+    let algorithms = "^tree".parse().unwrap();
+    let options = CommunicatorOptions { reproducible, algorithms, ..CommunicatorOptions::default() };
     each_communicator(ranks, wire, options, move |mut comm| {
         let (rank, ranks) = (comm.rank(), comm.size() as usize);
         let mut bits = Vec::new();

@@ -105,6 +105,13 @@ impl Call {
         oracle::bytes(self.data_type, elements)
     }
 
+    /// Whether the bits depend on the order in which ranks are reduced.
+    pub fn depends_on_order(self) -> bool {
+        matches!(self.kind, Kind::Reduce | Kind::ReduceScatter)
+            && matches!(self.data_type, DataType::F16 | DataType::Bf16 | DataType::F32 | DataType::F64)
+            && !matches!(self.op, ReduceOp::Max | ReduceOp::Min)
+    }
+
     /// The elements of `range` reduced from rank `first` on around the ring.
     fn reduced(self, count: usize, range: std::ops::Range<usize>, first: u32, ranks: u32) -> Vec<u8> {
         let inputs: Vec<Vec<u64>> = (0..ranks).map(|rank| self.input(rank, count)).collect();

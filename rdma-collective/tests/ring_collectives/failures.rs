@@ -21,6 +21,7 @@ use crate::world::{each_communicator, each_rank_on, each_rank_with};
 fn assert_mismatch(ranks: u32, odd: Call, usual: Call) {
     assert_mismatch_by(Algorithms::default(), ranks, odd, usual);
     assert_mismatch_by("flat,ring".parse().unwrap(), ranks, odd, usual);
+    assert_mismatch_by("tree".parse().unwrap(), ranks, odd, usual);
 }
 
 /// As above, when only `algorithms` are allowed.

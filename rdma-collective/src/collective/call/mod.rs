@@ -11,7 +11,7 @@ use rdma_core::memory::CacheHint;
 use super::execute::Arithmetic;
 use super::schedule::{Operation, P2pSchedule, ReduceOrder, Schedule, Staging};
 use super::{DataType, ReduceOp};
-use crate::collective::communicator::{Algorithm, CommunicatorOptions, Reach};
+use crate::collective::communicator::{Algorithm, CommunicatorOptions};
 use crate::collective::operation::Header;
 use crate::collective::rank_of::RankOf;
 use crate::collective::{CollectiveError, ReduceError, ScheduleError};
@@ -226,29 +226,31 @@ impl Call {
         .map(Some)
     }
 
-    /// The rank's steps in rounds, by that algorithm and on such hosts, and how far the links must reach.
+    /// The rank's steps in rounds, by that algorithm and on such hosts.
     pub(super) fn rounds(
         &self,
         RankOf { rank, size: ranks }: RankOf,
         staging: Staging,
         (by, hosts): (Algorithm, &Arc<Groups>),
-    ) -> Result<(P2pSchedule, Reach), ScheduleError> {
+    ) -> Result<P2pSchedule, ScheduleError> {
         let Self { collective, root, count, data_type, .. } = *self;
         let operation = Operation { rank, ranks, count, data_type, staging };
-        let (steps, reach) = match collective {
-            Collective::Gather => (P2pSchedule::gather(operation, root)?, Reach::Doublings),
-            Collective::Scatter => (P2pSchedule::scatter(operation, root)?, Reach::Doublings),
-            Collective::AllToAll if by == Algorithm::Bruck => {
-                (P2pSchedule::all_to_all_short(operation)?, Reach::Doublings)
+        match collective {
+            Collective::AllReduce if by == Algorithm::Hierarchical => {
+                P2pSchedule::hierarchical(operation, hosts)
             }
+            Collective::AllReduce => P2pSchedule::all_reduce(operation),
+            Collective::AllGather | Collective::Split => P2pSchedule::all_gather(operation),
+            Collective::ReduceScatter => P2pSchedule::reduce_scatter(operation),
+            Collective::Broadcast => P2pSchedule::broadcast(operation, root),
+            Collective::Reduce => P2pSchedule::reduce(operation, root),
+            Collective::Barrier => P2pSchedule::barrier(Operation { count: BARRIER_BYTES, ..operation }),
+            Collective::Gather => P2pSchedule::gather(operation, root),
+            Collective::Scatter => P2pSchedule::scatter(operation, root),
+            Collective::AllToAll if by == Algorithm::Bruck => P2pSchedule::all_to_all_short(operation),
             // A `connect` moves no data: its ranks exchange only the news that their links work.
-            Collective::AllToAll | Collective::Connect => (P2pSchedule::all_to_all(operation)?, Reach::All),
-            Collective::Broadcast => (P2pSchedule::broadcast(operation, root)?, Reach::Doublings),
-            Collective::Reduce => (P2pSchedule::reduce(operation, root)?, Reach::Doublings),
-            _ if by == Algorithm::Hierarchical => (P2pSchedule::hierarchical(operation, hosts)?, Reach::All),
-            _ => (P2pSchedule::halving_doubling(operation)?, Reach::All),
-        };
-        Ok((steps, reach))
+            _ => P2pSchedule::all_to_all(operation),
+        }
     }
 
     /// The order in which the call's schedule reduces, so that eager and zero-copy sums have the ring's bits.

@@ -262,7 +262,7 @@ impl Communicator {
         [input, output]: [usize; 2],
         ownership: Ownership,
     ) -> Result<Plan, CollectiveError> {
-        let (rank, ranks, staging) = (self.rank(), self.size(), self.link_staging());
+        let (rank, ranks, staging) = (self.rank(), self.size(), self.link_staging(Reach::All));
         let shares = Sides { rank, ranks, data_type, input, output }.shares(request, counts)?;
         // Only an all-gather has a count that all ranks know, so only there can the header be compared. The other
         // counts are checked by each pair of ranks.
@@ -319,7 +319,7 @@ impl Communicator {
         mut buffers: Vec<Borrowed<'b>>,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let set = SendRecvSet::new(calls, self.rank_of(), &self.link_staging())?;
+        let set = SendRecvSet::new(calls, self.rank_of(), &self.link_staging(Reach::All))?;
         for at in set.own.iter().copied() {
             // A send of this rank to itself copies from one slice to the other.
             let both = buffers.get_disjoint_mut(at);
@@ -337,7 +337,7 @@ impl Communicator {
         data: &mut [u8],
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let set = SendRecvSet::in_place(calls, self.rank_of(), &self.link_staging())?;
+        let set = SendRecvSet::in_place(calls, self.rank_of(), &self.link_staging(Reach::All))?;
         self.run_points(&calls, set, &mut [Borrowed::InPlace(data)], deadline)
     }
 
@@ -381,7 +381,7 @@ impl Communicator {
             Ok(calls) => calls,
             Err(error) => return Err(Refused { object: give_back(job), error: error.into() }),
         };
-        let (ranks, staging) = (self.rank_of(), self.link_staging());
+        let (ranks, staging) = (self.rank_of(), self.link_staging(Reach::All));
         let points = match calls[..] {
             [send, receive] if job.input.is_none() => SendRecvSet::in_place([send, receive], ranks, &staging),
             _ => SendRecvSet::new(&calls, ranks, &staging),
@@ -393,10 +393,10 @@ impl Communicator {
         self.start_planned(job, plan, deadline, give_back)
     }
 
-    /// The slots of a link's mailbox, from which the cut of messages between two ranks follows.
-    pub(super) fn link_staging(&self) -> Staging {
+    /// The slots of the mailboxes of a reach, from which the cut of messages between two ranks follows.
+    pub(super) fn link_staging(&self, reach: Reach) -> Staging {
         // Both ends must cut alike, so this depends only on options that all ranks have in common.
-        let Geometry { slots, slot_bytes } = link_geometry(self.options(), self.size());
+        let Geometry { slots, slot_bytes } = link_geometry(self.options(), self.size(), reach);
         Staging { slots, slot_bytes, ..staging(self.options()) }
     }
 }

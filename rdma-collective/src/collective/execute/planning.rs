@@ -62,7 +62,8 @@ impl Communicator {
                 return Ok(execution);
             }
         };
-        let (steps, reach) = call.rounds(ranks, self.link_staging(), (by, self.hosts()))?;
+        let reach = by.reach();
+        let steps = call.rounds(ranks, self.link_staging(reach), (by, self.hosts()))?;
         self.plan_p2p(call, (by, steps, reach), ownership)
     }
 

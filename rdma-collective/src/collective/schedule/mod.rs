@@ -102,9 +102,19 @@ impl Schedule {
     /// step.
     ///
     /// Around the ring, the header goes in front of the first message, so only a rank that puts none needs it. The
-    /// ranks of a tree could succeed while some rank has called another operation, so in rounds all of them need it.
+    /// ranks of a tree could succeed while some rank has called another operation, so all of them need it. In rounds
+    /// that are dense no rank could succeed.
     pub(crate) fn announces(&self) -> bool {
-        self.is_in_rounds() || self.has_put_all()
+        match self {
+            Self::P2p(rounds) => !rounds.is_dense(),
+            _ => self.has_put_all(),
+        }
+    }
+
+    /// Whether no rank can end before it has messages that depend on every other rank, so that none need hear of the
+    /// previous rank of the ring.
+    pub(crate) fn is_dense(&self) -> bool {
+        matches!(self, Self::P2p(rounds) if rounds.is_dense())
     }
 
     /// Whether this is an algorithm in rounds, which uses links between any two ranks.

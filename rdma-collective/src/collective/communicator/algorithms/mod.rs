@@ -4,7 +4,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::message_bytes_max;
+use super::{Reach, message_bytes_max};
 use crate::collective::call::Collective;
 
 /// An algorithm for a collective, or the protocol where ranks map each other's memory, by the name that `NCCL_ALGO` has
@@ -14,8 +14,8 @@ use crate::collective::call::Collective;
 pub enum Algorithm {
     /// Steps around a ring of all ranks; broadcast along a line, and reduce by a chain.
     Ring,
-    /// Trees for broadcast, reduce, gather and scatter, and halving and doubling for all-reduce, over links beyond the
-    /// ring.
+    /// Algorithms of `log2 n` rounds, over links to ranks at distances of powers of two: trees for broadcast, reduce,
+    /// gather and scatter, and exchanges at distances that double for all-reduce, all-gather, reduce-scatter and barrier.
     Tree,
     /// Eager exchange: a message from each rank of a host to each other one, of up to 32 KiB, or of up to 8 KiB between
     /// more than four.
@@ -113,6 +113,15 @@ impl Algorithm {
         matches!(self, Self::Tree | Self::Hierarchical)
     }
 
+    /// How far the links of the algorithm reach.
+    pub(crate) const fn reach(self) -> Reach {
+        match self {
+            Self::Ring => Reach::Neighbours,
+            Self::Tree | Self::Bruck => Reach::Doublings,
+            _ => Reach::All,
+        }
+    }
+
     // Bits follow the order of the enum. Ranks compare their sets when they meet, so a new algorithm goes to the end.
     const fn bit(self) -> u8 {
         1 << self as u8
@@ -171,7 +180,7 @@ impl Collective {
             Algorithm::Ring => is_tuned && !by_trees_alone && self != Self::AllToAll,
             Algorithm::Direct => is_tuned && !by_trees_alone,
             Algorithm::Pieces => is_tuned && !by_trees_alone && self != Self::Barrier,
-            Algorithm::Tree => is_tuned && (self.has_root() || self == Self::AllReduce),
+            Algorithm::Tree => is_tuned && self != Self::AllToAll,
             Algorithm::Pairs | Algorithm::Bruck => self == Self::AllToAll,
             Algorithm::Hierarchical => self == Self::AllReduce,
         }

@@ -31,9 +31,14 @@ pub(crate) enum Spread {
     OneLevel,
     /// There are several hosts, and some ranks share one.
     Hosts,
+    /// As [`Hosts`](Self::Hosts), and each host has a block of ranks, which is a power of two as the number of hosts is.
+    /// Ranks at short distances that are powers of two are then on one host.
+    Blocks,
 }
 
 impl Spread {
+    pub(crate) const ALL: [Self; 3] = [Self::OneLevel, Self::Hosts, Self::Blocks];
+
     /// Whether an algorithm is possible here: a hierarchical one needs two levels.
     pub(super) fn has(self, way: Algorithm) -> bool {
         way != Algorithm::Hierarchical || self != Self::OneLevel
@@ -55,7 +60,14 @@ impl Hosts {
     pub(crate) fn spread(&self) -> Spread {
         // Several hosts, and fewer hosts than ranks.
         match self.groups.all() {
-            [_, rest @ ..] if !rest.is_empty() && rest.len() + 1 < self.groups.ranks() => Spread::Hosts,
+            [first, rest @ ..] if !rest.is_empty() && rest.len() + 1 < self.groups.ranks() => {
+                let is_block = |ranks: &[u32]| {
+                    ranks.len() == first.len() && ranks.windows(2).all(|two| two[0] + 1 == two[1])
+                };
+                let all = self.groups.all().iter().all(|ranks| is_block(ranks));
+                let are_powers = first.len().is_power_of_two() && self.groups.ranks().is_power_of_two();
+                if all && are_powers { Spread::Blocks } else { Spread::Hosts }
+            }
             _ => Spread::OneLevel,
         }
     }

@@ -28,6 +28,9 @@ pub(crate) use connect::{Connecting, Unlinked, VERDICT_BYTES, word_bytes};
 /// Bytes that the mailboxes of all links of a rank may take together, unless each link is at [`SLOT_BYTES_MIN`]
 /// already.
 const SLOTS_BYTES_MAX: usize = 32 << 20;
+/// Bytes that the mailboxes of its links at distances of powers of two may take together. With as many to send from, and
+/// 8 MiB of the ring, a rank that uses no others has 16 MiB.
+const DOUBLINGS_BYTES_MAX: usize = 4 << 20;
 /// Bytes of the shortest slot that the limit leads to: one page.
 const SLOT_BYTES_MIN: usize = 4096;
 
@@ -71,14 +74,16 @@ impl Reach {
     }
 }
 
-/// The geometry of the mailboxes of a link beyond the neighbours, in a communicator of `world` ranks. All ranks compute
-/// the same.
-pub(crate) fn geometry(options: &CommunicatorOptions, world: u32) -> Geometry {
+/// The geometry of the mailboxes of the links of a reach, in a communicator of `world` ranks. All ranks compute the same.
+///
+/// Links that a smaller reach has, too, may have longer slots than this.
+pub(crate) fn geometry(options: &CommunicatorOptions, world: u32, reach: Reach) -> Geometry {
     let CommunicatorOptions { slots, slot_bytes, .. } = *options;
-    // The share of a link when there is one to every other rank, so that a later operation with a greater reach stays
-    // within the limit, too.
-    let links = (world.saturating_sub(1) as usize).max(1);
-    let share = SLOTS_BYTES_MAX / (usize::from(slots.max(1)) * links);
+    let (slot_bytes, bytes) = match reach {
+        Reach::All => (geometry(options, world, Reach::Doublings).slot_bytes, SLOTS_BYTES_MAX),
+        _ => (slot_bytes, DOUBLINGS_BYTES_MAX),
+    };
+    let share = bytes / (usize::from(slots.max(1)) * reach.peers(0, world).count().max(1));
     // A slot holds whole elements of any data type.
     let share = share.max(SLOT_BYTES_MIN) & !(size_of::<u64>() - 1);
     Geometry { slots, slot_bytes: slot_bytes.min(share) }
@@ -114,6 +119,8 @@ impl LinkTable {
         (job, epoch): (u32, u32),
         hosts: Arc<Hosts>,
     ) -> Self {
+        // Among two or three ranks all are neighbours, so that no operation in rounds has links to make.
+        let has_more = Reach::Doublings.peers(rank, world).next().is_some();
         Self {
             rank,
             world,
@@ -121,7 +128,7 @@ impl LinkTable {
             epoch,
             hosts,
             links: neighbours.into_iter().map(|link| (link.rank, link)).collect(),
-            reach: Reach::default(),
+            reach: if has_more { Reach::Neighbours } else { Reach::Doublings },
             opening: VecDeque::new(),
             connecting: None,
             unlinked: None,

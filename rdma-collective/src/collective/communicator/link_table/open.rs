@@ -91,7 +91,8 @@ impl Communicator {
     /// Opens one link: registers its inbox, opens its lane, and encodes its blob.
     fn open_link(&self, rank: u32) -> Result<OpenLink, CommunicatorError> {
         let (engine, options) = (self.engine(), self.options());
-        let geometry = geometry(options, self.size());
+        let doubling = Reach::Doublings.peers(self.rank(), self.size()).any(|peer| peer == rank);
+        let geometry = geometry(options, self.size(), if doubling { Reach::Doublings } else { Reach::All });
         let (outbox, inbox) = mailbox::open(&engine.pd(), geometry)?;
         let requests = 2 * u32::from(geometry.slots) + 8;
         let lane = engine.open_lane(LaneOptions {

@@ -31,11 +31,24 @@ fn links_go_both_ways_and_a_tree_of_any_root_has_its() {
 fn what_links_take_is_bounded() {
     let options = CommunicatorOptions::default();
     for world in [1, 2, 8, 16, 100, 1024, 65536] {
-        let Geometry { slots, slot_bytes } = geometry(&options, world);
-        let bytes = usize::from(slots) * slot_bytes * (world as usize - 1);
-        assert!(bytes <= SLOTS_BYTES_MAX.max(usize::from(slots) * SLOT_BYTES_MIN * world as usize));
-        assert!(slot_bytes.is_multiple_of(8) && slot_bytes <= options.slot_bytes);
+        for (reach, most) in [(Reach::Doublings, DOUBLINGS_BYTES_MAX), (Reach::All, SLOTS_BYTES_MAX)] {
+            let Geometry { slots, slot_bytes } = geometry(&options, world, reach);
+            let links = reach.peers(0, world).count();
+            let bytes = usize::from(slots) * slot_bytes * links;
+            assert!(bytes <= most.max(usize::from(slots) * SLOT_BYTES_MIN * links));
+            assert!(slot_bytes.is_multiple_of(8) && slot_bytes <= options.slot_bytes);
+        }
     }
     let small = CommunicatorOptions { slot_bytes: 20, ..options };
-    assert_eq!(geometry(&small, 1024).slot_bytes, 20);
+    assert_eq!(geometry(&small, 1024, Reach::All).slot_bytes, 20);
+}
+
+#[test]
+fn a_rank_among_64_has_few_links_and_16_mib_where_no_operation_needs_all() {
+    let (options, world) = (CommunicatorOptions::default(), 64);
+    let of = |slot_bytes| 2 * usize::from(options.slots) * slot_bytes;
+    let peers = Reach::Doublings.peers(0, world).count();
+    let beyond = peers * of(geometry(&options, world, Reach::Doublings).slot_bytes);
+    assert!(peers + 2 <= 2 * 6 + 2, "{peers} beyond the neighbours");
+    assert!(2 * of(options.slot_bytes) + beyond <= 16 << 20, "{beyond}");
 }

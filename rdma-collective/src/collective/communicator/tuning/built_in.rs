@@ -5,6 +5,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::row::RANKS_MAX as ANY;
 use super::{Algorithm, Collective, Peers, Row};
+use crate::collective::communicator::Spread;
 use crate::collective::communicator::message_bytes_max;
 use Algorithm::{Bruck, Direct, Flat, Pairs, Pieces, Ring, Tree};
 
@@ -14,6 +15,9 @@ const NEAR: u32 = crate::collective::communicator::RANKS_MAX;
 const FEW: u32 = 4;
 /// Bytes of a part up to which an all-to-all takes Bruck, which sends each part several times.
 const SHORT: u64 = 256;
+/// Bytes that pass a link in the latency of a message. With sixteen times as many a rank, the latency is a sixteenth of
+/// the time of a ring.
+const LATENCY_BYTES: u64 = 64 << 10;
 
 /// Bytes up to which the eager exchange is fastest between so many ranks of a host. An eager message may hold more
 /// where each rank would reduce all of it for more than two ranks: 16 KiB then.
@@ -23,17 +27,20 @@ fn message(collective: Collective, ranks: u32) -> u64 {
     if reduces_all && ranks > 2 { most.min(16 * 1024) } else { most }
 }
 
-pub(super) fn rows() -> Arc<[Row]> {
+pub(super) fn rows(spread: Spread) -> Arc<[Row]> {
     // Built once and shared, because each communicator and each digest asks for it.
-    static ROWS: LazyLock<Arc<[Row]>> = LazyLock::new(|| {
-        let mut table = Table(Vec::new());
-        Collective::ALL.into_iter().for_each(|collective| table.add(collective));
-        table.0.into()
+    static ROWS: LazyLock<[Arc<[Row]>; Spread::ALL.len()]> = LazyLock::new(|| {
+        Spread::ALL.map(|spread| {
+            let mut table = Table(Vec::new(), spread);
+            Collective::ALL.into_iter().for_each(|collective| table.add(collective));
+            table.0.into()
+        })
     });
-    Arc::clone(&ROWS)
+    Arc::clone(&ROWS[spread as usize])
 }
 
-struct Table(Vec<Row>);
+/// The rows, and the spread of the ranks that they are for.
+struct Table(Vec<Row>, Spread);
 
 impl Table {
     fn add(&mut self, collective: Collective) {
@@ -81,7 +88,33 @@ impl Table {
                     &[(SHORT, &[Bruck]), (u64::MAX, &[Pairs])],
                 );
             }
-            _ => self.rows(collective, 1..=ANY, Peers::Links, &[(u64::MAX, &[Ring])]),
+            Barrier => self.rows(collective, 1..=ANY, Peers::Links, &[(u64::MAX, &[Tree, Ring])]),
+            _ => {
+                // The ring's latency grows with its ranks, and so do the bytes that take as long.
+                let grows = self.in_rounds(collective, 1) < self.in_rounds(collective, ANY);
+                let ends = (1..=ANY.ilog2()).map(|bits| 1 << bits).filter(|end| grows || *end == ANY);
+                let mut first = 1;
+                for end in ends {
+                    let rows: [(u64, &[Algorithm]); 2] =
+                        [(self.in_rounds(collective, end), &[Tree, Ring]), (u64::MAX, &[Ring, Tree])];
+                    self.rows(collective, first..=end, Peers::Links, &rows);
+                    first = end + 1;
+                }
+            }
+        }
+    }
+
+    /// Bytes up to which a collective goes over links in rounds.
+    ///
+    /// A ring of ranks that stand in blocks on hosts sends each byte to another host once. In rounds a host sends some
+    /// bytes several times, except in exchanges between partners where all blocks are powers of two.
+    fn in_rounds(&self, collective: Collective, ranks: u32) -> u64 {
+        use Collective::*;
+        match (collective, self.1) {
+            (AllGather | ReduceScatter, Spread::Hosts) => LATENCY_BYTES / 64,
+            (_, Spread::Hosts) => LATENCY_BYTES / 4,
+            (AllGather | ReduceScatter, _) | (Broadcast | Reduce, Spread::Blocks) => 4 * LATENCY_BYTES,
+            _ => 16 * LATENCY_BYTES * u64::from(ranks),
         }
     }
 

@@ -22,7 +22,7 @@ pub use crate::collective::call::Collective;
 pub(crate) use order::{Class, Orders};
 pub use row::{Peers, Row};
 
-use super::Algorithm;
+use super::{Algorithm, Spread};
 pub use error::TuningError;
 pub(crate) use error::TuningErrorKind;
 
@@ -110,9 +110,14 @@ impl Tuning {
         }
     }
 
+    /// The built-in table for ranks that are spread like this over hosts.
+    fn built_in(spread: Spread) -> Self {
+        Self { rows: built_in::rows(spread), source: Source::BuiltIn }
+    }
+
     /// Digest by which ranks check that their tables are equal, the built-in rows of other releases included.
     pub(super) fn digest(&self) -> u64 {
-        let text = format!("{self}{}", Self::default());
+        let text: String = Spread::ALL.map(|spread| format!("{self}{}", Self::built_in(spread))).concat();
         // The length beside the checksum, because 32 bits alone collide more easily. The rows count, not the file's
         // name.
         (text.len() as u64) << 32 | u64::from(crc32c::crc32c(text.as_bytes()))
@@ -130,10 +135,10 @@ fn read_file(path: &Path) -> std::io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The built-in table.
+/// The built-in table for ranks that all are on one host, or each on a host of its own.
 impl Default for Tuning {
     fn default() -> Self {
-        Self { rows: built_in::rows(), source: Source::BuiltIn }
+        Self::built_in(Spread::OneLevel)
     }
 }
 
@@ -166,7 +171,7 @@ pub(crate) fn fuzz(data: &[u8]) {
             let tuning = Tuning::new(rows).expect("what a file may have");
             assert_eq!(tuning.to_string().parse::<Tuning>().expect("what it writes").rows(), tuning.rows());
             for peers in [Peers::Mapped, Peers::Links] {
-                let of = (2, peers, super::Spread::Hosts);
+                let of = (2, peers, Spread::Hosts);
                 let orders = Orders::new(&tuning, super::Algorithms::default(), of, false);
                 let links = |class: Class| class.ways().any(|way: Algorithm| !way.needs_mapped());
                 assert!(Collective::ALL.iter().all(|of| links(orders.find(*of, data.len() as u64))));

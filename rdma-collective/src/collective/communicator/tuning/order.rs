@@ -47,7 +47,7 @@ impl Orders {
         (ranks, peers, spread): (u32, Peers, Spread),
         reproducible: bool,
     ) -> Self {
-        let (built_in, is_built_in) = (Tuning::default(), tuning.source == Source::BuiltIn);
+        let (built_in, is_built_in) = (Tuning::built_in(spread), tuning.source == Source::BuiltIn);
         // Possible, whatever is allowed: links that exist, memory that is mapped, several hosts.
         let can = |collective: Collective, way: Algorithm| {
             collective.has(way)
@@ -60,7 +60,7 @@ impl Orders {
         let of = Collective::ALL.map(|collective| {
             let is_of = |row: &&Row| row.is_of(collective, (ranks, peers));
             // Own rows first, then the built-in ones: a row counts only above the sizes that rows before it cover.
-            let own = tuning.rows.iter().filter(is_of).map(|row| (row, is_built_in));
+            let own = tuning.rows.iter().filter(|_| !is_built_in).filter(is_of).map(|row| (row, false));
             let all = own.chain(built_in.rows.iter().filter(is_of).map(|row| (row, true)));
             let mut classes: Vec<Class> = Vec::new();
             for (Row { bytes_max, ways, .. }, built_in) in all {

@@ -8,9 +8,9 @@ use super::*;
 use crate::collective::communicator::Algorithms;
 use crate::collective::communicator::Spread;
 
-/// The choice that constants made before there was a table, except for longer messages and pieces of any length: the
-/// first algorithm that can be taken, and the next one for borrowed memory.
-fn before(
+/// The choice that `docs/defaults.md` argues: the first algorithm that can be taken, and the next one for borrowed
+/// memory.
+fn argued(
     collective: Collective,
     (ranks, peers): (u32, Peers),
     bytes: u64,
@@ -22,20 +22,19 @@ fn before(
         AllReduce | Reduce if ranks > 2 => 16 * 1024,
         _ => 32 * 1024,
     };
-    if peers == Peers::Mapped && bytes <= message {
-        return (Flat, None);
-    }
-    let links = match collective {
-        Gather | Scatter => Tree,
-        AllToAll if ranks >= 5 && bytes <= 256 => Bruck,
-        AllToAll => Pairs,
-        _ => Ring,
+    let is_long = match collective {
+        AllGather | ReduceScatter => bytes > 256 << 10,
+        _ => bytes > u64::from(ranks.next_power_of_two().max(2)) << 20,
     };
-    match (links, collective) {
-        (_, AllToAll) if peers == Peers::Mapped => (Direct, Some(Pieces)),
-        (Ring, Barrier) if peers == Peers::Mapped => (Flat, None),
-        (Ring, _) if peers == Peers::Mapped => (Direct, Some(Pieces)),
-        _ => (links, None),
+    match (collective, peers) {
+        (_, Peers::Mapped) if bytes <= message => (Flat, None),
+        (Gather | Scatter, _) => (Tree, None),
+        (Barrier, Peers::Mapped) => (Flat, None),
+        (_, Peers::Mapped) => (Direct, Some(Pieces)),
+        (AllToAll, _) if ranks >= 5 && bytes <= 256 => (Bruck, None),
+        (AllToAll, _) => (Pairs, None),
+        (Barrier, _) => (Tree, None),
+        _ => (if is_long { Ring } else { Tree }, None),
     }
 }
 
@@ -47,16 +46,17 @@ fn at(orders: &Orders, collective: Collective, bytes: u64) -> (Algorithm, Option
 }
 
 #[test]
-fn the_built_in_table_is_what_was_chosen_before() {
+fn the_built_in_table_is_what_is_argued() {
     for (ranks, peers) in
         (1..40).map(|ranks| (ranks, Peers::Links)).chain((2..=16).map(|ranks| (ranks, Peers::Mapped)))
     {
         let orders =
             Orders::new(&Tuning::default(), Algorithms::default(), (ranks, peers, Spread::OneLevel), false);
-        let edges = [0, 256, 8 * 1024, 16 * 1024, 32 * 1024, 128 * 1024, 1 << 30, 1 << 50];
-        for bytes in edges.into_iter().flat_map(|edge: u64| [edge.saturating_sub(1), edge, edge + 1]) {
+        let short = [0, 256, 8 * 1024, 16 * 1024, 32 * 1024, 128 * 1024, 256 * 1024];
+        let edges = short.into_iter().chain((20..=27).map(|bits| 1 << bits)).chain([1 << 50]);
+        for bytes in edges.flat_map(|edge: u64| [edge.saturating_sub(1), edge, edge + 1]) {
             for collective in Collective::ALL {
-                let expected = before(collective, (ranks, peers), bytes);
+                let expected = argued(collective, (ranks, peers), bytes);
                 assert_eq!(at(&orders, collective, bytes), expected, "{collective} {ranks} {peers} {bytes}");
             }
         }
@@ -120,7 +120,7 @@ fn an_all_reduce_goes_inside_hosts_first_where_it_is_asked_for_and_there_are_sev
         let orders = Orders::new(tuning, Algorithms::default(), (ranks, Peers::Links, spread), false);
         orders.find(Collective::AllReduce, bytes).ways().next()
     };
-    assert_eq!(first(&Tuning::default(), (64, Spread::Hosts), 1), Some(Algorithm::Ring));
+    assert_eq!(first(&Tuning::default(), (64, Spread::Hosts), 1), Some(Algorithm::Tree));
     let table = "rdma-collective tuning 1\nall-reduce 2- links any hierarchical,ring\nend\n".parse().unwrap();
     assert_eq!(first(&table, (3, Spread::Hosts), 1 << 30), Some(Algorithm::Hierarchical));
     assert_eq!(first(&table, (3, Spread::OneLevel), 1 << 30), Some(Algorithm::Ring));
@@ -175,7 +175,7 @@ fn rows_of_a_file_come_before_the_built_in_ones_and_only_where_they_are_of() {
     assert_eq!(taken(4, Peers::Mapped, 1025), (Algorithm::Ring, given.clone()));
     assert_eq!(taken(4, Peers::Mapped, 65 * 1024), (Algorithm::Direct, "(built in)".to_owned()));
     assert_eq!(taken(5, Peers::Mapped, 1024).0, Algorithm::Flat);
-    assert_eq!(taken(2, Peers::Links, 1024).0, Algorithm::Ring);
+    assert_eq!(taken(2, Peers::Links, 1024).0, Algorithm::Tree);
     assert_eq!(taken(900, Peers::Links, 1 << 40), (Algorithm::Tree, given));
     let orders = Orders::new(&tuning, "tree".parse().unwrap(), (2, Peers::Mapped, Spread::OneLevel), false);
     let class = orders.find(Collective::AllReduce, 1);
@@ -231,7 +231,10 @@ fn a_tuning_file_that_is_damaged_or_of_another_version_is_an_error() {
         ("all-reduce 2 mapped 8K flt\n", "\"flt\" is no algorithm; there are ring,"),
         ("all-reduce 2 mapped 8K flat,\n", "\"\" is no algorithm"),
         ("all-reduce 2 mapped 8K flat,flat\n", "flat stands there twice"),
-        ("all-gather 2 mapped 8K tree\n", "all-gather has no tree; it has ring, flat, pieces, direct"),
+        (
+            "all-to-all 2 mapped 8K tree\n",
+            "all-to-all has no tree; it has flat, pieces, direct, pairs, bruck",
+        ),
         ("all-reduce 2 links 8K direct\n", "direct needs peers that are mapped"),
         (&format!("{row}{row}"), "line 3: 8K bytes stand behind 8K"),
         (&format!("{row}all-reduce 2 mapped 4K ring\n"), "4K bytes stand behind 8K; put the rows in order"),

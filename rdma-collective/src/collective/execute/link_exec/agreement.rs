@@ -43,12 +43,15 @@ impl LinkExec {
     }
 
     /// Whether the previous rank of the ring is in the same operation, as far as its header tells: in a control message
-    /// or, in an operation around the ring, in front of its first message.
+    /// or, in an operation around the ring, in front of its first message. Dense rounds have told of all ranks.
     pub(super) fn is_agreed_with_previous(
         &mut self,
         links: &mut Links,
         core: &mut EngineState,
     ) -> Result<bool, Stop> {
+        if self.strand.steps.is_dense() {
+            self.agreed = true;
+        }
         if !self.agreed
             && !self.strand.steps.is_in_rounds()
             && let Some(previous) = links.table.link_mut(links.previous)

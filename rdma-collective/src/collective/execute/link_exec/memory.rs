@@ -82,7 +82,13 @@ impl<B: Buffers> StepMemory<'_, B> {
         last: bool,
     ) -> Result<(), ReduceError> {
         // A span that input and output share is reduced in the caller's slice, where there is a slice.
-        if let (Buffer::Input, Buffer::Output) = (operand.buffer(), target.buffer())
+        let is_input = match operand.buffer() {
+            Buffer::Input => true,
+            Buffer::Output => self.buffers.is_in_place(),
+            _ => false,
+        };
+        if is_input
+            && target.buffer() == Buffer::Output
             && let Some(span) = only_span(target).filter(|span| only_span(operand) == Some(*span))
         {
             return self.buffers.reduce_from(Message { inbox, number }, span, arithmetic, last, self.pieces);

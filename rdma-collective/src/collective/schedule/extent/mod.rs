@@ -88,6 +88,17 @@ impl Extent {
         Self { buffer, offset, run: run.max(1), stride, wrap, skip: 0, len }
     }
 
+    /// `len` bytes of a buffer of `total` bytes, from `offset` on; behind the end they go on at 0.
+    pub(super) fn around(buffer: Buffer, offset: usize, len: usize, total: usize) -> Self {
+        let run = total - offset;
+        match run {
+            0 => Self::of(buffer, Span { offset: 0, len }),
+            _ if len <= run => Self::of(buffer, Span { offset, len }),
+            // Pieces as long as the first one, so that each begins where the one before ends.
+            _ => Self::strided(buffer, offset, len, Stride { run, stride: run, wrap: total }),
+        }
+    }
+
     /// The bytes of this extent in `offset..offset + len`, counted in the order of the message.
     pub(crate) fn part(self, Span { offset, len }: Span) -> Self {
         debug_assert!(offset + len <= self.len);

@@ -1,7 +1,7 @@
 //! Two cuts: of messages into chunks that fit a slot, and of buffers into pieces that fit the scratch memory.
 
 use crate::collective::ScheduleError;
-use crate::collective::schedule::chunk::split;
+use crate::collective::schedule::chunk::{Chunks, split};
 use crate::collective::schedule::extent::Stride;
 use crate::collective::schedule::{Buffer, Extent, Operation, Span, Staging};
 
@@ -79,10 +79,22 @@ impl Pieces {
 
     /// Pieces so short that `kept` of them fit into the bytes of a link's slots, but never shorter than an element.
     pub(super) fn fitting(operation: &Operation, kept: usize) -> Result<Self, ScheduleError> {
+        let (slots, element) = (usize::from(operation.staging.slots), operation.data_type.size());
+        let elements = operation.staging.slot_elements(element)?.saturating_mul(slots);
+        Ok(Self::within(operation, kept, elements.saturating_mul(element)))
+    }
+
+    /// Pieces that pass up to `hops` ranks one behind the other, and fit a slot.
+    pub(super) fn passing(operation: &Operation, hops: u32) -> Result<Self, ScheduleError> {
+        let Operation { count, data_type, staging, .. } = *operation;
+        let chunks = Chunks::new(count, data_type.size(), 1, hops, &staging)?;
+        Ok(Self { pieces: chunks.a_part() as usize, ..Self::one(operation) })
+    }
+
+    /// Pieces so short that `kept` of them have at most `bytes`, but never shorter than an element.
+    pub(super) fn within(operation: &Operation, kept: usize, bytes: usize) -> Self {
         let one = Self::one(operation);
-        let slots = usize::from(operation.staging.slots);
-        let elements = operation.staging.slot_elements(one.element)?.saturating_mul(slots);
-        Ok(Self { pieces: one.count.div_ceil((elements / kept.max(1)).max(1)), ..one })
+        Self { pieces: one.count.div_ceil((bytes / one.element / kept.max(1)).max(1)), ..one }
     }
 
     pub(super) fn len(&self) -> u64 {

@@ -1,4 +1,5 @@
-//! All-reduce between partners at distances that double: halving and doubling, for any number of ranks.
+//! All-reduce between partners at distances that double, for any number of ranks: recursive doubling, halving and
+//! doubling, and all algorithms between them.
 //!
 //! Owns which span a rank exchanges with which partner in a round. The cut of a message into chunks is `cut`'s.
 
@@ -6,60 +7,73 @@ use super::round::Round;
 use crate::collective::schedule::chunk::split;
 use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
-/// Halving and doubling (Rabenseifner's algorithm): in each round partners exchange halves of the span that they
-/// still have to reduce, until each has reduced its own segment. The same rounds, from the last to the first, then
-/// spread the segments.
+/// Partners exchange and reduce in each round, nearest first. In the first `halvings` rounds each of them keeps half of
+/// the span; in the others both reduce all of it. The first rounds, from the last to the first, then spread the halves.
+///
+/// Without halvings this is recursive doubling, which has the fewest rounds. With as many halvings as doublings it is
+/// Rabenseifner's algorithm, which sends the fewest bytes. Near partners come first, so that ranks in blocks on hosts
+/// send most bytes inside their hosts.
+///
+/// Both partners reduce the same two operands, which may change places without changing the bits.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Halving {
     fold: Fold,
+    halvings: u32,
     count: usize,
     element: usize,
 }
 
 impl Halving {
-    pub(super) fn new(operation: &Operation) -> Self {
+    /// At most as many `halvings` as there are doublings.
+    pub(super) fn new(operation: &Operation, halvings: u32) -> Self {
         let Operation { rank, ranks, count, data_type, .. } = *operation;
-        Self { fold: Fold::new(rank, ranks), count, element: data_type.size() }
+        let fold = Fold::new(rank, ranks);
+        Self { fold, halvings: halvings.min(fold.bits), count, element: data_type.size() }
     }
 
     pub(super) fn rounds(&self) -> u32 {
-        2 * self.fold.bits + 2
+        self.fold.bits + self.halvings + 2
+    }
+
+    /// Whether every rank hears of every other: no half is without an element.
+    pub(super) fn is_dense(&self) -> bool {
+        self.count >> self.halvings > 0
     }
 
     pub(super) fn round(&self, round: u32) -> Round {
-        let all = |buffer| Extent::of(buffer, self.half(0, 0));
-        let (bits, output) = (self.fold.bits, all(Buffer::Output));
+        let Self { fold, halvings, .. } = *self;
+        let whole = |buffer| Extent::of(buffer, self.half(0, 0));
         if round == 0 {
-            return self.fold.before(all(Buffer::Input), output);
+            return fold.before(whole(Buffer::Input), whole(Buffer::Output));
         }
-        if round > 2 * bits {
-            return self.fold.after(output);
+        if round + 1 == self.rounds() {
+            return fold.after(whole(Buffer::Output));
         }
-        let Some(worker) = self.fold.worker() else { return Round::default() };
-        // How often the span that the partners exchange has been halved.
-        let depth = if round <= bits { round } else { 2 * bits + 1 - round };
-        let other = worker ^ 1 << (bits - depth);
-        let partner = self.fold.rank_of(other);
-        let (mine, theirs) = (self.half(worker, depth), self.half(other, depth));
+        let (exchange, worker) = (round - 1, fold.rank);
+        if worker >= fold.workers() {
+            return Round::default();
+        }
+        let spreads = exchange >= fold.bits;
+        let bit = if spreads { fold.bits + halvings - 1 - exchange } else { exchange };
+        let (partner, depth) = (worker ^ 1 << bit, (bit + 1).min(halvings));
+        let (mine, theirs) = (self.half(worker, depth), self.half(partner, depth));
         let output = |span| Extent::of(Buffer::Output, span);
-        if round > bits {
+        if spreads {
             return Round::send(partner, output(mine), false).and(Round::copy_from(partner, output(theirs)));
         }
-        let have = if round == 1 { self.fold.first() } else { Buffer::Output };
+        let have = if exchange == 0 && !fold.has_taken() { Buffer::Input } else { Buffer::Output };
         let (sent, operand) = (Extent::of(have, theirs), Extent::of(have, mine));
-        // No copy: the sent half is overwritten only by the message with which the partner returns it, after its use.
-        Round::send(partner, sent, false).and(Round::reduce_from(
-            partner,
-            operand,
-            output(mine),
-            round == bits,
-        ))
+        // The partner overwrites a half that was sent only by what it returns after its use. A whole span is
+        // overwritten in this round, so that the message must be a copy.
+        let copied = bit >= halvings;
+        let last = exchange + 1 == fold.bits;
+        Round::send(partner, sent, copied).and(Round::reduce_from(partner, operand, output(mine), last))
     }
 
     /// The span that a worker still has to reduce after `depth` halvings.
     fn half(&self, worker: u32, depth: u32) -> Span {
         let (mut start, mut len) = (0, self.count);
-        for bit in (self.fold.bits - depth..self.fold.bits).rev() {
+        for bit in 0..depth {
             let (behind, half) = split(len, 2, (worker >> bit & 1) as usize);
             (start, len) = (start + behind, half);
         }
@@ -67,63 +81,47 @@ impl Halving {
     }
 }
 
-/// The role of a rank where the number of ranks is not a power of two: a power of two of them are workers.
+/// The role of a rank where the number of ranks is not a power of two: the first ranks, a power of two, are workers.
 ///
-/// Each even rank below `2 * extra` gives its input to the rank after it before the work, and receives the result
-/// from that rank after the work.
+/// Each of the other ranks gives its input to a worker before the work, and receives the result from it after the work.
+/// The two are at a distance of a power of two, too.
 #[derive(Clone, Copy, Debug)]
 struct Fold {
     rank: u32,
-    extra: u32,
+    ranks: u32,
     /// There are `1 << bits` workers.
     bits: u32,
 }
 
 impl Fold {
     fn new(rank: u32, ranks: u32) -> Self {
-        let bits = ranks.ilog2();
-        Self { rank, extra: ranks - (1 << bits), bits }
+        Self { rank, ranks, bits: ranks.ilog2() }
     }
 
-    /// This rank's number among the workers; `None` if its input is folded into another rank.
-    fn worker(&self) -> Option<u32> {
-        match self.rank {
-            rank if rank >= 2 * self.extra => Some(rank - self.extra),
-            rank if rank % 2 == 1 => Some(rank / 2),
-            _ => None,
-        }
+    fn workers(&self) -> u32 {
+        1 << self.bits
     }
 
-    /// The rank of a worker.
-    fn rank_of(&self, worker: u32) -> u32 {
-        if worker < self.extra { 2 * worker + 1 } else { worker + self.extra }
-    }
-
-    /// Whether another rank's input is folded into this rank.
+    /// Whether another rank's input is folded into this worker.
     fn has_taken(&self) -> bool {
-        self.worker().is_some_and(|worker| worker < self.extra)
-    }
-
-    /// The buffer with which a worker begins: the output if it already holds a sum of two inputs.
-    fn first(&self) -> Buffer {
-        if self.has_taken() { Buffer::Output } else { Buffer::Input }
+        self.rank < self.ranks - self.workers()
     }
 
     /// The round before the work, in which inputs are folded.
     fn before(&self, input: Extent, output: Extent) -> Round {
-        match self.worker() {
-            None => Round::send(self.rank + 1, input, false),
-            Some(_) if self.has_taken() => Round::reduce_from(self.rank - 1, input, output, false),
-            Some(_) => Round::default(),
+        match self.rank.checked_sub(self.workers()) {
+            Some(worker) => Round::send(worker, input, false),
+            None if self.has_taken() => Round::reduce_from(self.rank + self.workers(), input, output, false),
+            None => Round::default(),
         }
     }
 
     /// The round after the work, in which the folded ranks receive the result.
     fn after(&self, output: Extent) -> Round {
-        match self.worker() {
-            None => Round::copy_from(self.rank + 1, output),
-            Some(_) if self.has_taken() => Round::send(self.rank - 1, output, false),
-            Some(_) => Round::default(),
+        match self.rank.checked_sub(self.workers()) {
+            Some(worker) => Round::copy_from(worker, output),
+            None if self.has_taken() => Round::send(self.rank + self.workers(), output, false),
+            None => Round::default(),
         }
     }
 }

@@ -108,7 +108,7 @@ impl P2pSchedule {
     /// and then the hosts follow around their ring.
     ///
     /// # Errors
-    /// As [`halving_doubling`](Self::halving_doubling); and [`ScheduleError::Hosts`] when not every rank has a host.
+    /// As [`halving`](Self::halving); and [`ScheduleError::Hosts`] when not every rank has a host.
     pub(crate) fn hierarchical(operation: Operation, hosts: &Arc<Groups>) -> Result<Self, ScheduleError> {
         operation.check()?;
         Self::new(&operation, Algorithm::Hierarchy(Hierarchy::new(&operation, hosts)?))

@@ -1,31 +1,41 @@
-//! Schedules in rounds over links between any ranks: halving and doubling, the hierarchy of hosts, binomial trees,
-//! all-to-all pairwise and by Bruck's algorithm, and single sends and receives.
+//! Schedules in rounds over links between any ranks: halving and doubling, circulant rounds, the hierarchy of hosts,
+//! binomial trees and pairs of trees, all-to-all pairwise and by Bruck's algorithm, and single sends and receives.
 //!
 //! An algorithm says what a rank sends and receives in a round (a [`Round`]). This file turns rounds into
 //! [`Step`]s: it cuts messages to slots and returns credits.
 
 mod all_to_all;
+mod circulant;
+mod cost;
+mod cube;
 mod cut;
 mod halving;
 mod hierarchy;
+mod merging;
 mod round;
 #[cfg(test)]
 mod tests;
 mod transfer;
 mod tree;
+mod two_trees;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub(crate) use self::all_to_all::Share;
 use self::all_to_all::{Bruck, Pairs, Uneven};
+use self::circulant::{Circulant, CirculantOp};
+use self::cost::AllReduce;
+use self::cube::Cube;
 pub(crate) use self::cut::Cut;
 use self::cut::Pieces;
 use self::halving::Halving;
 use self::hierarchy::Hierarchy;
-use self::round::{Copying, Receive, Round};
+use self::merging::Merging;
+use self::round::{Copying, Receive, Round, doublings};
 pub(crate) use self::transfer::Transfer;
 use self::tree::{Tree, TreeOp};
+use self::two_trees::TwoTrees;
 use super::{Operation, Step};
 use crate::collective::ScheduleError;
 
@@ -45,15 +55,18 @@ use crate::collective::ScheduleError;
 ///
 /// A reduced buffer is the same bytes on all ranks, but its elements are not reduced in the order of ranks.
 ///
-/// The built-in tuning table takes trees for gather and scatter, and pairwise exchange and Bruck for all-to-all,
-/// wherever no protocol of shared memory applies. Halving and doubling, the hierarchy, and trees for broadcast and
-/// reduce run only where [`Algorithms`](crate::collective::Algorithms) or a tuning file asks for them.
+/// The built-in tuning table takes these wherever no protocol of shared memory applies, unless an operation is so long
+/// that the latency of a ring is of no account. The hierarchy runs only where
+/// [`Algorithms`](crate::collective::Algorithms) or a tuning file asks for it. All but pairwise exchange and the
+/// hierarchy send to ranks at distances of powers of two alone.
 #[derive(Clone, Debug)]
 pub(crate) struct P2pSchedule {
     algorithm: Algorithm,
     cut: Cut,
-    /// Messages of this schedule so far, by peer.
-    peers: BTreeMap<u32, Counts>,
+    /// Messages of this schedule so far, by peer: the first peers here, and the others behind an allocation, so that a
+    /// schedule with few peers allocates nothing.
+    peers: [(u32, Counts); PEERS_KEPT],
+    more: BTreeMap<u32, Counts>,
     /// The piece of the buffer that is done, and the round in it.
     pass: u64,
     round: u32,
@@ -64,11 +77,20 @@ pub(crate) struct P2pSchedule {
     ready: [Option<Step>; 6],
 }
 
+/// Peers of sixteen ranks at distances of powers of two, in both directions.
+const PEERS_KEPT: usize = 7;
+/// Stands for no peer: a rank is below the number of ranks.
+const NOBODY: u32 = u32::MAX;
+
 #[derive(Clone, Debug)]
 enum Algorithm {
     Halving(Halving),
+    Circulant(Circulant),
+    Cube(Cube),
     Hierarchy(Hierarchy),
+    Merging(Merging),
     Tree(Tree),
+    TwoTrees(TwoTrees),
     Pairs(Pairs),
     Uneven(Uneven),
     Bruck(Bruck),
@@ -85,30 +107,118 @@ struct Counts {
     signalled: u64,
 }
 
+/// The most bytes of other ranks' sums that a rank keeps in a reduce-scatter: the round trips of a piece so long take
+/// little of its time.
+const SUMS_BYTES_MAX: usize = 2 << 20;
+
 impl P2pSchedule {
-    /// All-reduce by halving and doubling: `2 log2 n` rounds, in which a rank sends `2 (n-1)/n` of the buffer, as in
-    /// a ring.
+    /// All-reduce by the algorithm that takes least time for so many bytes and ranks:
+    /// [`halving`](Self::halving), [`circulant`](Self::circulant) or [`merging`](Self::merging).
+    ///
+    /// # Errors
+    /// As [`halving`](Self::halving).
+    pub(crate) fn all_reduce(operation: Operation) -> Result<Self, ScheduleError> {
+        operation.check()?;
+        match cost::all_reduce(&operation) {
+            AllReduce::Halving(halvings) => Self::halving(operation, halvings),
+            AllReduce::Circulant => Self::circulant(operation),
+            AllReduce::Merging => Self::merging(operation),
+        }
+    }
+
+    /// All-reduce by recursive doubling with `halvings`: `log2 n` rounds, and one more for each halving. A rank sends
+    /// all of the buffer in each round without halvings, and with as many as there can be `2 (n-1)/n` of the buffer,
+    /// as in a ring.
     ///
     /// Where `n` is not a power of two there are two rounds more, with all of the buffer.
     ///
     /// # Errors
     /// [`ScheduleError`] when the rank is not one of the ranks, the count has more bytes than a buffer can, or the
     /// staging has no slot or none that an element fits.
-    pub(crate) fn halving_doubling(operation: Operation) -> Result<Self, ScheduleError> {
+    pub(crate) fn halving(operation: Operation, halvings: u32) -> Result<Self, ScheduleError> {
         operation.check()?;
-        Self::new(&operation, Algorithm::Halving(Halving::new(&operation)))
+        Self::new(&operation, Algorithm::Halving(Halving::new(&operation, halvings)))
     }
 
-    /// Broadcast of the buffer of `root`, by a binomial tree of `log2 n` rounds.
+    /// All-reduce by a reduce-scatter and an all-gather in circulant rounds: twice `log2 n` of them, rounded up, in
+    /// which a rank sends `2 (n-1)/n` of the buffer, for any `n`.
     ///
     /// # Errors
-    /// As [`halving_doubling`](Self::halving_doubling); and when the root is not one of the ranks.
+    /// As [`halving`](Self::halving).
+    pub(crate) fn circulant(operation: Operation) -> Result<Self, ScheduleError> {
+        operation.check()?;
+        let circulant = Circulant::new(CirculantOp::AllReduce, &operation, Pieces::one(&operation));
+        Self::new(&operation, Algorithm::Circulant(circulant))
+    }
+
+    /// All-reduce of few ranks in `log2 n` rounds, rounded up, with all of the buffer in each.
+    ///
+    /// # Errors
+    /// As [`halving`](Self::halving).
+    fn merging(operation: Operation) -> Result<Self, ScheduleError> {
+        operation.check()?;
+        Self::new(&operation, Algorithm::Merging(Merging::new(&operation)))
+    }
+
+    /// All-gather in `log2 n` rounds, rounded up. The count is that of a part.
+    ///
+    /// # Errors
+    /// As [`halving`](Self::halving).
+    pub(crate) fn all_gather(operation: Operation) -> Result<Self, ScheduleError> {
+        operation.check_parts()?;
+        Self::of_parts(&operation, CirculantOp::AllGather, Pieces::one(&operation))
+    }
+
+    /// Reduce-scatter in `log2 n` rounds, rounded up. The count is that of a part.
+    ///
+    /// Parts are done in pieces: a rank keeps at most so many bytes of sums that are not its own as
+    /// [`SUMS_BYTES_MAX`], or one element of each.
+    ///
+    /// # Errors
+    /// As [`halving`](Self::halving).
+    pub(crate) fn reduce_scatter(operation: Operation) -> Result<Self, ScheduleError> {
+        Self::reduce_scatter_within(operation, SUMS_BYTES_MAX)
+    }
+
+    fn reduce_scatter_within(operation: Operation, bytes: usize) -> Result<Self, ScheduleError> {
+        operation.check_parts()?;
+        let kept = 1_usize << doublings(operation.ranks).saturating_sub(1);
+        Self::of_parts(&operation, CirculantOp::ReduceScatter, Pieces::within(&operation, kept, bytes))
+    }
+
+    /// Partners exchange where the ranks are a power of two, because that sends fewer bytes to other hosts.
+    fn of_parts(operation: &Operation, op: CirculantOp, pieces: Pieces) -> Result<Self, ScheduleError> {
+        let algorithm = match operation.ranks.is_power_of_two() {
+            true => Algorithm::Cube(Cube::new(op == CirculantOp::ReduceScatter, operation, pieces)),
+            false => Algorithm::Circulant(Circulant::new(op, operation, pieces)),
+        };
+        Self::new(operation, algorithm)
+    }
+
+    /// Barrier in `log2 n` rounds, rounded up: a rank that has taken the last has heard of all ranks. The count is 1.
+    ///
+    /// # Errors
+    /// As [`halving`](Self::halving).
+    pub(crate) fn barrier(operation: Operation) -> Result<Self, ScheduleError> {
+        operation.check()?;
+        let circulant = Circulant::new(CirculantOp::Barrier, &operation, Pieces::one(&operation));
+        Self::new(&operation, Algorithm::Circulant(circulant))
+    }
+
+    /// Broadcast of the buffer of `root`, by the trees that take least time for so many bytes and ranks.
+    ///
+    /// # Errors
+    /// As [`halving`](Self::halving); and when the root is not one of the ranks.
     pub(crate) fn broadcast(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
         operation.check_root(root)?;
+        let pieces = Pieces::passing(&operation, doublings(operation.ranks))?;
+        if cost::two_trees(&operation, &pieces) {
+            return Self::two_trees(operation, (false, root), pieces);
+        }
         Self::tree(TreeOp::Broadcast, operation, root, Pieces::one(&operation))
     }
 
-    /// Reduce to `root`, by a binomial tree of `log2 n` rounds.
+    /// Reduce to `root`, by the trees that take least time for so many bytes and ranks.
     ///
     /// The buffer is done in pieces: a rank keeps at most as many reduced bytes as a link's slots hold.
     ///
@@ -116,6 +226,10 @@ impl P2pSchedule {
     /// As [`broadcast`](Self::broadcast).
     pub(crate) fn reduce(operation: Operation, root: u32) -> Result<Self, ScheduleError> {
         operation.check_root(root)?;
+        let pieces = Pieces::passing(&operation, doublings(operation.ranks))?;
+        if cost::two_trees(&operation, &pieces) {
+            return Self::two_trees(operation, (true, root), pieces);
+        }
         Self::tree(TreeOp::Reduce, operation, root, Pieces::fitting(&operation, 1)?)
     }
 
@@ -149,7 +263,7 @@ impl P2pSchedule {
     /// sent once. The count is that of a part.
     ///
     /// # Errors
-    /// As [`halving_doubling`](Self::halving_doubling).
+    /// As [`halving`](Self::halving).
     pub(crate) fn all_to_all(operation: Operation) -> Result<Self, ScheduleError> {
         operation.check_parts()?;
         Self::new(&operation, Algorithm::Pairs(Pairs::new(&operation)))
@@ -162,7 +276,7 @@ impl P2pSchedule {
     /// part.
     ///
     /// # Errors
-    /// As [`halving_doubling`](Self::halving_doubling).
+    /// As [`halving`](Self::halving).
     pub(crate) fn all_to_all_short(operation: Operation) -> Result<Self, ScheduleError> {
         operation.check_parts()?;
         let pieces = Pieces::fitting(&operation, operation.ranks as usize)?;
@@ -173,7 +287,7 @@ impl P2pSchedule {
     /// receives. The count of the operation is not used.
     ///
     /// # Errors
-    /// As [`halving_doubling`](Self::halving_doubling).
+    /// As [`halving`](Self::halving).
     pub(crate) fn uneven(operation: Operation, shares: Arc<[Share]>) -> Result<Self, ScheduleError> {
         operation.check()?;
         let cut = Cut::new(operation.data_type.size(), &operation.staging)?.with_empty();
@@ -191,10 +305,33 @@ impl P2pSchedule {
     /// Bytes of scratch that this rank needs.
     pub(crate) fn scratch_bytes(&self) -> usize {
         match &self.algorithm {
+            Algorithm::Circulant(circulant) => circulant.kept() * circulant.pieces().longest(),
+            Algorithm::Cube(cube) => cube.kept() * cube.pieces().longest(),
             Algorithm::Tree(tree) => tree.kept() * tree.pieces().longest(),
+            Algorithm::TwoTrees(trees) => trees.kept() * trees.pieces().longest(),
             Algorithm::Bruck(bruck) => bruck.kept() * bruck.pieces().longest(),
             _ => 0,
         }
+    }
+
+    /// Whether no rank can end before it has messages that depend on every other rank. Ranks that call something else
+    /// are then found by the headers in front of the first messages.
+    pub(crate) fn is_dense(&self) -> bool {
+        match &self.algorithm {
+            Algorithm::Halving(halving) => halving.is_dense(),
+            Algorithm::Circulant(circulant) => circulant.is_dense(),
+            Algorithm::Cube(cube) => cube.is_dense(),
+            Algorithm::Merging(merging) => merging.is_dense(),
+            _ => false,
+        }
+    }
+
+    fn two_trees(
+        operation: Operation,
+        (reduces, root): (bool, u32),
+        pieces: Pieces,
+    ) -> Result<Self, ScheduleError> {
+        Self::new(&operation, Algorithm::TwoTrees(TwoTrees::new(reduces, &operation, root, pieces)))
     }
 
     fn tree(op: TreeOp, operation: Operation, root: u32, pieces: Pieces) -> Result<Self, ScheduleError> {
@@ -211,7 +348,8 @@ impl P2pSchedule {
         let mut rounds = Self {
             algorithm,
             cut,
-            peers: BTreeMap::new(),
+            peers: [(NOBODY, Counts::default()); PEERS_KEPT],
+            more: BTreeMap::new(),
             pass: 0,
             round: 0,
             present: Round::default(),
@@ -244,7 +382,7 @@ impl P2pSchedule {
         }
         if let Some(send) = send.filter(|_| self.next < sends) {
             let source = self.cut.chunk(send.source, self.next);
-            let counts = self.peers.entry(send.to).or_default();
+            let counts = self.counts(send.to);
             let message = counts.sent;
             counts.sent += 1;
             self.ready[5] = Some(Step::Put { to: send.to, message, source, copied: send.copied });
@@ -255,12 +393,21 @@ impl P2pSchedule {
         }
     }
 
+    fn counts(&mut self, peer: u32) -> &mut Counts {
+        let kept = self.peers.iter().position(|(known, _)| *known == peer || *known == NOBODY);
+        let Some(at) = kept else { return self.more.entry(peer).or_default() };
+        let (known, counts) = &mut self.peers[at];
+        *known = peer;
+        counts
+    }
+
     fn receive(&mut self, receive: Receive, index: u64, end: bool) -> [Option<Step>; 4] {
         let Receive { from, target, operand, last, after } = receive;
-        let counts = self.peers.entry(from).or_default();
+        let signal_every = self.cut.signal_every;
+        let counts = self.counts(from);
         let message = counts.received;
         counts.received += 1;
-        let due = end || counts.received - counts.signalled >= self.cut.signal_every;
+        let due = end || counts.received - counts.signalled >= signal_every;
         let signal = due.then(|| {
             counts.signalled = counts.received;
             Step::Signal { to: from, consumed: counts.received }
@@ -298,7 +445,10 @@ impl Algorithm {
     fn passes(&self) -> u64 {
         match self {
             Self::Hierarchy(hierarchy) => hierarchy.passes(),
+            Self::Circulant(circulant) => circulant.pieces().len(),
+            Self::Cube(cube) => cube.pieces().len(),
             Self::Tree(tree) => tree.pieces().len(),
+            Self::TwoTrees(trees) => trees.pieces().len(),
             Self::Bruck(bruck) => bruck.pieces().len(),
             Self::Nothing => 0,
             _ => 1,
@@ -308,8 +458,12 @@ impl Algorithm {
     fn rounds(&self) -> u32 {
         match self {
             Self::Halving(halving) => halving.rounds(),
+            Self::Circulant(circulant) => circulant.rounds(),
+            Self::Cube(cube) => cube.rounds(),
             Self::Hierarchy(hierarchy) => hierarchy.rounds(),
+            Self::Merging(merging) => merging.rounds(),
             Self::Tree(tree) => tree.rounds(),
+            Self::TwoTrees(trees) => trees.rounds(),
             Self::Pairs(pairs) => pairs.rounds(),
             Self::Uneven(uneven) => uneven.rounds(),
             Self::Bruck(bruck) => bruck.rounds(),
@@ -321,8 +475,12 @@ impl Algorithm {
     fn round(&self, pass: u64, round: u32) -> Round {
         match self {
             Self::Halving(halving) => halving.round(round),
+            Self::Circulant(circulant) => circulant.round(pass, round),
+            Self::Cube(cube) => cube.round(pass, round),
             Self::Hierarchy(hierarchy) => hierarchy.round(pass, round),
+            Self::Merging(merging) => merging.round(round),
             Self::Tree(tree) => tree.round(pass, round),
+            Self::TwoTrees(trees) => trees.round(pass, round),
             Self::Pairs(pairs) => pairs.round(round),
             Self::Uneven(uneven) => uneven.round(round),
             Self::Bruck(bruck) => bruck.round(pass, round),

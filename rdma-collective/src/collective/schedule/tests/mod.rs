@@ -1,6 +1,7 @@
 //! Tests of the ring schedules of all collectives but all-reduce: under every interleaving, each element must arrive
 //! where it belongs.
 
+mod default_table;
 mod scale;
 pub(super) mod simulate;
 

@@ -55,7 +55,7 @@ const CASES: [Case; 8] = [
     },
     Case {
         name: "halving-doubling",
-        schedule: |operation| rounds(P2pSchedule::halving_doubling(operation)),
+        schedule: |operation| rounds(P2pSchedule::halving(operation, u32::MAX)),
         senders: log,
         theory: |n| [2.0 * n.log2().ceil(), 2.0 * (n - 1.0) / n],
         bytes: &[MIDDLE, LONG],
@@ -201,7 +201,7 @@ fn a_run_that_fails_fails_again_in_the_same_way() {
                 Step::Put { to, .. } => rank != 21 || *to != 20,
                 _ => true,
             };
-            P2pSchedule::halving_doubling(operation).unwrap().filter(forgets)
+            P2pSchedule::halving(operation, u32::MAX).unwrap().filter(forgets)
         });
         let wire = Wire { lost_of_million: 10_000, seed, ..Wire::FAST };
         simulate(programs, staging.slots, Costs { wire, arithmetic: 0 }).unwrap_err()

@@ -4,13 +4,21 @@ use std::sync::Arc;
 
 use crate::collective::DataType;
 use crate::collective::ScheduleError;
+use crate::collective::schedule::p2p::Pieces;
 use crate::collective::schedule::tests::simulate::{Cell, World};
 use crate::collective::schedule::{Operation, P2pSchedule, Staging, Step};
 use crate::groups::Groups;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Call {
-    Halving,
+    Halving {
+        halvings: u32,
+    },
+    Circulant,
+    Merging,
+    AllGather,
+    ReduceScatter,
+    Barrier,
     /// Ranks on that many hosts, in blocks, or in turn if `dealt`.
     Hierarchy {
         hosts: u32,
@@ -28,6 +36,11 @@ pub(super) enum Call {
     Scatter {
         root: u32,
     },
+    /// A broadcast, or a reduce, by two trees.
+    TwoTrees {
+        root: u32,
+        reduces: bool,
+    },
     Pairs,
     Bruck,
 }
@@ -37,7 +50,9 @@ impl Call {
     pub(super) fn all(ranks: u32) -> Vec<Self> {
         let mut roots = vec![0, ranks / 2, ranks - 1];
         roots.dedup();
-        let mut all = vec![Self::Halving, Self::Pairs, Self::Bruck];
+        let halvings = [0, 1, ranks.ilog2()].map(|halvings| Self::Halving { halvings });
+        let mut all = vec![Self::Pairs, Self::Bruck, Self::Circulant, Self::AllGather, Self::ReduceScatter];
+        all.extend(halvings.into_iter().chain([Self::Barrier, Self::Merging]));
         let mut hosts = vec![1, 2, 3, ranks / 2, ranks];
         hosts.retain(|hosts| (1..=ranks).contains(hosts));
         hosts.sort_unstable();
@@ -51,8 +66,15 @@ impl Call {
         all
     }
 
-    pub(super) fn rooted(root: u32) -> [Self; 4] {
-        [Self::Broadcast { root }, Self::Reduce { root }, Self::Gather { root }, Self::Scatter { root }]
+    pub(super) fn rooted(root: u32) -> [Self; 6] {
+        [
+            Self::Broadcast { root },
+            Self::Reduce { root },
+            Self::Gather { root },
+            Self::Scatter { root },
+            Self::TwoTrees { root, reduces: false },
+            Self::TwoTrees { root, reduces: true },
+        ]
     }
 
     /// This collective on one rank, which is then the root.
@@ -62,6 +84,7 @@ impl Call {
             Self::Reduce { .. } => Self::Reduce { root: 0 },
             Self::Gather { .. } => Self::Gather { root: 0 },
             Self::Scatter { .. } => Self::Scatter { root: 0 },
+            Self::TwoTrees { reduces, .. } => Self::TwoTrees { root: 0, reduces },
             Self::Hierarchy { dealt, .. } => Self::Hierarchy { hosts: 1, dealt },
             other => other,
         }
@@ -76,7 +99,20 @@ impl Call {
 
     pub(super) fn schedule(self, operation: Operation) -> Result<P2pSchedule, ScheduleError> {
         match self {
-            Self::Halving => P2pSchedule::halving_doubling(operation),
+            Self::Halving { halvings } => P2pSchedule::halving(operation, halvings),
+            Self::Circulant => P2pSchedule::circulant(operation),
+            Self::Merging => P2pSchedule::merging(operation),
+            Self::AllGather => P2pSchedule::all_gather(operation),
+            Self::ReduceScatter => {
+                let Staging { slots, slot_bytes, .. } = operation.staging;
+                P2pSchedule::reduce_scatter_within(operation, usize::from(slots) * slot_bytes)
+            }
+            Self::Barrier => P2pSchedule::barrier(operation),
+            Self::TwoTrees { root, reduces } => {
+                operation.check_root(root)?;
+                let pieces = Pieces::passing(&operation, operation.ranks)?;
+                P2pSchedule::two_trees(operation, (reduces, root), pieces)
+            }
             Self::Hierarchy { .. } => {
                 P2pSchedule::hierarchical(operation, &Arc::new(self.hosts(operation.ranks)))
             }
@@ -104,6 +140,7 @@ impl Call {
     pub(super) fn parts(self, ranks: u32) -> usize {
         match self {
             Self::Gather { .. } | Self::Scatter { .. } | Self::Pairs | Self::Bruck => ranks as usize,
+            Self::AllGather | Self::ReduceScatter => ranks as usize,
             _ => 1,
         }
     }
@@ -111,7 +148,10 @@ impl Call {
     /// Messages of a part, about.
     pub(super) fn messages(self, ranks: u32) -> usize {
         match self {
-            Self::Halving | Self::Hierarchy { .. } => 2 * ranks as usize - 2,
+            Self::Halving { .. } | Self::Circulant | Self::Merging | Self::Hierarchy { .. } => {
+                2 * ranks as usize - 2
+            }
+            Self::AllGather | Self::ReduceScatter => 2 * ranks as usize - 2,
             Self::Bruck => 3 * ranks as usize - 3,
             _ => ranks as usize,
         }
@@ -120,7 +160,8 @@ impl Call {
     /// Whether a rank's input has the element of an index.
     fn has(self, rank: usize, element: usize, count: usize) -> bool {
         match self {
-            Self::Gather { .. } => element / count == rank,
+            Self::Gather { .. } | Self::AllGather => element / count == rank,
+            Self::TwoTrees { root, reduces } => reduces || rank == root as usize,
             Self::Broadcast { root } | Self::Scatter { root } => rank == root as usize,
             _ => true,
         }
@@ -130,9 +171,16 @@ impl Call {
     fn expected(self, rank: usize, element: usize, count: usize, ranks: usize) -> Option<Cell> {
         let total = || Cell::total_in_any_order(ranks, element);
         match self {
-            Self::Halving | Self::Hierarchy { .. } => Some(total()),
-            Self::Broadcast { root } => Some(Cell::of(root as usize, element)),
-            Self::Reduce { root } => (rank == root as usize).then(total),
+            Self::Halving { .. } | Self::Circulant | Self::Merging | Self::Hierarchy { .. } => Some(total()),
+            Self::AllGather => Some(Cell::of(element / count, element)),
+            Self::ReduceScatter => (element / count == rank).then(total),
+            Self::Barrier => None,
+            Self::Broadcast { root } | Self::TwoTrees { root, reduces: false } => {
+                Some(Cell::of(root as usize, element))
+            }
+            Self::Reduce { root } | Self::TwoTrees { root, reduces: true } => {
+                (rank == root as usize).then(total)
+            }
             Self::Gather { root } => (rank == root as usize).then(|| Cell::of(element / count, element)),
             Self::Scatter { root } => (element / count == rank).then(|| Cell::of(root as usize, element)),
             Self::Pairs | Self::Bruck => Some(Cell::of(element / count, rank * count + element % count)),

@@ -85,7 +85,10 @@ fn a_message_to_another_rank() {
 #[test]
 fn a_source_that_is_changed_before_its_message_has_arrived() {
     // Bruck's, and what others keep of one piece when they do the next.
-    for call in [Call::Pairs, Call::Bruck, Call::Reduce { root: 0 }, Call::Gather { root: 0 }] {
+    let two_trees = Call::TwoTrees { root: 0, reduces: true };
+    let doubling = Call::Halving { halvings: 0 };
+    let others = [Call::Bruck, Call::Reduce { root: 0 }, Call::Gather { root: 0 }, Call::ReduceScatter];
+    for call in others.into_iter().chain([Call::Pairs, two_trees, doubling]) {
         let (count, steps) = (20, steps(call, 4, 20));
         let early = steps.iter().map(|steps| {
             let not_copied = |step: &Step| match *step {

@@ -130,7 +130,15 @@ fn a_rank_sends_what_theory_says() {
             // Half of the ranks send a part once, half of the others two parts to that, and so on.
             let along = rounds * n / 2 * bytes;
             let (each, all_together) = match call {
-                Call::Halving => (Some([2 * (n - 1) * bytes / n, 2 * rounds, rounds]), None),
+                Call::Halving { halvings } => {
+                    let (half, halvings) = (bytes >> halvings, halvings as usize);
+                    let sent = 2 * (bytes - half) + (rounds - halvings) * half;
+                    (Some([sent, rounds + halvings, rounds]), None)
+                }
+                Call::Circulant => (Some([2 * (n - 1) * bytes / n, 2 * rounds, 2 * rounds - 1]), None),
+                Call::Merging => (Some([rounds * bytes, rounds, rounds]), None),
+                Call::AllGather | Call::ReduceScatter => (Some([(n - 1) * bytes, rounds, rounds]), None),
+                Call::Barrier => (Some([rounds * bytes, rounds, rounds]), None),
                 Call::Pairs => (Some([(n - 1) * bytes, n - 1, n - 1]), None),
                 Call::Bruck => (Some([rounds * n / 2 * bytes, rounds, rounds]), None),
                 Call::Hierarchy { hosts, .. } if n.is_multiple_of(hosts as usize) => {
@@ -138,11 +146,86 @@ fn a_rank_sends_what_theory_says() {
                     (Some([2 * (n - 1) * bytes / n, 2 * (far + near), near + far.min(1)]), None)
                 }
                 Call::Hierarchy { .. } => (None, None),
-                Call::Broadcast { .. } | Call::Reduce { .. } => (None, Some([(n - 1) * bytes, n - 1, n - 1])),
+                Call::Broadcast { .. } | Call::Reduce { .. } | Call::TwoTrees { .. } => {
+                    (None, Some([(n - 1) * bytes, n - 1, n - 1]))
+                }
                 Call::Gather { .. } | Call::Scatter { .. } => (None, Some([along, n - 1, n - 1])),
             };
             assert!(each.is_none_or(|each| all.iter().all(|one| *one == each)), "{call:?} of {n}: {all:?}");
             assert!(all_together.is_none_or(|expected| expected == sum), "{call:?} of {n}: {sum:?}");
+        }
+    }
+}
+
+/// The ranks that each rank has heard of at the end: those of all ranks whose messages it has waited for, as far as
+/// they had heard when they sent.
+fn heard(programs: Vec<P2pSchedule>) -> Vec<u32> {
+    let mut heard: Vec<u32> = (0..programs.len()).map(|rank| 1 << rank).collect();
+    let mut programs: Vec<_> = programs.into_iter().map(Iterator::peekable).collect();
+    let (mut sent, mut taken) = (BTreeMap::new(), true);
+    while std::mem::take(&mut taken) {
+        for (rank, program) in programs.iter_mut().enumerate() {
+            while let Some(step) = program.peek() {
+                match *step {
+                    Step::Put { to, message, .. } => {
+                        sent.insert((rank as u32, to, message), heard[rank]);
+                    }
+                    Step::WaitCount { from, message } => {
+                        let Some(with) = sent.get(&(from, rank as u32, message)) else { break };
+                        heard[rank] |= with;
+                    }
+                    _ => {}
+                }
+                (taken, _) = (true, program.next());
+            }
+        }
+    }
+    assert!(programs.iter_mut().all(|program| program.peek().is_none()), "a rank waits for ever");
+    heard
+}
+
+#[test]
+fn every_rank_hears_of_every_other_where_headers_do_not_go_around() {
+    let mut dense = BTreeSet::new();
+    for ranks in 2..=16_u32 {
+        for (call, count) in
+            Call::all(ranks).into_iter().flat_map(|call| [0, 1, 5, 16, 40].map(|count| (call, count)))
+        {
+            let programs = call.programs(ranks, count, STAGINGS[4]);
+            let said = programs[0].is_dense();
+            assert!(programs.iter().all(|program| program.is_dense() == said), "{call:?}");
+            if said {
+                dense.insert(format!("{call:?}"));
+                assert!(
+                    heard(programs).iter().all(|all| *all == (1 << ranks) - 1),
+                    "{call:?} of {ranks}, {count}"
+                );
+            }
+        }
+    }
+    for call in
+        [Call::Halving { halvings: 0 }, Call::Circulant, Call::AllGather, Call::ReduceScatter, Call::Barrier]
+    {
+        assert!(dense.contains(&format!("{call:?}")), "{call:?} is not dense");
+    }
+}
+
+#[test]
+fn ranks_at_distances_of_powers_of_two_are_all_that_rounds_send_to() {
+    for ranks in 2..=40_u32 {
+        let direct = |call: &Call| match call {
+            Call::Pairs | Call::Hierarchy { .. } => true,
+            Call::Merging => ranks >= 8,
+            _ => false,
+        };
+        for call in Call::all(ranks).into_iter().filter(|call| !direct(call)) {
+            for (rank, program) in (0..).zip(call.programs(ranks, 40, STAGINGS[4])) {
+                for peer in program.filter_map(|step| step.peer()) {
+                    let distance = (ranks + peer - rank) % ranks;
+                    let is_near = distance.is_power_of_two() || (ranks - distance).is_power_of_two();
+                    assert!(is_near, "{call:?}: rank {rank} of {ranks} and {peer}");
+                }
+            }
         }
     }
 }

@@ -1,0 +1,165 @@
+//! The built-in table over links, on up to 1,024 ranks of a simulated network: no operation takes more than five
+//! quarters of the optimum.
+//!
+//! The optimum is the least time of the algorithms in the literature, in the alpha-beta model with one port a rank
+//! (a latency a round, and the time of the bytes that a rank sends in it). With `l` for `log2 n`, rounded up:
+//!
+//! - all-gather and reduce-scatter of parts: `l` latencies and `n - 1` parts, which is also the lower bound (Bruck and
+//!   others 1997; Chan and others 2007; Träff 2025);
+//! - all-reduce: `l` latencies and `l` buffers (recursive doubling; Bar-Noy and others 1993 for any `n`), or `2 l`
+//!   latencies and `2 (n-1)/n` buffers (Rabenseifner 2004; Träff 2025), and between powers of two what lies between them:
+//!   `l + k` latencies, after `k` halvings. The lower bound of each term is `l` latencies, and `2 (n-1)/n` buffers; no
+//!   algorithm is known that meets both;
+//! - broadcast and reduce: a binomial tree, or the best number of pieces, one a round: the square of the sum of the roots
+//!   of `l - 1` latencies and of the buffer's time (Johnsson and Ho 1989; Träff and Ripke 2008 for any `n`);
+//! - barrier: `l` latencies.
+
+use std::fmt::Write as _;
+
+use super::simulate::time::{Costs, simulate};
+use crate::collective::DataType;
+use crate::collective::ReduceOp;
+use crate::collective::call::{Call, Collective, staging};
+use crate::collective::communicator::{
+    Algorithm, Algorithms, CommunicatorOptions, Reach, Spread, link_geometry,
+};
+use crate::collective::rank_of::RankOf;
+use crate::collective::schedule::{Schedule, Staging};
+use crate::collective::tuning::{Orders, Peers, Tuning};
+use crate::groups::Groups;
+use crate::tests::netsim::{Hosts, Wire};
+use crate::tests::soak::Sample;
+
+const COLLECTIVES: [Collective; 6] = [
+    Collective::AllReduce,
+    Collective::AllGather,
+    Collective::ReduceScatter,
+    Collective::Broadcast,
+    Collective::Reduce,
+    Collective::Barrier,
+];
+/// Powers of two, and numbers between them.
+const RANKS: [u32; 19] = [2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 24, 31, 64, 100, 128, 256, 500, 777, 1024];
+/// Bytes that all ranks of a simulation have together at most, unless it is a soak: those of 64 MiB at 64 ranks.
+const TOGETHER: u64 = 4 << 30;
+
+/// The call of a buffer of so many bytes, or of parts of such a buffer.
+fn call(collective: Collective, ranks: u32, bytes: usize) -> Call {
+    let parts = if collective.properties().has_parts { ranks as usize } else { 1 };
+    let count = (bytes / 4 / parts).max(1);
+    let op = collective.properties().reduces.then_some(ReduceOp::Sum);
+    let count = if collective == Collective::Barrier { 0 } else { count };
+    Call { collective, op, root: 0, count, data_type: DataType::F32 }
+}
+
+/// The algorithm of the table, and the steps of all ranks as a communicator would plan them.
+fn plan(
+    call: Call,
+    ranks: u32,
+    hosts: &std::sync::Arc<Groups>,
+    spread: Spread,
+) -> (Algorithm, Vec<Schedule>) {
+    let options = CommunicatorOptions::default();
+    let orders = Orders::new(&Tuning::default(), Algorithms::default(), (ranks, Peers::Links, spread), false);
+    let by = orders.find(call.collective, call.bytes() as u64).ways().next().unwrap();
+    let geometry = link_geometry(&options, ranks, by.reach());
+    let of_links = Staging { slot_bytes: geometry.slot_bytes, ..staging(&options) };
+    let steps = |rank| {
+        let of = RankOf { rank, size: ranks };
+        match by.reach() {
+            Reach::Neighbours => call.schedule(of, staging(&options), false).unwrap().unwrap(),
+            _ => Schedule::P2p(call.rounds(of, of_links, (by, hosts)).unwrap()),
+        }
+    };
+    (by, (0..ranks).map(steps).collect())
+}
+
+/// The optimum in picoseconds.
+fn optimum(call: Call, ranks: u32, Wire { latency, byte, .. }: Wire) -> f64 {
+    let (n, rounds) = (f64::from(ranks), f64::from(ranks).log2().ceil());
+    let (latency, time) = (latency as f64, call.bytes() as f64 * byte as f64);
+    match call.collective {
+        Collective::Barrier => rounds * latency,
+        Collective::AllGather | Collective::ReduceScatter => rounds * latency + (n - 1.0) * time,
+        Collective::AllReduce => {
+            let halving = |halvings: i32| {
+                let half = 0.5_f64.powi(halvings);
+                (rounds + f64::from(halvings)) * latency
+                    + (2.0 * (1.0 - half) + (rounds - f64::from(halvings)) * half) * time
+            };
+            let between = if ranks.is_power_of_two() { rounds as i32 } else { 0 };
+            let fewest_bytes = 2.0 * rounds * latency + 2.0 * (n - 1.0) / n * time;
+            (0..=between).map(halving).fold(fewest_bytes, f64::min)
+        }
+        _ => {
+            let pieces = ((rounds - 1.0) * latency).sqrt() + time.sqrt();
+            (rounds * (latency + time)).min(pieces * pieces)
+        }
+    }
+}
+
+/// The time by the table, relative to the optimum.
+fn ratio(call: Call, ranks: u32, wire: Wire) -> (Algorithm, f64) {
+    let (by, programs) = plan(call, ranks, &std::sync::Arc::default(), Spread::OneLevel);
+    let slots = Staging::default().slots;
+    let time = simulate(programs, slots, Costs { wire, arithmetic: 0 }).unwrap().time;
+    (by, time as f64 / optimum(call, ranks, wire))
+}
+
+fn sizes() -> impl Iterator<Item = usize> {
+    (3..=26).map(|bits| 1 << bits)
+}
+
+#[test]
+fn no_operation_takes_more_than_five_quarters_of_the_optimum() {
+    let mut table = String::from("collective      ranks  worst ratio     at bytes by\n");
+    let mut sample = Sample::one_of(5);
+    for (collective, ranks) in COLLECTIVES.into_iter().flat_map(|of| RANKS.map(|ranks| (of, ranks))) {
+        let mut worst = (0.0, 0, Algorithm::Ring);
+        for bytes in sizes() {
+            let long = bytes as u64 * u64::from(ranks) > TOGETHER / 64;
+            if long && sample.leaves_out() {
+                continue;
+            }
+            let (by, ratio) = ratio(call(collective, ranks, bytes), ranks, Wire::FAST);
+            if ratio > worst.0 {
+                worst = (ratio, bytes, by);
+            }
+        }
+        let (ratio, bytes, by) = worst;
+        writeln!(table, "{:15} {ranks:5} {ratio:12.3} {bytes:12} {by}", collective.to_string()).unwrap();
+    }
+    println!("{table}");
+    for line in table.lines().skip(1) {
+        let ratio: f64 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
+        assert!(ratio <= 1.25, "{line}\n{table}");
+    }
+}
+
+/// Hosts of 4 and of 8 ranks, in blocks, with 20 GB/s and half a microsecond inside: an all-reduce against the optimum
+/// between hosts alone, in which each host has one NIC and the ranks of a host are one.
+#[test]
+fn ranks_in_blocks_on_hosts_lose_little_to_hosts_alone() {
+    let mut table = String::from("hosts each  nics          bytes by              ratio\n");
+    for (hosts, each) in [(2, 4), (4, 4), (8, 4), (2, 8), (4, 8), (8, 8), (16, 8)] {
+        for (shared, bytes) in
+            [true, false].into_iter().flat_map(|shared| sizes().step_by(3).map(move |bytes| (shared, bytes)))
+        {
+            let ranks = hosts * each;
+            let groups = std::sync::Arc::new(Groups::by((0..ranks).map(|rank| rank / each)));
+            let call = call(Collective::AllReduce, ranks, bytes);
+            let (by, programs) = plan(call, ranks, &groups, Spread::Blocks);
+            let inside = Hosts { ranks: each, latency: 500_000, byte: 50, shared };
+            let wire = Wire { hosts: Some(inside), ..Wire::FAST };
+            let time =
+                simulate(programs, Staging::default().slots, Costs { wire, arithmetic: 0 }).unwrap().time;
+            let near = optimum(call, each, Wire { latency: inside.latency, byte: inside.byte, ..Wire::FAST });
+            let byte = if shared { wire.byte } else { wire.byte / u64::from(each) };
+            let ratio = time as f64 / (optimum(call, hosts, Wire { byte, ..Wire::FAST }) + near);
+            let nics = if shared { "one a host" } else { "one a rank" };
+            writeln!(table, "{hosts:5} {each:4}  {nics:10} {bytes:8} {by:12} {ratio:8.2}").unwrap();
+            assert!(ratio <= 1.5, "{table}");
+        }
+    }
+    println!("{table}");
+}
