@@ -30,7 +30,7 @@ impl Keeper {
         command.args(["--net", "--mount", "--uts", "--propagation", "private", "--"]);
         command.args(["sh", "-ec", &(script.to_owned() + STAY), "keeper"]).args(arguments);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let process = command.spawn().map_err(|error| failed(&command, &error.to_string()))?;
+        let process = command.spawn().map_err(|error| failed("unshare", &error.to_string()))?;
         let mut keeper = Self { process, is_in_user };
         let said = keeper.process.stdout.take().map_or(Ok(String::new()), io::read_to_string);
         if said.is_ok_and(|said| said == "ready\n") {
@@ -40,7 +40,7 @@ impl Keeper {
         if let Some(errors) = &mut keeper.process.stderr {
             let _ = errors.read_to_string(&mut why);
         }
-        Err(failed(&command, &why))
+        Err(failed("unshare", &why))
     }
 
     /// The process id, by which a device is moved to this network.
@@ -63,16 +63,16 @@ impl Keeper {
     pub(super) fn run(&self, script: &str, arguments: &[&str]) -> Result<(), HostsError> {
         let mut command = self.enter();
         command.args(["sh", "-ec", script, "script"]).args(arguments).stdin(Stdio::null());
-        let output = command.output().map_err(|error| failed(&command, &error.to_string()))?;
+        let output = command.output().map_err(|error| failed("nsenter", &error.to_string()))?;
         if output.status.success() {
             return Ok(());
         }
-        Err(failed(&command, &String::from_utf8_lossy(&output.stderr)))
+        Err(failed(script, &String::from_utf8_lossy(&output.stderr)))
     }
 }
 
-fn failed(command: &Command, why: &str) -> HostsError {
-    HostsError(format!("{command:?}: {}", why.trim()))
+fn failed(what: &str, why: &str) -> HostsError {
+    HostsError(format!("`{what}`: {}", why.trim()))
 }
 
 impl Drop for Keeper {

@@ -97,6 +97,10 @@ impl Hosts {
 
     /// A command that runs a program on a host, by its whole path and in the folder `/`. The program has the process id
     /// of the command, and is killed when the thread that started it ends.
+    ///
+    /// # Panics
+    ///
+    /// There is no such host.
     #[must_use]
     pub fn command(&self, host: usize, program: impl AsRef<OsStr>) -> Command {
         let mut command = self.hosts[host].enter();
@@ -105,6 +109,10 @@ impl Hosts {
     }
 
     /// The beginning of a command line that runs a program on a host, for a script.
+    ///
+    /// # Panics
+    ///
+    /// There is no such host.
     #[must_use]
     pub fn prefix(&self, host: usize) -> String {
         let enter = self.hosts[host].enter();
