@@ -14,10 +14,9 @@ use crate::soft::Outcome;
 const PORT: u16 = 29500;
 
 /// The places of ranks.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub enum Network {
     /// All on this host, by whatever is fastest there.
-    #[default]
     Host,
     /// All on this host, over TCP alone.
     Loopback,

@@ -37,7 +37,8 @@ const SLOW: &str = "tc qdisc add dev $1 root tbf rate $2mbit burst 128kb latency
 /// Namespaces could not be made or changed.
 #[derive(Debug, Error)]
 #[error(
-    "hosts of namespaces cannot be made: {0}; run as root, where `unshare`, `nsenter`, `ip` and `tc` are installed"
+    "hosts of namespaces cannot be made or changed: {0}; run as root, or where a user may make namespaces, with \
+     util-linux (unshare, nsenter, setpriv) and iproute2 (ip, tc)"
 )]
 pub struct HostsError(String);
 
