@@ -6,6 +6,8 @@
 
 pub mod blocks;
 pub mod collectives;
+pub mod ends;
+pub mod footprint;
 pub mod pair;
 pub mod peers;
 pub mod plain;

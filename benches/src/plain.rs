@@ -6,7 +6,13 @@ use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::time::Instant;
 
+use crate::ends::Wait;
 use crate::pair;
+use crate::samples::median_of;
+use crate::soft::Outcome;
+
+/// Round trips between two looks at the clock.
+const BATCH: u32 = 8;
 
 /// Sends `messages` of `size` bytes after `warm_up` others, and says the seconds from the
 /// first until the receiver has confirmed the last.
@@ -52,4 +58,62 @@ pub fn receive(size: usize) -> io::Result<()> {
         stream.write_all(&[1])?;
     }
     pair::stay()
+}
+
+/// Sends messages of `size` bytes, the next when the last was answered, and says the seconds of one way.
+///
+/// # Errors
+///
+/// When a socket fails, or the other end is gone.
+pub fn ping(size: usize, wait: Wait) -> Outcome<()> {
+    let address = pair::introduce("-")?;
+    let mut stream = waiting(TcpStream::connect(address)?, wait)?;
+    let mut message = vec![1; size];
+    let seconds = median_of(|| {
+        for _ in 0..BATCH {
+            whole(size, |done| stream.write(&message[done..]))?;
+            if !whole(size, |done| stream.read(&mut message[done..]))? {
+                return Err("the other end is gone".into());
+            }
+        }
+        Ok(())
+    })?;
+    drop(stream);
+    Ok(pair::say(&(seconds / f64::from(2 * BATCH)).to_string())?)
+}
+
+/// Answers messages until the other end closes.
+///
+/// # Errors
+///
+/// When a socket fails.
+pub fn pong(size: usize, wait: Wait) -> io::Result<()> {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+    pair::introduce(&listener.local_addr()?.to_string())?;
+    let mut stream = waiting(listener.accept()?.0, wait)?;
+    let mut message = vec![0; size];
+    while whole(size, |done| stream.read(&mut message[done..]))? {
+        whole(size, |done| stream.write(&message[done..]))?;
+    }
+    pair::stay()
+}
+
+fn waiting(stream: TcpStream, wait: Wait) -> io::Result<TcpStream> {
+    stream.set_nodelay(true)?;
+    stream.set_nonblocking(wait == Wait::Polling)?;
+    Ok(stream)
+}
+
+/// Goes on until all bytes are through, and says whether they are: not when the other end has closed before.
+fn whole(size: usize, mut part: impl FnMut(usize) -> io::Result<usize>) -> io::Result<bool> {
+    let mut done = 0;
+    while done < size {
+        match part(done) {
+            Ok(0) => return Ok(false),
+            Ok(more) => done += more,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(true)
 }

@@ -11,6 +11,7 @@ pub mod collectives;
 pub mod columns;
 pub mod debug;
 pub mod fault;
+pub mod hosts;
 pub mod memory;
 pub mod output;
 pub mod perftest;

@@ -18,7 +18,8 @@ use crate::{process, workspace};
 
 /// Test executables that measure times or the use of a processor, or that stop and kill at moments of their choice
 /// (`kv` after some packets, and heartbeats are packets): nothing may run beside these.
-const ALONE: [&str; 8] = ["busy", "chaos", "idle", "kill", "killed", "killed_ranks", "kv", "liveness"];
+const ALONE: [&str; 9] =
+    ["busy", "chaos", "hosts", "idle", "kill", "killed", "killed_ranks", "kv", "liveness"];
 /// Executables of [`ALONE`] that wait nearly all the time: they run beside each other.
 const WAITING: [&str; 3] = ["idle", "killed", "killed_ranks"];
 /// Test executables that take longest. They start first, so that the others need not wait for them at the end.

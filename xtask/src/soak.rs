@@ -22,9 +22,12 @@ const CHAOS: &[&str] = &["test", "-p", "examples", "--test", "chaos", "--no-fail
 const JOBS: &[&str] = &["test", "-p", "examples", "--test", "jobs", "--no-fail-fast"];
 /// Barriers among ranks that are killed: a test of the library, because no program makes only barriers.
 const BARRIERS: &[&str] = &["test", "-p", "rdma-collective", "--test", "processes", "among_barriers"];
-/// All-reduces among several hosts whose ranks are killed: no program places its ranks on several hosts either.
-const HOSTS: &[&str] =
+/// All-reduces among named hosts whose ranks are killed, by the test itself at moments of its choice.
+const NAMED_HOSTS: &[&str] =
     &["test", "-p", "rdma-collective", "--test", "processes", "amid_an_all_reduce_of_several_hosts"];
+/// Every algorithm between hosts of namespaces, right and through every loss.
+const HOSTS: &[&str] =
+    &["test", "-p", "examples", "--test", "hosts", "--no-fail-fast", "--", "--show-output"];
 /// Tests of the mapped wire, run one at a time because they measure how long things take.
 const MAPPED: &[&str] = &[
     "test",
@@ -89,6 +92,8 @@ pub struct Args {
 enum Suite {
     /// Processes that are killed, stopped and beset by strangers.
     Chaos,
+    /// Ranks that are killed and hosts that vanish, between namespaces of this machine.
+    Hosts,
     /// Links and communicators that are made and closed over and over.
     Rounds,
     /// KV transfers of random blocks between ends that have trouble.
@@ -114,9 +119,10 @@ pub fn main(args: &Args) -> Result<()> {
     for suite in suites {
         let outcome = match suite {
             Suite::Chaos => {
-                let suites = [CHAOS, JOBS, BARRIERS, HOSTS, KILLED_RANKS];
+                let suites = [CHAOS, JOBS, BARRIERS, NAMED_HOSTS, KILLED_RANKS];
                 suites.into_iter().try_for_each(|suite| tests(suite, args))
             }
+            Suite::Hosts => tests(HOSTS, args),
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),
             Suite::Rails => tests(RAILS, args),

@@ -7,12 +7,12 @@
 
 use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use benches::collectives::rank::{self, Work};
-use benches::collectives::{Pairs, Setup, Side, Table, picture};
+use benches::collectives::rank::Job;
+use benches::collectives::{Network, Pairs, Setup, Table, picture};
 use benches::ranks;
 use benches::ratio::Bound;
 use benches::report::{Line, Report, SaveArgs, Saved};
@@ -29,8 +29,6 @@ use rustix::time::ClockId;
 const IDLE_MAX: Bound = Bound::AtMost(0.01);
 /// How long it is watched.
 const IDLE_FOR: Duration = Duration::from_secs(5);
-/// The longest that one job of ours may take.
-const JOB_MAX: Duration = Duration::from_secs(300);
 
 /// Ratios of collectives in one run.
 #[derive(Parser)]
@@ -74,14 +72,8 @@ struct Args {
 /// The task of a process that this program starts.
 #[derive(Subcommand)]
 enum Process {
-    /// Starts the ranks of a side, or is one of them.
     #[command(hide = true)]
-    Job {
-        table: Table,
-        side: Side,
-        #[arg(value_delimiter = ',')]
-        sizes: Vec<usize>,
-    },
+    Job(Job),
     /// A rank with nothing to do, on a wire.
     #[command(hide = true)]
     Idle { wire: String },
@@ -102,45 +94,23 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<bool> {
-    let mut store = match LocalRanks::joined()? {
-        Some(join) => Some(StoreClient::connect(join, Deadline::after(Duration::from_secs(60)))?),
-        None => None,
-    };
-    match (&args.process, &mut store) {
-        (None, _) => match (&args.from, &args.plot) {
-            (Some(from), Some(plot)) => {
-                let saved: Saved = serde_json::from_reader(File::open(from)?)?;
-                std::fs::write(plot, picture::draw(&saved.rows).to_string())?;
-                Ok(true)
-            }
-            _ => compare(args),
-        },
-        (Some(Process::Job { table, side, sizes }), Some(store)) => {
-            let work = Work { table: *table, side: *side, milliseconds: args.milliseconds, sizes };
-            rank::rank(store, &work).map(|()| true)
-        }
-        (Some(Process::Idle { wire }), Some(store)) => {
+    match (&args.process, &args.from, &args.plot) {
+        (Some(Process::Job(job)), ..) => job.run().map(|()| true),
+        (Some(Process::Idle { wire }), ..) => {
             let (_, wire) = WIRES.into_iter().find(|(name, _)| name == wire).ok_or("no such wire")?;
-            idle(store, wire)
+            idle(wire)
         }
-        (Some(_), None) => again(args.ranks, std::env::args_os().skip(1).collect(), JOB_MAX),
+        (None, Some(from), Some(plot)) => {
+            let saved: Saved = serde_json::from_reader(File::open(from)?)?;
+            std::fs::write(plot, picture::draw(&saved.rows).to_string())?;
+            Ok(true)
+        }
+        _ => compare(args),
     }
 }
 
-/// This program once more, as so many ranks.
-fn again(ranks: u32, arguments: Vec<std::ffi::OsString>, limit: Duration) -> Result<bool> {
-    let this = std::env::current_exe()?;
-    let command = |_| {
-        let mut command = Command::new(&this);
-        command.args(&arguments);
-        command
-    };
-    LocalRanks::spawn(ranks, command)?.wait(Deadline::after(limit))?;
-    Ok(true)
-}
-
 fn compare(args: &Args) -> Result<bool> {
-    let setup = Setup::new(args.ranks, args.milliseconds, args.best)?;
+    let setup = Setup::new(Network::Host, args.ranks, args.milliseconds, args.best)?;
     let all = if args.collectives.is_empty() { Table::value_variants() } else { &args.collectives };
     let tables = all.iter().copied().filter(|table| !args.only_small || *table != Table::Tcp);
     let sized = tables.map(|table| {
@@ -149,14 +119,16 @@ fn compare(args: &Args) -> Result<bool> {
     });
     let sized: Vec<(Table, Vec<usize>)> = sized.collect();
     // Cells to be timed in a table: the tables share the time that is left by them.
-    let cells = |(table, sizes): &(Table, Vec<usize>)| (table.sides().len() * sizes.len()).max(1) as f64;
+    let cells = |(table, sizes): &(Table, Vec<usize>)| {
+        (table.sides(&setup.network).len() * sizes.len()).max(1) as f64
+    };
     let (until, mut all_hold) = (Instant::now() + Duration::from_secs(60) * args.minutes, true);
     let mut report = Report::default();
     for (at, (table, sizes)) in sized.iter().enumerate() {
         let part = cells(&sized[at]) / sized[at..].iter().map(cells).sum::<f64>();
         let within = until.saturating_duration_since(Instant::now()).mul_f64(part);
         let pairs = Pairs::measure(&setup, *table, sizes, (args.pairs, within))?;
-        all_hold &= table.print(args.ranks, &pairs, &mut report);
+        all_hold &= table.print(&setup, &pairs, &mut report);
     }
     if !args.only_small && args.collectives.is_empty() {
         all_hold &= idle_engines(&mut report)?;
@@ -186,11 +158,13 @@ fn idle_engines(report: &mut Report) -> Result<bool> {
 }
 
 /// The processor time of a process that has a communicator and does nothing with it, as a part of the time that passes.
-fn idle(store: &mut StoreClient, wire: Wire) -> Result<bool> {
+fn idle(wire: Wire) -> Result<bool> {
+    let join = LocalRanks::joined()?.ok_or("it is a rank of the ranks that this program starts")?;
+    let mut store = StoreClient::connect(join, Deadline::after(Duration::from_secs(60)))?;
     let device = Device::soft(SoftOptions { wire, ..SoftOptions::default() });
     let engine = Engine::new(&device.open()?, EngineOptions::default())?;
     let deadline = Deadline::after(Duration::from_secs(30));
-    let mut comm = Communicator::new(&engine, store, CommunicatorOptions::default(), deadline)?;
+    let mut comm = Communicator::new(&engine, &mut store, CommunicatorOptions::default(), deadline)?;
     // As after work.
     comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum, deadline)?;
     thread::sleep(Duration::from_millis(500));

@@ -8,14 +8,12 @@ use std::error::Error;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use benches::footprint;
 use benches::ranks;
 use benches::ratio::Bound;
 use benches::report::{Line, Report, SaveArgs};
 use clap::Parser;
 use rdma_collective::bootstrap::{LocalRanks, StoreClient};
-use rdma_collective::collective::ReduceOp;
-use rdma_collective::collective::{Communicator, CommunicatorOptions};
-use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Deadline, Device, DeviceList, SoftOptions, Wire};
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
@@ -53,12 +51,16 @@ fn main() -> ExitCode {
 }
 
 fn run(args: &Args) -> Result<bool> {
-    let before = status("VmRSS")?;
+    let before = footprint::resident()?;
     let deadline = Deadline::after(LIMIT);
     if let Some(join) = LocalRanks::joined()? {
         let bytes = args.bytes.ok_or("a rank is told how many bytes")?;
         let mut store = StoreClient::connect(join, deadline)?;
-        let extra = rank(args, bytes, before, &mut store, deadline)?;
+        let device = match args.device.as_str() {
+            "soft" => Device::soft(SoftOptions { wire: Wire::Tcp, ..SoftOptions::default() }),
+            name => DeviceList::probe().find(name)?.clone(),
+        };
+        let extra = footprint::rank(&device, bytes, before, &mut store, deadline)?.beyond_buffer;
         ranks::say(store.rank(), extra as f64 / f64::from(1 << 20));
         return Ok(true);
     }
@@ -78,31 +80,4 @@ fn run(args: &Args) -> Result<bool> {
     }
     report.save(&args.save, "memory")?;
     Ok(all_hold)
-}
-
-/// Reduces once, and tells how far the peak is beyond what the process was and the buffer.
-fn rank(args: &Args, bytes: u64, before: u64, store: &mut StoreClient, deadline: Deadline) -> Result<u64> {
-    let device = match args.device.as_str() {
-        "soft" => Device::soft(SoftOptions { wire: Wire::Tcp, ..SoftOptions::default() }),
-        name => DeviceList::probe().find(name)?.clone(),
-    };
-    let engine = Engine::new(&device.open()?, EngineOptions::default())?;
-    let mut communicator = Communicator::new(&engine, store, CommunicatorOptions::default(), deadline)?;
-    let mut buffer = vec![1.0_f32; usize::try_from(bytes)? / 4];
-    communicator.all_reduce(&mut buffer, ReduceOp::Sum, deadline)?;
-    let sum = store.world() as f32; // each rank's elements are 1
-    if buffer.iter().any(|value| *value != sum) {
-        return Err("the sum is wrong".into());
-    }
-    let peak = status("VmHWM")?;
-    communicator.close(deadline)?;
-    Ok(peak.saturating_sub(bytes).saturating_sub(before))
-}
-
-/// A figure of `/proc/self/status`, in bytes.
-fn status(name: &str) -> Result<u64> {
-    let text = std::fs::read_to_string("/proc/self/status")?;
-    let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-    let figure = line.and_then(|line| line.split_whitespace().next()).ok_or_else(|| format!("no {name}"))?;
-    Ok(figure.parse::<u64>()? * 1024)
 }

@@ -1,13 +1,12 @@
-//! Bandwidth from one process to another: the software device over TCP beside plain sockets.
-//! Each end is a process of its own.
+//! Writes from one process to another: the software device over TCP beside plain sockets.
 
 use std::process::ExitCode;
 
+use benches::ends::{End, Kind, Load};
 use benches::ratio::{Bound, HEAD, Row};
 use benches::report::{Report, SaveArgs};
 use benches::soft::Outcome;
-use benches::{pair, plain, soft};
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::Parser;
 
 /// The part of the sockets' bandwidth that the device must reach.
 const BOUND: Bound = Bound::AtLeast(0.7);
@@ -21,15 +20,8 @@ struct Args {
     /// Interleaved pairs a row.
     #[arg(long, default_value_t = 7)]
     pairs: usize,
-    /// Bytes of each run, in MiB.
-    #[arg(long, default_value_t = 2048)]
-    mib: u64,
-    /// Writes outstanding.
-    #[arg(long, default_value_t = 128)]
-    depth: u32,
-    /// The thread of the process that is written to polls instead of sleeping.
-    #[arg(long)]
-    poll: bool,
+    #[command(flatten)]
+    load: Load,
     /// Run one side of the comparison alone, for profilers.
     #[arg(long)]
     only: Option<Kind>,
@@ -39,48 +31,18 @@ struct Args {
     end: Option<End>,
 }
 
-/// The task of a child.
-#[derive(Subcommand)]
-enum End {
-    #[command(hide = true)]
-    End { kind: Kind, role: Role },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
-enum Kind {
-    Plain,
-    Soft,
-}
-
-#[derive(Clone, Copy, ValueEnum)]
-enum Role {
-    Sender,
-    Receiver,
-}
-
 fn main() -> Outcome<ExitCode> {
     let args = Args::parse();
-    match args.end {
+    match &args.end {
         None => compare(&args),
-        Some(End::End { kind, role }) => {
-            let size = args.sizes[0];
-            let messages = args.messages(size);
-            let warm_up = messages / 8;
-            match (kind, role) {
-                (Kind::Plain, Role::Sender) => plain::send(size, messages, warm_up)?,
-                (Kind::Plain, Role::Receiver) => plain::receive(size)?,
-                (Kind::Soft, Role::Sender) => soft::write(size, messages, warm_up, args.depth)?,
-                (Kind::Soft, Role::Receiver) => soft::be_written(size, args.poll)?,
-            }
-            Ok(ExitCode::SUCCESS)
-        }
+        Some(end) => end.run().map(|()| ExitCode::SUCCESS),
     }
 }
 
 fn compare(args: &Args) -> Outcome<ExitCode> {
     if let Some(kind) = args.only {
         for &size in &args.sizes {
-            println!("{size} bytes: {:.3} GB/s", args.measure(size, kind)?);
+            println!("{size} bytes: {:.3} GB/s", args.load.bandwidth(size, kind)?);
         }
         return Ok(ExitCode::SUCCESS);
     }
@@ -88,33 +50,10 @@ fn compare(args: &Args) -> Outcome<ExitCode> {
     let (mut report, mut hold) = (Report::default(), true);
     for &size in &args.sizes {
         let name = format!("write bandwidth over TCP, {size} bytes");
-        let ours = || args.measure(size, Kind::Soft);
-        let row = Row::measure(&name, "GB/s", BOUND, args.pairs, ours, || args.measure(size, Kind::Plain))?;
+        let of = |kind| args.load.bandwidth(size, kind);
+        let row = Row::measure(&name, "GB/s", BOUND, args.pairs, || of(Kind::Soft), || of(Kind::Plain))?;
         hold &= report.row(&row);
     }
     report.save(&args.save, "point_to_point")?;
     Ok(if hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-impl Args {
-    fn messages(&self, size: usize) -> u64 {
-        (self.mib << 20).div_ceil(size as u64)
-    }
-
-    /// GB/s of one run.
-    fn measure(&self, size: usize, kind: Kind) -> Outcome<f64> {
-        let kind = match kind {
-            Kind::Plain => "plain",
-            Kind::Soft => "soft",
-        };
-        let end = |role: &str| {
-            let mut arguments = vec![format!("--sizes={size}"), format!("--mib={}", self.mib)];
-            arguments.push(format!("--depth={}", self.depth));
-            arguments.extend(self.poll.then(|| "--poll".to_owned()));
-            arguments.extend(["end", kind, role].map(str::to_owned));
-            arguments
-        };
-        let seconds: f64 = pair::run(&end("sender"), &end("receiver"))?.trim().parse()?;
-        Ok((self.messages(size) * size as u64) as f64 / 1e9 / seconds)
-    }
 }

@@ -30,7 +30,7 @@ impl Pairs {
         sizes: &[usize],
         (count, within): (usize, Duration),
     ) -> Outcome<Self> {
-        let sides = table.sides();
+        let sides = table.sides(&setup.network);
         let mut turns = Vec::with_capacity(count);
         let begin = Instant::now();
         for turn in 0..count {
@@ -64,8 +64,8 @@ impl Pairs {
         (!times.is_empty()).then(|| median(times))
     }
 
-    /// The median of the turns' ratios, of the best of some over one.
-    fn ratio(&self, ratios: &Ratios, bytes: usize) -> Option<f64> {
+    /// The turns' ratios, of the best of some over one.
+    fn ratios(&self, ratios: &Ratios, bytes: usize) -> Vec<f64> {
         let mut best = vec![f64::INFINITY; self.turns.len()];
         for side in ratios.among {
             for (best, time) in best.iter_mut().zip(self.times(*side, bytes)) {
@@ -74,8 +74,7 @@ impl Pairs {
         }
         let over = self.times(ratios.over, bytes);
         let turns = best.into_iter().zip(over).filter(|(best, _)| best.is_finite());
-        let all: Vec<f64> = turns.filter_map(|(best, over)| Some(best / over?)).collect();
-        (!all.is_empty()).then(|| median(all))
+        turns.filter_map(|(best, over)| Some(best / over?)).collect()
     }
 
     /// Prints a table, if there is a row in it; returns its rows, and whether each of them holds.
@@ -106,7 +105,9 @@ impl Pairs {
                 Some(time) => format!("{time:.3} | "),
                 None => "absent | ".to_owned(),
             });
-            let ratio = self.ratio(ratios, bytes);
+            let all = self.ratios(ratios, bytes);
+            let range = ends(&all);
+            let ratio = range.map(|_| median(all));
             of_sizes.push(ratio);
             let time = |side: &Side| Some((side.name().to_owned(), self.microseconds(*side, bytes)?));
             let others = ratios.among.iter().filter_map(|side| self.microseconds(*side, bytes));
@@ -114,27 +115,37 @@ impl Pairs {
                 ours: self.microseconds(ratios.over, bytes),
                 theirs: others.min_by(f64::total_cmp),
                 bytes: Some(bytes),
+                range,
                 sides: columns.iter().filter_map(time).collect(),
                 ..line(&format!("{bytes} B"), ratio, ratios.each)
             });
-            let (verdict, holds) = judge(ratio, ratios.each);
+            let noise = range.map_or(String::new(), |(low, high)| format!("({low:.2}-{high:.2})"));
+            let (verdict, holds) = judge(ratio, &noise, ratios.each);
             println!("| {bytes} B | {}{verdict}", cells.collect::<String>());
             all_hold &= holds;
         }
         let mean = geometric_mean(&of_sizes);
         lines.push(line("geometric mean", mean, ratios.mean));
-        let (verdict, holds) = judge(mean, ratios.mean);
+        let least = ends(&of_sizes.iter().flatten().copied().collect::<Vec<_>>());
+        let least = least.map_or(String::new(), |(least, _)| format!("(least {least:.2})"));
+        let (verdict, holds) = judge(mean, &least, ratios.mean);
         println!("| geometric mean | {}{verdict}", " | ".repeat(columns.len()));
         (lines, all_hold & holds)
     }
 }
 
 /// The last columns of a row, and whether it holds.
-fn judge(ratio: Option<f64>, bound: Bound) -> (String, bool) {
+fn judge(ratio: Option<f64>, beside: &str, bound: Bound) -> (String, bool) {
     let Some(ratio) = ratio else {
         return (format!("not measured | {bound} | |"), bound == Bound::Told);
     };
-    (format!("{ratio:.2} | {bound} | {} |", bound.verdict(ratio)), bound.holds(ratio))
+    (format!("{ratio:.2} {beside} | {bound} | {} |", bound.verdict(ratio)), bound.holds(ratio))
+}
+
+/// The least and the greatest; none of nothing.
+fn ends(ratios: &[f64]) -> Option<(f64, f64)> {
+    let least = ratios.iter().copied().min_by(f64::total_cmp)?;
+    Some((least, ratios.iter().copied().max_by(f64::total_cmp)?))
 }
 
 /// None when one is missing, or there are none.
@@ -169,10 +180,10 @@ mod tests {
     #[test]
     fn ratios_are_those_of_turns() {
         let pairs = pairs(1.0);
-        assert_eq!([8, 16].map(|bytes| pairs.ratio(&RATIOS, bytes)), [Some(2.0), Some(4.0)]);
+        assert_eq!([8, 16].map(|bytes| pairs.ratios(&RATIOS, bytes)), [[2.0, 2.0], [4.0, 4.0]]);
         assert_eq!(pairs.microseconds(Side::Owned, 8), Some(5.5));
         assert_eq!(pairs.microseconds(Side::Gloo, 8), None);
-        assert_eq!(pairs.ratio(&Ratios { among: &[Side::Gloo], ..RATIOS }, 8), None);
+        assert!(pairs.ratios(&Ratios { among: &[Side::Gloo], ..RATIOS }, 8).is_empty());
         let mean = geometric_mean(&[Some(2.0), Some(4.5)]).unwrap();
         assert!((mean - 3.0).abs() < 1e-9 && geometric_mean(&[Some(2.0), None]).is_none());
     }
@@ -192,6 +203,7 @@ mod tests {
         assert_eq!(lines.len(), 3);
         assert_eq!(lines[0].what, "all-reduce, 8 B: best of the others over ours");
         assert_eq!((lines[0].ours, lines[0].theirs, lines[0].ratio), (Some(5.5), Some(11.0), Some(2.0)));
+        assert_eq!(lines[0].range, Some((2.0, 2.0)));
         assert_eq!(lines[0].sides.keys().collect::<Vec<_>>(), ["Intel MPI", "ours"]);
         assert_eq!((lines[2].bytes, lines[2].ours), (None, None));
     }

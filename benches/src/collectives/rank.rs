@@ -1,12 +1,15 @@
 //! A rank of ours, timed as peers' benches time theirs (`peers/mpi_collectives.c`); every element of a result is
 //! checked.
 
-use std::time::Instant;
+use std::net::{IpAddr, Ipv4Addr};
+use std::process::Command;
+use std::time::{Duration, Instant};
 
-use rdma_collective::bootstrap::StoreClient;
+use rdma_collective::bootstrap::{LocalRanks, StoreClient};
 use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::collective::{DataType, Element, ReduceOp, Tensor, bf16, f16};
 use rdma_collective::engine::{Engine, EngineOptions};
+use rdma_collective::env;
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 use crate::soft::{Outcome, PATIENCE};
@@ -17,29 +20,56 @@ use super::table::{Operation, Table};
 /// How long a batch takes about, in seconds.
 const BATCH: f64 = 1e-3;
 
-/// The task of a rank.
-pub struct Work<'a> {
+/// The longest that one job of ours may take.
+const JOB_MAX: Duration = Duration::from_secs(300);
+
+/// Our side: starts the ranks on this host, or is one of them.
+#[derive(Debug, clap::Args)]
+pub struct Job {
     /// The operation and its type.
-    pub table: Table,
+    table: Table,
     /// On which memory, and over which wire.
-    pub side: Side,
+    side: Side,
+    ranks: u32,
     /// How long each size is timed.
-    pub milliseconds: u32,
+    milliseconds: u32,
     /// Bytes of the whole.
-    pub sizes: &'a [usize],
+    #[arg(value_delimiter = ',')]
+    sizes: Vec<usize>,
 }
 
-/// Carries the task out. Rank 0 prints a line a size: the bytes, the slowest rank's microseconds of an operation in the
-/// median and in the best batch, and the elements that were wrong.
-///
-/// # Errors
-///
-/// The device refuses, or another rank does not come.
-pub fn rank(store: &mut StoreClient, work: &Work) -> Outcome<()> {
-    match work.table.data_type() {
-        DataType::F16 => Rank::<f16>::run(store, work),
-        DataType::Bf16 => Rank::<bf16>::run(store, work),
-        _ => Rank::<f32>::run(store, work),
+impl Job {
+    /// Carries the job out. Rank 0 prints a line a size: the bytes, the slowest rank's microseconds of an operation in
+    /// the median and in the best batch, and the elements that were wrong.
+    ///
+    /// # Errors
+    ///
+    /// The device refuses, or another rank does not come.
+    pub fn run(&self) -> Outcome<()> {
+        let deadline = Deadline::after(PATIENCE);
+        if let Some(join) = LocalRanks::joined()? {
+            let mut store = StoreClient::connect(join, deadline)?;
+            return self.rank(&mut store, Ipv4Addr::LOCALHOST.into());
+        }
+        if std::env::var_os("RANK").is_some() {
+            let (_, mut joined) = env::join(deadline)?;
+            return self.rank(&mut joined.store, joined.address);
+        }
+        let this = std::env::current_exe()?;
+        let command = |_| {
+            let mut command = Command::new(&this);
+            command.args(std::env::args_os().skip(1));
+            command
+        };
+        Ok(LocalRanks::spawn(self.ranks, command)?.wait(Deadline::after(JOB_MAX))?)
+    }
+
+    fn rank(&self, store: &mut StoreClient, address: IpAddr) -> Outcome<()> {
+        match self.table.data_type() {
+            DataType::F16 => Rank::<f16>::run(store, address, self),
+            DataType::Bf16 => Rank::<bf16>::run(store, address, self),
+            _ => Rank::<f32>::run(store, address, self),
+        }
     }
 }
 
@@ -85,15 +115,15 @@ struct Rank<T> {
 }
 
 impl<T: Element + Default + PartialEq + From<u8>> Rank<T> {
-    fn run(store: &mut StoreClient, work: &Work) -> Outcome<()> {
+    fn run(store: &mut StoreClient, address: IpAddr, work: &Job) -> Outcome<()> {
         let wire = if work.side == Side::Tcp { Wire::Tcp } else { Wire::Auto };
-        let device = Device::soft(SoftOptions { wire, ..SoftOptions::default() });
+        let device = Device::soft(SoftOptions { wire, address, ..SoftOptions::default() });
         let engine = Engine::new(&device.open()?, EngineOptions::default())?;
         let options = CommunicatorOptions::default();
         let comm = Communicator::new(&engine, store, options, Deadline::after(PATIENCE))?;
         let memory = Memory::new(&comm, work.side, 0)?;
         let mut rank = Self { comm, operation: work.table.operation(), memory };
-        for &bytes in work.sizes {
+        for &bytes in &work.sizes {
             rank.memory = Memory::new(&rank.comm, work.side, bytes / size_of::<T>())?;
             let wrong = rank.wrong()?;
             let times = rank.times(bytes, f64::from(work.milliseconds) / 1e3)?;

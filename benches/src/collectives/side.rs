@@ -9,6 +9,7 @@ use clap::ValueEnum;
 use crate::programs;
 use crate::soft::Outcome;
 
+use super::Network;
 use super::table::{Table, large, limited};
 
 /// Microseconds of one operation at each size in bytes.
@@ -23,7 +24,7 @@ pub enum Side {
     Borrowed,
     /// Ours, on memory of the library's, over TCP.
     Tcp,
-    /// Intel MPI, over shared memory.
+    /// Intel MPI, over shared memory on one host.
     IntelMpi,
     /// Open MPI, likewise.
     OpenMpi,
@@ -43,9 +44,29 @@ pub struct Setup {
     pub milliseconds: u32,
     /// Whether it is the best batch that counts, and not the median: on a machine that does other things.
     pub best: bool,
+    /// Where the ranks are.
+    pub network: Network,
     /// Where peers are installed.
     peers: PathBuf,
 }
+
+/// Options of Open MPI for hosts that share their cores, which it cannot see: its ranks leave the cores to each other,
+/// and a thread takes what comes, because ranks that also share memory look at their sockets seldom.
+const SHARED_CORES: [&str; 11] = [
+    "--bind-to",
+    "none",
+    "--mca",
+    "pml",
+    "ob1",
+    "--mca",
+    "mpi_yield_when_idle",
+    "1",
+    "--mca",
+    "btl_tcp_progress_thread",
+    "1",
+];
+/// The least that Intel MPI sends over TCP between ranks of one host; less goes another way.
+const INTEL_MPI_TCP_MIN: usize = 4 << 10;
 
 impl Setup {
     /// Builds what is run beside ours, for each peer that is there.
@@ -53,9 +74,9 @@ impl Setup {
     /// # Errors
     ///
     /// There is no C compiler, or it fails.
-    pub fn new(ranks: u32, milliseconds: u32, best: bool) -> Outcome<Self> {
+    pub fn new(network: Network, ranks: u32, milliseconds: u32, best: bool) -> Outcome<Self> {
         let peers = std::env::var_os("PEERS").map(PathBuf::from).unwrap_or_default();
-        let setup = Self { ranks, milliseconds, best, peers };
+        let setup = Self { ranks, milliseconds, best, network, peers };
         for side in [Side::IntelMpi, Side::OpenMpi, Side::Limit] {
             if setup.has(side) {
                 setup.build(side)?;
@@ -73,7 +94,9 @@ impl Setup {
         })
     }
 
-    fn has(&self, side: Side) -> bool {
+    /// Whether a side is there.
+    #[must_use]
+    pub fn has(&self, side: Side) -> bool {
         match side {
             Side::IntelMpi | Side::OpenMpi => self.root(side).join("include/mpi.h").exists(),
             Side::Gloo => self.root(side).join("bin/python").exists(),
@@ -115,6 +138,7 @@ impl Setup {
     pub fn times(&self, side: Side, table: Table, sizes: &[usize]) -> Outcome<Times> {
         let counts = |bytes: &&usize| match side {
             Side::Borrowed => large(**bytes),
+            Side::IntelMpi if matches!(self.network, Network::Loopback) => **bytes >= INTEL_MPI_TCP_MIN,
             Side::Limit | Side::Cores => limited(**bytes),
             _ => true,
         };
@@ -122,9 +146,21 @@ impl Setup {
         if list.is_empty() || !self.has(side) {
             return Ok(Times::new());
         }
-        let mut command = self.command(side, table, &list.join(","))?;
+        let list = list.join(",");
+        if let (Side::Owned | Side::Borrowed | Side::Tcp, Network::Spread(spread)) = (side, &self.network) {
+            let printed = spread.output(&std::env::current_exe()?, &self.job(side, table, &list))?;
+            return parse(&printed, self.best);
+        }
+        let mut command = self.command(side, table, &list)?;
         let printed = String::from_utf8(programs::output(command.stdin(Stdio::null()))?.stdout)?;
         parse(&printed, self.best).map_err(|error| format!("{command:?}: {error}").into())
+    }
+
+    /// The arguments by which this program is our side.
+    fn job(&self, side: Side, table: Table, sizes: &str) -> Vec<String> {
+        let (ranks, milliseconds) = (self.ranks.to_string(), self.milliseconds.to_string());
+        let [job, table, side] = ["job".to_owned(), value_name(&table), value_name(&side)];
+        vec![job, table, side, ranks, milliseconds, sizes.to_owned()]
     }
 
     fn command(&self, side: Side, table: Table, sizes: &str) -> Outcome<Command> {
@@ -132,24 +168,38 @@ impl Setup {
         let (of, what) = (table.type_at_peers(), table.operation().at_peers());
         Ok(match side {
             Side::Owned | Side::Borrowed | Side::Tcp => {
-                let [table, side] = [value_name(&table), value_name(&side)];
                 let mut command = Command::new(std::env::current_exe()?);
-                command.args(["--ranks", &ranks, "--milliseconds", &milliseconds]);
-                command.args(["job", &table, &side, sizes]);
+                command.args(self.job(side, table, sizes));
                 command
             }
             Side::IntelMpi => {
                 let root = self.root(side);
                 let mut command = Command::new(root.join("bin/mpiexec"));
-                command.env("I_MPI_ROOT", &root).env("I_MPI_FABRICS", "shm");
-                command.env("FI_PROVIDER_PATH", root.join("lib"));
+                command.env("I_MPI_ROOT", &root).env("FI_PROVIDER_PATH", root.join("lib"));
+                match self.network {
+                    Network::Loopback => command.env("I_MPI_FABRICS", "ofi").env("FI_PROVIDER", "tcp"),
+                    _ => command.env("I_MPI_FABRICS", "shm"),
+                };
                 command.args(["-n", &ranks]).arg(Self::program(side)?).args([what, of, &milliseconds, sizes]);
                 command
             }
             Side::OpenMpi => {
-                let mut command = Command::new(self.root(side).join("bin/mpirun"));
+                let mpirun = self.root(side).join("bin/mpirun");
+                let mut command = match &self.network {
+                    Network::Host | Network::Loopback => Command::new(mpirun),
+                    Network::Spread(spread) => {
+                        spread.mpirun(&mpirun, &Self::program(side)?.with_extension("sh"))?
+                    }
+                };
+                match self.network {
+                    Network::Spread(_) => command.args(SHARED_CORES),
+                    _ => command.args(["--map-by", ":OVERSUBSCRIBE"]),
+                };
+                if matches!(self.network, Network::Loopback) {
+                    command.args(["--mca", "pml", "ob1", "--mca", "btl", "tcp,self"]);
+                }
                 command.env("OMPI_ALLOW_RUN_AS_ROOT", "1").env("OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1");
-                command.args(["--map-by", ":OVERSUBSCRIBE", "-n", &ranks]);
+                command.args(["-n", &ranks]);
                 command.arg(Self::program(side)?).args([what, of, &milliseconds, sizes]);
                 command
             }

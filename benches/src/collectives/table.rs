@@ -5,7 +5,7 @@ use rdma_collective::collective::DataType;
 use crate::ratio::Bound;
 use crate::report::Report;
 
-use super::{Pairs, Side};
+use super::{Network, Pairs, Setup, Side};
 
 /// A table, as the command line names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -147,6 +147,31 @@ const TCP: &[Ratios] = &[Ratios {
     sizes: any,
 }];
 
+const LOOPBACK_ALL_REDUCE: &[Ratios] = &[Ratios {
+    of: " over TCP",
+    over: Side::Tcp,
+    among: PEERS,
+    each: Bound::AtLeast(0.8),
+    mean: Bound::AtLeast(1.0),
+    sizes: any,
+}];
+const LOOPBACK: &[Ratios] = &[Ratios {
+    of: " over TCP",
+    over: Side::Tcp,
+    among: &[Side::OpenMpi],
+    each: Bound::AtLeast(0.7),
+    mean: Bound::AtLeast(1.0),
+    sizes: any,
+}];
+const SPREAD: &[Ratios] = &[Ratios {
+    of: super::network::SPREAD,
+    over: Side::Owned,
+    among: &[Side::OpenMpi],
+    each: Bound::AtLeast(1.0),
+    mean: Bound::Told,
+    sizes: any,
+}];
+
 impl Table {
     /// The operation.
     #[must_use]
@@ -179,21 +204,24 @@ impl Table {
         }
     }
 
-    const fn ratios(self) -> &'static [Ratios] {
-        match self {
-            Self::AllReduce => ALL_REDUCE,
-            Self::Half | Self::Bfloat16 => HALF,
-            Self::Tcp => TCP,
-            _ => OTHERS,
+    const fn ratios(self, network: &Network) -> &'static [Ratios] {
+        match (network, self) {
+            (Network::Loopback, Self::AllReduce) => LOOPBACK_ALL_REDUCE,
+            (Network::Loopback, _) => LOOPBACK,
+            (Network::Spread(_), _) => SPREAD,
+            (Network::Host, Self::AllReduce) => ALL_REDUCE,
+            (Network::Host, Self::Half | Self::Bfloat16) => HALF,
+            (Network::Host, Self::Tcp) => TCP,
+            (Network::Host, _) => OTHERS,
         }
     }
 
     /// All who take part.
     #[must_use]
-    pub fn sides(self) -> Vec<Side> {
+    pub fn sides(self, network: &Network) -> Vec<Side> {
         let mut sides = Vec::new();
-        for side in self.ratios().iter().flat_map(|ratios| std::iter::once(&ratios.over).chain(ratios.among))
-        {
+        let ratios = self.ratios(network).iter();
+        for side in ratios.flat_map(|ratios| std::iter::once(&ratios.over).chain(ratios.among)) {
             if !sides.contains(side) {
                 sides.push(*side);
             }
@@ -224,9 +252,9 @@ impl Table {
 
     /// Prints all that is told of it; whether all of that holds.
     #[must_use]
-    pub fn print(self, ranks: u32, pairs: &Pairs, report: &mut Report) -> bool {
-        let title = format!("{} {}, {ranks} ranks", self.operation().name(), self.type_at_peers());
-        let all = self.ratios().iter().map(|ratios| {
+    pub fn print(self, setup: &Setup, pairs: &Pairs, report: &mut Report) -> bool {
+        let title = format!("{} {}, {} ranks", self.operation().name(), self.type_at_peers(), setup.ranks);
+        let all = self.ratios(&setup.network).iter().map(|ratios| {
             let (lines, holds) = pairs.print(&format!("{title}{}", ratios.of), ratios);
             lines.into_iter().for_each(|line| report.line(line));
             holds
@@ -266,7 +294,7 @@ mod tests {
     fn parts_are_of_whole_elements() {
         assert_eq!(Table::AllToAll.shared(vec![0, 4, 8, 16, 24], 4), [16]);
         assert_eq!(Table::Half.shared(vec![1, 2, 3], 4), [2]);
-        let sides = Table::AllReduce.sides();
+        let sides = Table::AllReduce.sides(&Network::Host);
         assert_eq!(sides[0], Side::Owned);
         assert!(sides.contains(&Side::Limit) && sides.contains(&Side::Borrowed) && sides.len() == 7);
     }
