@@ -1,8 +1,9 @@
 //! Our own programs, run for their figures.
 
 use std::error::Error;
+use std::net::TcpListener;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
@@ -29,6 +30,38 @@ pub fn output(command: &mut Command) -> Result<Output> {
         return Ok(output);
     }
     Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)).into())
+}
+
+/// Microseconds of one write of `bytes`, as `write_lat` measures them between two processes: the median of half the time
+/// between a write and the answer to it.
+///
+/// # Errors
+///
+/// A program fails, or prints no figure.
+pub fn write_latency(arguments: &[String], bytes: usize, iterations: u32) -> Result<f64> {
+    let program = beside("write_lat")?;
+    let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+    let end = || {
+        let mut command = Command::new(&program);
+        command.args(["-s", &bytes.to_string(), "-n", &iterations.to_string(), "-p", &port.to_string()]);
+        command.args(arguments);
+        command
+    };
+    let mut server = end().stdout(Stdio::null()).spawn()?;
+    // The client waits for its server, which needs no sign to begin.
+    let printed = output(end().arg("127.0.0.1"));
+    if printed.is_err() {
+        server.kill()?;
+    }
+    let ended = server.wait()?;
+    let printed = String::from_utf8(printed?.stdout)?;
+    if !ended.success() {
+        return Err(format!("the server of write_lat: {ended}").into());
+    }
+    let row = printed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+    let mut row = row.filter(|row| row.first() == Some(&bytes.to_string().as_str()));
+    let typical = row.next().and_then(|row| row.get(4).copied()?.parse().ok());
+    typical.ok_or_else(|| format!("no row of {bytes} bytes in:\n{printed}").into())
 }
 
 /// Bus bandwidth in GB/s of an all-reduce in place over `ranks` processes: the mean over `iterations`.
