@@ -40,8 +40,8 @@ pub struct EngineOptions {
     /// The retries of every lane. `None` takes [those that suit the device](RetryOptions::suiting), long enough to
     /// outlast `peer_timeout`.
     pub retry: Option<RetryOptions>,
-    /// The time that a blocking call polls for completions before it sleeps (default 20 us). A longer time keeps a core
-    /// busy, and saves the latency of a wake-up.
+    /// The time that a blocking call polls for completions, and yields its core in between, before it sleeps (default
+    /// 300 us). A longer time keeps a core busy that nobody else wants, and saves the latency of a wake-up.
     pub spin: Duration,
     /// The driver of the engine (default: a thread of its own).
     pub driver: Driver,
@@ -67,7 +67,7 @@ impl Default for EngineOptions {
             max_cqe: 8192,
             path: PathOptions::default(),
             retry: None,
-            spin: Duration::from_micros(20),
+            spin: Duration::from_micros(300),
             driver: Driver::Thread,
             heartbeat: Duration::from_millis(500),
             peer_timeout: Duration::from_secs(3),

@@ -21,7 +21,7 @@ use super::channel::Channel;
 use super::clock::now;
 use super::fabric::{Fabric, FabricGuard, Guarded};
 use super::naps::Naps;
-use super::wire::Rendezvous;
+use super::wire::{HeldAcks, Rendezvous};
 
 /// The length of a nap: how long the driver leaves the sockets to polling threads before it looks itself.
 const NAP: Duration = Duration::from_millis(1);
@@ -49,6 +49,8 @@ pub(super) struct Driver {
     /// Counts posts and polls while there are connections.
     calls: AtomicU64,
     naps: Naps,
+    /// Acknowledgements are held back for polling threads only while the driver naps.
+    pub(super) held_acks: Arc<HeldAcks>,
     /// Whether there is any connection to serve.
     connected: AtomicBool,
 }
@@ -62,6 +64,7 @@ impl Driver {
             wake,
             calls: AtomicU64::new(0),
             naps: Naps::new(),
+            held_acks: Arc::new(HeldAcks::new()),
             connected: AtomicBool::new(false),
         })
     }
@@ -114,7 +117,9 @@ impl Driver {
         if self.naps.begin(count.sleeps) {
             let nap = now() + longest;
             let timeout = left(until.map_or(nap, |until| until.min(nap)));
+            self.held_acks.allow(true);
             woken = !matches!(poll(&mut [PollFd::new(&self.wake, PollFlags::IN)], Some(&timeout)), Ok(0));
+            self.held_acks.allow(false);
         }
         self.naps.end();
         woken
@@ -177,7 +182,7 @@ fn outlive(work: impl Fn()) {
 fn run(fabric: &'static Fabric) {
     let driver = &fabric.driver;
     let mut count = Count { calls: 0, sleeps: 0, at: now(), others_serve: false };
-    let (mut served, mut woken, mut busy) = (Served::Nothing, false, 0);
+    let (mut served, mut woken, mut busy, mut napped) = (Served::Nothing, false, 0, false);
     loop {
         if woken {
             // The wake-up may be taken only here, right before the timers are served: whoever takes it elsewhere and
@@ -201,10 +206,20 @@ fn run(fabric: &'static Fabric) {
             // Sockets that were ready and not served mean that the polling threads do not keep up: look again at once.
             let longest = if served == Served::All { Duration::ZERO } else { NAP };
             woken = driver.nap(&count, longest, until);
+            napped = true;
             served = serve_ready(fabric, busy == BUSY_MAX);
             busy = if served == Served::LockBusy { busy + 1 } else { 0 };
+            if driver.held_acks.any()
+                && let Some(mut guard) = fabric.try_lock()
+            {
+                guard.send_held_acks();
+            }
         }
         if !count.others_serve {
+            if std::mem::take(&mut napped) {
+                // A thread may have held an acknowledgement back up to the end of the last nap, and never look again.
+                fabric.lock().send_held_acks();
+            }
             woken |= wait_and_serve(fabric, until);
         }
     }
@@ -245,6 +260,11 @@ fn wait_and_serve(fabric: &Fabric, until: Option<Instant>) -> bool {
 pub(super) fn poll_sockets(fabric: &Fabric) -> bool {
     if !fabric.driver.connected.load(Ordering::Relaxed) {
         return false;
+    }
+    if fabric.driver.held_acks.look()
+        && let Some(mut guard) = fabric.try_lock()
+    {
+        guard.send_held_acks();
     }
     let served = serve_ready(fabric, false);
     if served == Served::Nothing {

@@ -170,7 +170,7 @@ impl Fabric {
         let fabric = Self {
             guarded: Mutex::new(Guarded {
                 state: State::default(),
-                sockets: Tcp::new(Arc::clone(&driver.epoll)),
+                sockets: Tcp::new(Arc::clone(&driver.epoll), Arc::clone(&driver.held_acks)),
                 rendezvous,
                 running: false,
                 asleep: None,
@@ -295,6 +295,13 @@ impl FabricGuard<'_> {
             rendezvous.flush(now, state);
             state.fail_overrun();
         }
+    }
+
+    /// Sends the acknowledgements that are held back on sockets.
+    pub(super) fn send_held_acks(&mut self) {
+        let Guarded { state, sockets, .. } = self.guarded();
+        sockets.send_held(clock::now(), state);
+        self.run_commands();
     }
 
     /// Does what the holder left to be done: commands, the wake-up of the driver, and the mappings to be dropped.

@@ -35,7 +35,7 @@ pub(super) use shm::{
 use super::engine::message::{Reply, Request};
 use crate::{Gid, QpNum};
 
-pub(super) use tcp::Tcp;
+pub(super) use tcp::{HeldAcks, Tcp};
 
 slotmap::new_key_type! {
     /// Names a queue pair of this process. The key of a destroyed queue pair is never given to a later one.

@@ -52,6 +52,9 @@ pub(crate) struct Worker {
     watched: u32,
     /// Empty polls in a row.
     idle: u32,
+    /// Completions have come with the last look at the sockets. The empty poll that ends taking them looks at nothing,
+    /// so that their receiver acts on them before others get the core.
+    drained: bool,
 }
 
 /// A queue pair of the worker: its name in the fabric, and its number.
@@ -89,6 +92,7 @@ impl Worker {
             watches: Vec::new(),
             watched: 0,
             idle: 0,
+            drained: false,
         })
     }
 
@@ -275,18 +279,23 @@ impl RawWorker for Worker {
         let has_news = self.has_news();
         if !has_news {
             self.idle = self.idle.wrapping_add(1);
-            if !self.watches.is_empty()
-                && (self.idle < SOCKETS_AFTER || !self.idle.is_multiple_of(SOCKETS_EVERY))
-            {
+            if self.watches.is_empty() {
+                if std::mem::take(&mut self.drained) {
+                    return Ok(0);
+                }
+            } else if self.idle < SOCKETS_AFTER || !self.idle.is_multiple_of(SOCKETS_EVERY) {
                 return Ok(0);
             }
         }
         self.fabric.driver.count_call();
-        if !has_news && (!driver::poll_sockets(self.fabric) || !self.has_news()) {
-            if !self.watches.is_empty() {
-                std::thread::yield_now();
+        if !has_news {
+            if !driver::poll_sockets(self.fabric) || !self.has_news() {
+                if !self.watches.is_empty() {
+                    std::thread::yield_now();
+                }
+                return Ok(0);
             }
-            return Ok(0);
+            self.drained = true;
         }
         self.idle = 0;
         let mut guard = self.fabric.lock();
@@ -311,6 +320,9 @@ impl RawWorker for Worker {
             queue.armed = true;
         }
         guard.arm_mailboxes(self.cq);
+        if self.fabric.driver.held_acks.any() {
+            guard.send_held_acks();
+        }
         drop(guard);
         self.fabric.driver.before_sleep();
         Ok(())

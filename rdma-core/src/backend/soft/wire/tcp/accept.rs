@@ -116,14 +116,19 @@ impl Tcp {
         let Some(qp) = sink.accept(hello) else { return false };
         // A requester that connects again is the same peer with a new connection, so the older connection is dead or
         // about to be.
-        if let Some(old) = self.responders.insert(qp, key) {
-            self.remove(old);
-        }
+        self.be_asked_on(qp, key);
         self.strangers.retain(|it| *it != key);
         if let Some(socket) = self.sockets.get_mut(key) {
-            socket.kind = Kind::Link(Link::new(Role::Responder, qp));
+            socket.kind = Kind::Link(Link::new(qp, true));
         }
         true
+    }
+
+    /// Answers the peer of `qp` on this connection from now on, in place of the one that it had.
+    pub(super) fn be_asked_on(&mut self, qp: QpRef, key: SocketKey) {
+        if let Some(old) = self.responders.insert(qp, key).filter(|old| *old != key) {
+            self.remove(old);
+        }
     }
 
     /// Lets epoll watch a socket for `events`.
@@ -139,7 +144,7 @@ impl Tcp {
         let Some(Socket { kind, .. }) = self.sockets.get_mut(key) else { return };
         let Kind::Link(link) = kind else { return };
         let mut outflow = std::mem::take(&mut link.outflow);
-        if !outflow.keep_without_payload() {
+        if !outflow.keep_short_replies() {
             return self.remove(key);
         }
         *kind = Kind::Lingering(Lingering { deadline: None, outflow });

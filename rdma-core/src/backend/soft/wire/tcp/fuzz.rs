@@ -9,7 +9,7 @@ use slotmap::SlotMap;
 
 use super::super::{Hello, Payload, QpRef, Right, Sink, Token};
 use super::frame::*;
-use super::inflow::{Inflow, Role};
+use super::inflow::Inflow;
 use crate::backend::soft::engine::message::{MESSAGE_BYTES_MAX, Reply, Request, RequestOp};
 
 pub(crate) fn message(data: &[u8]) {
@@ -94,7 +94,7 @@ impl Sink for Memory {
 pub(super) fn receive(stream: &[u8], pieces: &[usize], sink: &mut Memory) -> Result<(), FrameError> {
     let now = Instant::now();
     let qp = SlotMap::<QpRef, ()>::with_key().insert(());
-    let mut inflow = Inflow::new(Role::Responder, qp);
+    let mut inflow = Inflow::new(qp, true);
     let mut pieces = pieces.iter().copied().cycle();
     let mut at = 0;
     while at < stream.len() {

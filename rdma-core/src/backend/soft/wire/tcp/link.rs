@@ -1,4 +1,4 @@
-//! A connection between a requester and a responder, whichever end is here.
+//! A connection between two queue pairs. Either end may send requests on it, and answers those of the other.
 //!
 //! The link joins both halves to a socket, and keeps the byte budget of one hold of the lock. [`Tcp`](super::Tcp)
 //! makes, names and closes connections.
@@ -13,12 +13,13 @@ use rustix::event::epoll::EventFlags;
 
 use super::super::{QpRef, Sink};
 use super::frame::FrameError;
-use super::inflow::{Inflow, Role};
+use super::inflow::Inflow;
 use super::outflow::Outflow;
 use super::socket;
 
-/// Replies that may wait before no further request is read. The replies to requests that were read already come on
-/// top.
+/// Replies that may wait before nothing more is read. The replies to requests that were read already come on top. A
+/// peer of this library asks for 16 reads at once, and acknowledgements of its other requests become one: so two such
+/// peers never both stop to read.
 const REPLIES_MAX: usize = 64;
 
 /// Why a connection has ended. The requester learns nothing of it: a lost connection is silence, and its timer
@@ -44,25 +45,37 @@ pub(super) enum LinkError {
 /// A connection of a queue pair.
 #[derive(Debug)]
 pub(super) struct Link {
-    pub(super) role: Role,
     pub(super) qp: QpRef,
     pub(super) outflow: Outflow,
-    inflow: Inflow,
+    pub(super) inflow: Inflow,
     /// The connection is in the list of those to be flushed.
     pub(super) dirty: bool,
     /// The events that epoll watches the socket for.
     pub(super) watched: EventFlags,
+    pub(super) acks: LinkAcks,
+}
+
+/// The acknowledgements of a connection, as far as they may wait for a request to ride with.
+#[derive(Debug, Default)]
+pub(super) struct LinkAcks {
+    /// One waits in the queue.
+    pub(super) held: bool,
+    /// The last one went, or could have gone, with a request: so the next one is held back.
+    pub(super) pays: bool,
+    /// The look at the sockets that the last one was given in.
+    pub(super) given: u64,
 }
 
 impl Link {
-    pub(super) fn new(role: Role, qp: QpRef) -> Self {
+    /// Makes a connection of `qp`, whose peer has been `greeted` if its hello was read already.
+    pub(super) fn new(qp: QpRef, greeted: bool) -> Self {
         Self {
-            role,
             qp,
             outflow: Outflow::new(),
-            inflow: Inflow::new(role, qp),
+            inflow: Inflow::new(qp, greeted),
             dirty: false,
             watched: EventFlags::IN,
+            acks: LinkAcks::default(),
         }
     }
 
@@ -94,8 +107,9 @@ impl Link {
             let staged = n.saturating_sub(direct);
             small += staged;
             if direct > 0 {
+                let answers = self.inflow.is_read_data();
                 self.inflow.filled(now, n - staged, sink);
-                if self.role == Role::Requester {
+                if answers {
                     sink.moving(now, self.qp);
                 }
             }
@@ -115,11 +129,21 @@ impl Link {
         sink: &mut dyn Sink,
         budget: usize,
     ) -> Result<usize, LinkError> {
+        self.acks.held = false;
         let bytes = self.outflow.write(fd, sink, budget)?;
-        if bytes > 0 && self.role == Role::Requester {
+        // Bytes of replies do not count: a request that was lost must be sent again though the peer is answered.
+        if self.outflow.take_moved() {
             sink.moving(now, self.qp);
         }
         Ok(bytes)
+    }
+
+    /// Whether the acknowledgement of the last request may wait for a request of this end to go with.
+    pub(super) fn may_hold_ack(&self) -> bool {
+        self.acks.pays
+            && !self.dirty
+            && self.inflow.is_answerable()
+            && !self.watched.contains(EventFlags::OUT)
     }
 
     /// Returns the events that epoll must watch the socket for.
@@ -128,8 +152,8 @@ impl Link {
     /// that wait.
     pub(super) fn wanted(&self) -> EventFlags {
         let mut events = EventFlags::empty();
-        events.set(EventFlags::OUT, self.outflow.len() > 0);
-        events.set(EventFlags::IN, self.role == Role::Requester || self.outflow.len() < REPLIES_MAX);
+        events.set(EventFlags::OUT, !self.outflow.is_empty());
+        events.set(EventFlags::IN, self.outflow.replies() < REPLIES_MAX);
         events
     }
 }

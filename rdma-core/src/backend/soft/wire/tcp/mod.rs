@@ -1,14 +1,18 @@
 //! The TCP wire: the connections of all software devices of the process, under the fabric's lock.
 //!
-//! A requester opens one connection to the peer device's listener and sends [`Hello`] first. A lost connection is
-//! silence: its queued frames are forgotten, the next transmission opens another connection, and the requester's
-//! timer and retries decide. [`frame`] has the encoding and [`link`] moves the bytes; this file knows which socket
-//! belongs to which queue pair.
+//! Two queue pairs need one connection. Whichever has a request first opens it, to the listener of the peer's device, and
+//! the other uses it, too; each says a [`Hello`] before its first request. If both open one at the same time, the one with
+//! the greater name moves to the other's as soon as none of its requests is outstanding.
+//!
+//! A lost connection is silence: its queued frames are forgotten, the next transmission opens another connection, and the
+//! requester's timer and retries decide. [`frame`] has the encoding and [`link`] moves the bytes; this file knows which
+//! socket belongs to which queue pair.
 
 mod accept;
 mod frame;
 #[cfg(any(fuzzing, test))]
 pub(crate) mod fuzz;
+mod held;
 mod inflow;
 mod link;
 mod outflow;
@@ -29,9 +33,9 @@ use rustix::net::Shutdown;
 use slotmap::{Key, KeyData, SecondaryMap, SlotMap};
 
 use self::frame::HELLO_BYTES;
-use self::inflow::Role;
+pub(in super::super) use self::held::HeldAcks;
 use self::link::{Link, LinkError};
-use self::outflow::Outgoing;
+use self::outflow::{Class, Outgoing};
 use self::stranger::{Lingering, Stranger};
 use super::log_throttle::LogThrottle;
 use super::{DeviceRef, HOLD_BYTES_MAX, Hello, Payload, QpRef, Sink};
@@ -82,13 +86,16 @@ enum Kind {
 struct Requester {
     address: SocketAddrV4,
     hello: [u8; HELLO_BYTES],
+    /// Of two connections to the same peer, this end leaves its own.
+    yields: bool,
     link: Option<SocketKey>,
+    /// The sequence number of the last request.
+    last: Option<u32>,
 }
 
 /// The sockets of all devices of the process, kept beside the state under the same lock.
 ///
-/// A requester has its own connection to the peer device's listener: requests go one way, replies come back on it. A
-/// payload whose token became invalid before its first byte was sent is dropped with its message. A payload that
+/// A payload whose token became invalid before its first byte was sent is dropped with its message. A payload that
 /// became invalid later is filled up with zeros if the peer will drop it; otherwise it ends the connection, because
 /// the peer must not place the wrong bytes.
 #[derive(Debug)]
@@ -96,6 +103,7 @@ pub(in super::super) struct Tcp {
     epoll: Arc<OwnedFd>,
     sockets: SlotMap<SocketKey, Socket>,
     requesters: SecondaryMap<QpRef, Requester>,
+    /// The connection on which the responder of a queue pair was last asked.
     responders: SecondaryMap<QpRef, SocketKey>,
     /// Connections that are not identified, or whose queue pair is not ready; oldest first.
     strangers: VecDeque<SocketKey>,
@@ -105,6 +113,9 @@ pub(in super::super) struct Tcp {
     listeners: usize,
     /// Connections with frames queued since the last flush.
     dirty: Vec<SocketKey>,
+    /// Connections with an acknowledgement that is held back.
+    held: Vec<SocketKey>,
+    held_acks: Arc<HeldAcks>,
     staging: Box<[u8]>,
     /// A queue pair became ready since the waiting strangers were last tried.
     retry_waiting_due: bool,
@@ -119,7 +130,7 @@ pub(in super::super) struct Tcp {
 impl Tcp {
     /// Creates the wire without sockets. `epoll` is the driver's; the driver passes each ready key to
     /// [`ready`](Self::ready).
-    pub(crate) fn new(epoll: Arc<OwnedFd>) -> Self {
+    pub(crate) fn new(epoll: Arc<OwnedFd>, held_acks: Arc<HeldAcks>) -> Self {
         Self {
             epoll,
             sockets: SlotMap::with_key(),
@@ -129,6 +140,8 @@ impl Tcp {
             lingering: VecDeque::with_capacity(LINGERING_MAX + 1),
             listeners: 0,
             dirty: Vec::new(),
+            held: Vec::new(),
+            held_acks,
             staging: vec![0; STAGING_BYTES].into(),
             retry_waiting_due: false,
             accept_paused: None,
@@ -155,22 +168,16 @@ impl Tcp {
         // A copy in a forked child would keep the socket open and watched, so closing the descriptor is not enough.
         let _ = epoll::delete(&self.epoll, &fd);
         let _ = rustix::net::shutdown(&fd, Shutdown::Both);
-        let link = match kind {
-            Kind::Link(link) => link,
+        let qp = match kind {
+            Kind::Link(link) => link.qp,
             Kind::Listener => return self.listeners -= 1,
             Kind::Stranger(_) | Kind::Lingering(_) => return,
         };
-        match link.role {
-            Role::Requester => {
-                if let Some(requester) = self.requesters.get_mut(link.qp) {
-                    requester.link = requester.link.filter(|it| *it != key);
-                }
-            }
-            Role::Responder => {
-                if self.responders.get(link.qp) == Some(&key) {
-                    self.responders.remove(link.qp);
-                }
-            }
+        if let Some(requester) = self.requesters.get_mut(qp) {
+            requester.link = requester.link.filter(|it| *it != key);
+        }
+        if self.responders.get(qp) == Some(&key) {
+            self.responders.remove(qp);
         }
     }
 
@@ -190,28 +197,47 @@ impl Tcp {
         }
     }
 
-    /// Returns the connection of a requester, and opens one when there is none.
+    /// Returns the connection for the requests of `qp`, and opens one when there is none.
     fn open(&mut self, qp: QpRef) -> Option<SocketKey> {
         let requester = self.requesters.get(qp)?;
-        if requester.link.is_some() {
-            return requester.link;
+        let asked_on = self.responders.get(qp).copied();
+        match (requester.link, asked_on) {
+            (Some(own), Some(asked_on)) if own != asked_on && requester.yields && self.is_idle(qp, own) => {
+                self.remove(own);
+                self.greet(qp, asked_on);
+            }
+            (Some(_), _) => {}
+            (None, Some(asked_on)) => self.greet(qp, asked_on),
+            (None, None) => self.connect_link(qp),
         }
-        let hello = Outgoing::new(&requester.hello, None, false);
+        self.requesters.get(qp)?.link
+    }
+
+    /// Whether the peer has acknowledged every request of `qp` that went over this connection.
+    fn is_idle(&self, qp: QpRef, key: SocketKey) -> bool {
+        let Some(Socket { kind: Kind::Link(link), .. }) = self.sockets.get(key) else { return true };
+        let last = self.requesters.get(qp).and_then(|requester| requester.last);
+        last == link.inflow.acknowledged() && link.outflow.is_empty()
+    }
+
+    /// Takes a connection for the requests of `qp`, and says the hello on it.
+    fn greet(&mut self, qp: QpRef, key: SocketKey) {
+        if let Some(requester) = self.requesters.get_mut(qp) {
+            requester.link = Some(key);
+            let hello = Outgoing::new(&requester.hello, None, Class::Hello);
+            self.enqueue(key, hello);
+        }
+    }
+
+    /// Opens a connection for the requests of `qp`. Errors show as silence.
+    fn connect_link(&mut self, qp: QpRef) {
+        let Some(requester) = self.requesters.get(qp) else { return };
         let opened = socket::connect(requester.address).and_then(|fd| {
-            let mut link = Link::new(Role::Requester, qp);
-            // The queue is empty, so the hello always fits.
-            let _ = link.outflow.push(hello);
-            self.insert(Socket { fd, device: None, kind: Kind::Link(link) }, EventFlags::IN)
+            self.insert(Socket { fd, device: None, kind: Kind::Link(Link::new(qp, false)) }, EventFlags::IN)
         });
         match opened {
-            Ok(key) => {
-                self.requesters[qp].link = Some(key);
-                Some(key)
-            }
-            Err(why) => {
-                crate::log::debug!(%why, "no connection to the peer");
-                None
-            }
+            Ok(key) => self.greet(qp, key),
+            Err(why) => crate::log::debug!(%why, "no connection to the peer"),
         }
     }
 
@@ -227,7 +253,14 @@ impl Tcp {
         if let Err(why) = link.outflow.push(frame) {
             return self.lose(key, &why);
         }
-        if !std::mem::replace(&mut link.dirty, true) {
+        self.mark_dirty(key);
+    }
+
+    /// Has the next flush send what is queued on a connection.
+    fn mark_dirty(&mut self, key: SocketKey) {
+        if let Some(link) = self.link(key)
+            && !std::mem::replace(&mut link.dirty, true)
+        {
             self.dirty.push(key);
         }
     }
@@ -271,7 +304,14 @@ impl Tcp {
         match &mut socket.kind {
             // The socket may have become writable alone, while its requests must not be read.
             Kind::Link(link) if !link.watched.contains(EventFlags::IN) => Ok(()),
-            Kind::Link(link) => link.read(now, fd, sink, &mut self.staging, BUDGET).map(drop),
+            Kind::Link(link) => {
+                let read = link.read(now, fd, sink, &mut self.staging, BUDGET).map(drop);
+                if link.inflow.take_hello() {
+                    let qp = link.qp;
+                    self.be_asked_on(qp, key);
+                }
+                read
+            }
             // Whatever still comes is dropped, until the peer closes its end.
             Kind::Lingering(_) => socket::receive_into(fd, &mut self.staging).map(drop),
             Kind::Stranger(_) => self.read_hello(key, sink),
@@ -310,24 +350,76 @@ impl Tcp {
         self.retry_waiting_due = !self.strangers.is_empty();
         // The step to RTR takes this wire only for a GID that listens.
         let Some(address) = gid::listens_at(hello.destination_gid) else { return };
-        let requester = Requester { address, hello: frame::encode_hello(hello), link: None };
+        let names = [(hello.source_gid.0, hello.source_qp), (hello.destination_gid.0, hello.destination_qp)];
+        let yields = names[0] > names[1];
+        let hello = frame::encode_hello(hello);
+        let requester = Requester { address, hello, yields, link: None, last: None };
         self.requesters.insert(qp, requester);
     }
 
-    /// Queues a request and its payload, in order.
+    /// Queues a request and its payload, in order. An acknowledgement that is held back goes with it.
     pub(crate) fn enqueue_request(&mut self, qp: QpRef, request: &Request, payload: Option<Payload>) {
-        if let Some(key) = self.open(qp) {
-            self.enqueue(key, Outgoing::new(&frame::encode_request(request), payload, false));
+        let Some(key) = self.open(qp) else { return };
+        if let Some(requester) = self.requesters.get_mut(qp) {
+            requester.last = Some(request.psn);
         }
+        let looks = self.held_acks.looks();
+        if let Some(link) = self.link(key) {
+            link.acks.pays |= looks - link.acks.given <= 1;
+            if std::mem::take(&mut link.acks.held) {
+                self.held.retain(|it| *it != key);
+                if self.held.is_empty() {
+                    self.held_acks.note_sent();
+                }
+            }
+        }
+        self.enqueue(key, Outgoing::new(&frame::encode_request(request), payload, Class::Request));
     }
 
     /// Queues a reply on the connection on which `qp`'s responder was last asked. The number of queued replies is
     /// bounded, because no further request is read from a connection that does not drain.
     pub(crate) fn enqueue_reply(&mut self, qp: QpRef, reply: &Reply, payload: Option<Payload>) {
-        if let Some(key) = self.responders.get(qp) {
-            let ack = reply.kind == ReplyKind::Ack;
-            self.enqueue(*key, Outgoing::new(&frame::encode_reply(reply), payload, ack));
+        let Some(&key) = self.responders.get(qp) else { return };
+        let class = if reply.kind == ReplyKind::Ack { Class::Ack } else { Class::Reply };
+        let frame = Outgoing::new(&frame::encode_reply(reply), payload, class);
+        let (looks, allowed) = (self.held_acks.looks(), self.held_acks.allowed());
+        if class == Class::Ack
+            && let Some(link) = self.link(key)
+        {
+            link.acks.given = looks;
+            if allowed && link.may_hold_ack() {
+                return self.hold(key, frame);
+            }
         }
+        self.enqueue(key, frame);
+    }
+
+    /// Queues an acknowledgement that leaves with whatever is queued next on its connection.
+    fn hold(&mut self, key: SocketKey, ack: Outgoing) {
+        let Some(link) = self.link(key) else { return };
+        if let Err(why) = link.outflow.push(ack) {
+            return self.lose(key, &why);
+        }
+        if !std::mem::replace(&mut link.acks.held, true) {
+            self.held.push(key);
+            self.held_acks.note_held();
+        }
+    }
+
+    /// Sends the acknowledgements that are held back: no request has come that they could go with.
+    pub(crate) fn send_held(&mut self, now: Instant, sink: &mut dyn Sink) {
+        self.held_acks.note_sent();
+        let mut held = std::mem::take(&mut self.held);
+        for key in held.drain(..) {
+            if let Some(link) = self.link(key)
+                && std::mem::take(&mut link.acks.held)
+            {
+                link.acks.pays = false;
+                self.mark_dirty(key);
+            }
+        }
+        self.held = held;
+        self.flush(now, sink);
     }
 
     /// Sends what was queued since the last call, as far as the sockets take it at once.
@@ -367,13 +459,15 @@ impl Tcp {
         }
     }
 
-    /// Closes both connections of `qp`, which is in ERR or gone. Replies that are queued already, such as the refusal
+    /// Closes the connections of `qp`, which is in ERR or gone. Replies that are queued already, such as the refusal
     /// that moved it to ERR, are still sent if they have no payload.
     pub(crate) fn close(&mut self, qp: QpRef) {
-        if let Some(Requester { link: Some(key), .. }) = self.requesters.remove(qp) {
+        let own = self.requesters.remove(qp).and_then(|requester| requester.link);
+        let asked_on = self.responders.remove(qp);
+        if let Some(key) = own.filter(|_| own != asked_on) {
             self.remove(key);
         }
-        if let Some(key) = self.responders.remove(qp) {
+        if let Some(key) = asked_on {
             self.linger(key);
         }
     }

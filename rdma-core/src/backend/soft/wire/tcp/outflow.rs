@@ -20,26 +20,37 @@ const BATCH: usize = 32;
 /// Zeros sent in place of a payload that may not be read any more and that the peer will drop.
 static FILLER: [u8; 16 << 10] = [0; 16 << 10];
 
+/// The kind of a frame, as far as its place among others depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Class {
+    /// The peer understands no request without it.
+    Hello,
+    Request,
+    /// An acknowledgement. The next one says everything that this one does, so it may replace this one.
+    Ack,
+    /// Another reply.
+    Reply,
+}
+
 /// A frame to be sent.
 #[derive(Debug)]
 pub(super) struct Outgoing {
     header: [u8; HELLO_BYTES],
     header_len: usize,
     payload: Option<Payload>,
-    /// The next acknowledgement says everything that this one does, so it may replace this one.
-    superseded_by_next: bool,
+    class: Class,
 }
 
 impl Outgoing {
-    pub(super) fn new(bytes: &[u8], payload: Option<Payload>, superseded_by_next: bool) -> Self {
+    pub(super) fn new(bytes: &[u8], payload: Option<Payload>, class: Class) -> Self {
         let mut header = [0; HELLO_BYTES];
         header[..bytes.len()].copy_from_slice(bytes);
-        Self { header, header_len: bytes.len(), payload, superseded_by_next }
+        Self { header, header_len: bytes.len(), payload, class }
     }
 
-    /// Whether the frame is the hello; only a hello has that length.
-    fn is_hello(&self) -> bool {
-        self.header_len == HELLO_BYTES
+    /// Whether the frame answers a request of the peer.
+    fn is_reply(&self) -> bool {
+        matches!(self.class, Class::Ack | Class::Reply)
     }
 
     /// Bytes of header and payload.
@@ -65,27 +76,33 @@ impl Outgoing {
 /// The sender of one connection.
 #[derive(Debug, Default)]
 pub(super) struct Outflow {
+    /// Replies stand in front, except that the first frame may be partly sent. They must not wait behind the requests
+    /// of this end: the peer may need them before it can take these.
     queue: VecDeque<Outgoing>,
     /// Bytes of the first frame that were sent.
     sent: usize,
+    /// Bytes of a request were sent since the last call of [`take_moved`](Self::take_moved).
+    moved: bool,
 }
 
 impl Outflow {
     pub(super) fn new() -> Self {
-        Self { queue: VecDeque::with_capacity(2 * BATCH), sent: 0 }
+        Self { queue: VecDeque::with_capacity(2 * BATCH), ..Self::default() }
     }
 
-    /// Queues a frame. An acknowledgement replaces the one before it, if no byte of that was sent: it says everything
-    /// that the other does, and acknowledgements would pile up otherwise.
+    /// Queues a frame: a reply behind the other replies, anything else at the end. An acknowledgement replaces the one
+    /// before it, if no byte of that was sent: it says everything that the other does, and acknowledgements would pile
+    /// up otherwise.
     ///
     /// # Errors
     ///
     /// [`LinkError::TooManyFrames`].
     pub(super) fn push(&mut self, frame: Outgoing) -> Result<(), LinkError> {
-        let unsent = usize::from(self.sent == 0);
-        if frame.superseded_by_next
-            && self.queue.len() + unsent > 1
-            && let Some(last) = self.queue.back_mut().filter(|last| last.superseded_by_next)
+        let begun = usize::from(self.sent > 0);
+        let at = if frame.is_reply() { self.replies().max(begun) } else { self.queue.len() };
+        if frame.class == Class::Ack
+            && at > begun
+            && let Some(last) = self.queue.get_mut(at - 1).filter(|last| last.class == Class::Ack)
         {
             *last = frame;
             return Ok(());
@@ -93,25 +110,38 @@ impl Outflow {
         if self.queue.len() >= FRAMES_MAX {
             return Err(LinkError::TooManyFrames);
         }
-        self.queue.push_back(frame);
+        self.queue.insert(at, frame);
         Ok(())
     }
 
-    pub(super) fn len(&self) -> usize {
-        self.queue.len()
+    pub(super) fn is_empty(&self) -> bool {
+        self.queue.is_empty()
     }
 
-    /// Drops the frames of which no byte was sent, except the hello: the peer understands nothing without it.
+    /// Frames in front of the first request that is not partly sent.
+    pub(super) fn replies(&self) -> usize {
+        let begun = usize::from(self.sent > 0);
+        begun + self.queue.iter().skip(begun).take_while(|frame| frame.is_reply()).count()
+    }
+
+    /// Whether bytes of a request were sent since the last call.
+    pub(super) fn take_moved(&mut self) -> bool {
+        std::mem::take(&mut self.moved)
+    }
+
+    /// Drops the requests of which no byte was sent.
     pub(super) fn drop_unsent(&mut self) {
-        let kept = self.sent > 0 || self.queue.front().is_some_and(Outgoing::is_hello);
-        self.queue.truncate(usize::from(kept));
+        let mut begun = self.sent > 0;
+        self.queue.retain(|frame| std::mem::take(&mut begun) || frame.class != Class::Request);
     }
 
-    /// Keeps, of the frames of which no byte was sent, those without a payload. Returns whether the connection is
-    /// between two frames, so that they can follow.
-    pub(super) fn keep_without_payload(&mut self) -> bool {
+    /// Keeps, of the frames of which no byte was sent, the replies without a payload. Returns whether they can follow:
+    /// the frame that is partly sent, if there is one, has no payload either.
+    pub(super) fn keep_short_replies(&mut self) -> bool {
         let whole = self.sent == 0 || self.queue.front().is_none_or(|frame| frame.payload.is_none());
-        self.queue.retain(|frame| frame.payload.is_none());
+        let mut begun = self.sent > 0;
+        self.queue
+            .retain(|frame| frame.payload.is_none() && (std::mem::take(&mut begun) || frame.is_reply()));
         whole
     }
 
@@ -134,7 +164,7 @@ impl Outflow {
         budget: usize,
     ) -> Result<usize, LinkError> {
         let mut bytes = 0;
-        while bytes < budget {
+        while bytes < budget && !self.queue.is_empty() {
             self.drop_revoked(sink)?;
             let mut gathered = self.gather(sink, budget - bytes);
             let more_follows = gathered.bytes == budget - bytes;
@@ -203,9 +233,11 @@ impl Outflow {
     /// Counts bytes as sent, and drops the frames that were sent whole.
     fn advance(&mut self, bytes: usize) {
         self.sent += bytes;
-        while let Some(front) = self.queue.front()
-            && self.sent >= front.len()
-        {
+        while let Some(front) = self.queue.front().filter(|_| self.sent > 0) {
+            self.moved |= front.class == Class::Request;
+            if self.sent < front.len() {
+                break;
+            }
             self.sent -= front.len();
             self.queue.pop_front();
         }

@@ -8,7 +8,7 @@ use super::super::fields::{Fields, Frame};
 use crate::backend::soft::engine::message::{MESSAGE_BYTES_MAX, Nak, Reply, ReplyKind, Request, RequestOp};
 use crate::backend::soft::engine::sequence::MASK_24;
 
-/// Bytes of a hello, the first frame of a connection.
+/// Bytes of a hello, which an end says before its first request on a connection.
 pub(super) const HELLO_BYTES: usize = 56;
 /// Bytes of a request's header.
 pub(super) const REQUEST_BYTES: usize = 32;
@@ -18,7 +18,7 @@ pub(super) const REPLY_BYTES: usize = 16;
 /// First bytes of a hello.
 const MAGIC: [u8; 8] = *b"rdmasoft";
 /// Version of the protocol, in the hello. Both ends must speak the same one.
-const VERSION: u16 = 1;
+const VERSION: u16 = 2;
 
 /// Bytes that are no frame. The connection that they came on is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +35,18 @@ pub(crate) enum FrameError {
     TooLong(u32),
     #[error("the responder placed another number of bytes than the frame announced")]
     Placement,
+    #[error("the peer sent a request before its hello, a second hello, or one of another queue pair")]
+    Hello,
+}
+
+/// Returns the bytes of the header that begins with the byte `kind`.
+pub(super) fn header_bytes(kind: u8) -> Result<usize, FrameError> {
+    match kind {
+        SEND | WRITE | READ => Ok(REQUEST_BYTES),
+        ACK | READ_DATA | NAK | RNR => Ok(REPLY_BYTES),
+        _ if kind == MAGIC[0] => Ok(HELLO_BYTES),
+        other => Err(FrameError::Kind(other)),
+    }
 }
 
 /// Refuses a field that must be 0.
@@ -132,10 +144,10 @@ pub(super) fn decode_request(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, Fra
     Ok(Request { psn, op, imm, remote_addr, rkey, len })
 }
 
-const ACK: u8 = 1;
-const READ_DATA: u8 = 2;
-const NAK: u8 = 3;
-const RNR: u8 = 4;
+const ACK: u8 = 4;
+const READ_DATA: u8 = 5;
+const NAK: u8 = 6;
+const RNR: u8 = 7;
 
 const NAK_SEQUENCE: u8 = 1;
 const NAK_INVALID_REQUEST: u8 = 2;

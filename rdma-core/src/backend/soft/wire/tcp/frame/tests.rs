@@ -63,7 +63,7 @@ proptest! {
     /// Arbitrary bytes are refused, or are the one encoding of what they decode to.
     #[test]
     fn any_bytes_are_refused_or_canonical(
-        mut bytes in any::<[u8; HELLO_BYTES]>(), kind in 0..6u8, detail in 0..6u8, sparse in any::<bool>(),
+        mut bytes in any::<[u8; HELLO_BYTES]>(), kind in 0..9u8, detail in 0..6u8, sparse in any::<bool>(),
     ) {
         (bytes[0], bytes[1]) = (kind, detail);
         if sparse {
@@ -112,14 +112,27 @@ fn another_version_and_another_protocol_are_told_apart() {
         destination_qp: QpNum(2),
     };
     let mut bytes = encode_hello(&hello);
-    bytes[8] = 2;
-    assert_eq!(decode_hello(&bytes), Err(FrameError::Version(2)));
+    bytes[8] = 1;
+    assert_eq!(decode_hello(&bytes), Err(FrameError::Version(1)));
     bytes[0] = b'G';
     assert_eq!(decode_hello(&bytes), Err(FrameError::Magic));
     assert_eq!(
-        FrameError::Version(2).to_string(),
-        "the peer speaks version 2 of the protocol, and this process version 1"
+        FrameError::Version(1).to_string(),
+        "the peer speaks version 1 of the protocol, and this process version 2"
     );
+}
+
+#[test]
+fn the_first_byte_tells_how_long_a_header_is() {
+    for kind in 0..=u8::MAX {
+        let expected = match kind {
+            1..=3 => Ok(REQUEST_BYTES),
+            4..=7 => Ok(REPLY_BYTES),
+            b'r' => Ok(HELLO_BYTES),
+            other => Err(FrameError::Kind(other)),
+        };
+        assert_eq!(header_bytes(kind), expected);
+    }
 }
 
 #[test]

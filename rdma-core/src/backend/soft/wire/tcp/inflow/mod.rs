@@ -7,32 +7,15 @@
 
 use std::time::Instant;
 
-use super::super::{Payload, QpRef, Sink, Token};
-use super::frame::{self, FrameError, REPLY_BYTES, REQUEST_BYTES};
+use super::super::{Payload, QpRef, Right, Sink, Token};
+use super::frame::{self, FrameError, HELLO_BYTES, REPLY_BYTES, REQUEST_BYTES};
+use crate::backend::soft::engine::decision::takes_receive;
+use crate::backend::soft::engine::message::ReplyKind;
 use crate::memory::copy_shared;
 
 /// Payloads of at least this length are received straight into their target, one system call each. Smaller ones come
 /// many to a call, and are copied out of the staging buffer.
 const BULK_BYTES: usize = 8 << 10;
-
-/// The end of a requester's connection that this is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    /// Sends requests and receives replies.
-    Requester,
-    /// Receives requests and sends replies.
-    Responder,
-}
-
-impl Role {
-    /// Bytes of each header that this end receives.
-    fn header_bytes(self) -> usize {
-        match self {
-            Self::Requester => REPLY_BYTES,
-            Self::Responder => REQUEST_BYTES,
-        }
-    }
-}
 
 /// The kind of the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,17 +31,53 @@ enum NextBytes {
 /// The receiver of one connection.
 #[derive(Debug)]
 pub(super) struct Inflow {
-    role: Role,
     qp: QpRef,
     next: NextBytes,
-    header: [u8; REQUEST_BYTES],
+    header: [u8; HELLO_BYTES],
     bulk: bool,
+    /// The peer has said its hello, so that it may send requests.
+    greeted: bool,
+    /// The hello came since the last call of [`take_hello`](Self::take_hello).
+    hello_came: bool,
+    /// The sequence number of the last acknowledgement.
+    acknowledged: Option<u32>,
+    /// The last request is short, and the peer's process notices it, so that an answer may follow soon.
+    answerable: bool,
 }
 
 impl Inflow {
-    pub(super) fn new(role: Role, qp: QpRef) -> Self {
-        let next = NextBytes::Header { have: 0 };
-        Self { role, qp, next, header: [0; REQUEST_BYTES], bulk: false }
+    /// Makes the receiver of a connection, whose peer has been `greeted` if its hello was read already.
+    pub(super) fn new(qp: QpRef, greeted: bool) -> Self {
+        Self {
+            qp,
+            next: NextBytes::Header { have: 0 },
+            header: [0; HELLO_BYTES],
+            bulk: false,
+            greeted,
+            hello_came: false,
+            acknowledged: None,
+            answerable: false,
+        }
+    }
+
+    /// Whether the peer's hello came since the last call.
+    pub(super) fn take_hello(&mut self) -> bool {
+        std::mem::take(&mut self.hello_came)
+    }
+
+    /// Returns the sequence number that the peer acknowledged last.
+    pub(super) fn acknowledged(&self) -> Option<u32> {
+        self.acknowledged
+    }
+
+    /// Whether this end's process may answer the last request soon.
+    pub(super) fn is_answerable(&self) -> bool {
+        self.answerable
+    }
+
+    /// Whether the next bytes are the data of a read.
+    pub(super) fn is_read_data(&self) -> bool {
+        matches!(self.next, NextBytes::Payload { token: Token { right: Right::Requested { .. }, .. }, .. })
     }
 
     /// Returns where the next bytes may be received directly, at most `len` of them; valid until the lock is
@@ -77,11 +96,15 @@ impl Inflow {
     /// In a stream of large payloads, no byte of one is asked for before its header is known: otherwise it would
     /// arrive in the staging buffer and be copied once more.
     pub(super) fn beyond(&self, direct: usize, staging: usize) -> usize {
-        let header = self.role.header_bytes();
         match self.next {
             NextBytes::Payload { left, .. } if direct > 0 && left > direct => 0,
-            NextBytes::Header { have } if self.bulk => header.saturating_sub(have).min(staging),
-            _ if self.bulk && direct > 0 => header.min(staging),
+            NextBytes::Header { have } if self.bulk => {
+                // The kind of the next header is not known yet: most are those of requests.
+                let kind = self.header.first().filter(|_| have > 0);
+                let size = kind.map_or(Ok(REQUEST_BYTES), |kind| frame::header_bytes(*kind));
+                size.unwrap_or(REQUEST_BYTES).saturating_sub(have).min(staging)
+            }
+            _ if self.bulk && direct > 0 => REQUEST_BYTES.min(staging),
             _ => staging,
         }
     }
@@ -102,10 +125,10 @@ impl Inflow {
         mut bytes: &[u8],
         sink: &mut dyn Sink,
     ) -> Result<(), FrameError> {
-        while !bytes.is_empty() {
+        while let Some(first) = bytes.first() {
             let took = match self.next {
                 NextBytes::Header { have } => {
-                    let size = self.role.header_bytes();
+                    let size = frame::header_bytes(if have == 0 { *first } else { self.header[0] })?;
                     let n = bytes.len().min(size - have);
                     self.header[have..have + n].copy_from_slice(&bytes[..n]);
                     self.next = NextBytes::Header { have: have + n };
@@ -157,17 +180,29 @@ impl Inflow {
 
     /// Delivers a complete header, and learns where its payload goes.
     fn deliver(&mut self, now: Instant, sink: &mut dyn Sink) -> Result<(), FrameError> {
-        // The buffer has room for the longer header; a reply is its first 16 bytes.
-        let [reply @ .., _, _, _, _, _, _, _, _, _, _, _, _, _, _, _, _] = &self.header;
-        let (follow, placement) = match self.role {
-            Role::Responder => {
-                let request = frame::decode_request(&self.header)?;
-                (request.payload_len(), sink.request(now, self.qp, &request))
-            }
-            Role::Requester => {
-                let reply = frame::decode_reply(reply)?;
+        let (follow, placement) = match frame::header_bytes(self.header[0])? {
+            REPLY_BYTES => {
+                let reply = frame::decode_reply(head(&self.header))?;
+                if reply.kind == ReplyKind::Ack {
+                    self.acknowledged = Some(reply.psn);
+                }
                 (reply.len, sink.reply(now, self.qp, &reply))
             }
+            REQUEST_BYTES if self.greeted => {
+                let request = frame::decode_request(head(&self.header))?;
+                let follow = request.payload_len();
+                self.answerable = (follow as usize) < BULK_BYTES && (follow > 0 || takes_receive(&request));
+                (follow, sink.request(now, self.qp, &request))
+            }
+            HELLO_BYTES if !self.greeted => {
+                let hello = frame::decode_hello(&self.header)?;
+                if sink.accept(&hello) != Some(self.qp) {
+                    return Err(FrameError::Hello);
+                }
+                (self.greeted, self.hello_came) = (true, true);
+                (0, None)
+            }
+            _ => return Err(FrameError::Hello),
         };
         let left = follow as usize;
         self.bulk = left >= BULK_BYTES;
@@ -178,6 +213,12 @@ impl Inflow {
         };
         Ok(())
     }
+}
+
+/// The first `N` bytes of a header, which is never longer than a hello.
+fn head<const N: usize>(header: &[u8; HELLO_BYTES]) -> &[u8; N] {
+    const { assert!(N <= HELLO_BYTES) };
+    header.first_chunk().unwrap_or(&[0; N])
 }
 
 #[cfg(test)]

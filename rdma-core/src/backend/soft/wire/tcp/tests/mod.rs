@@ -1,5 +1,6 @@
 //! Two ends of the wire over real sockets, each with a scripted state that lists what happens.
 
+mod sharing;
 mod strangers;
 mod traffic;
 
@@ -103,7 +104,7 @@ struct End {
 impl End {
     fn new(num: u8) -> Self {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
-        let mut tcp = Tcp::new(Arc::clone(&epoll));
+        let mut tcp = Tcp::new(Arc::clone(&epoll), Arc::new(HeldAcks::new()));
         let device = SlotMap::<DeviceRef, ()>::with_key().insert(());
         let port = tcp.listen(device, SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
         let [p0, p1] = port.to_be_bytes();

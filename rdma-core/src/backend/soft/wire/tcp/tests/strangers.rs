@@ -265,7 +265,7 @@ fn whoever_asks_and_reads_no_answer_is_not_heard_until_it_does() {
     until(&mut a, &mut b, |_, b| {
         sent += asker.write(&asked[sent..]).unwrap_or(0);
         let queued = b.tcp.sockets.values().map(|socket| match &socket.kind {
-            Kind::Link(link) => link.outflow.len(),
+            Kind::Link(link) => link.outflow.replies(),
             _ => 0,
         });
         longest = longest.max(queued.max().unwrap_or(0));

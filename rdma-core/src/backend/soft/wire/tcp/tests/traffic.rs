@@ -72,7 +72,7 @@ fn what_a_budget_cuts_is_cut_between_two_segments() {
     let token = Token { qp: a.qp, right: Right::Requested { serial: 1 } };
     let payload = Payload { token, addr: source.as_ptr().expose_provenance() as u64, len: request.len };
     let mut outflow = Outflow::new();
-    outflow.push(Outgoing::new(&frame::encode_request(&request), Some(payload), false)).unwrap();
+    outflow.push(Outgoing::new(&frame::encode_request(&request), Some(payload), Class::Request)).unwrap();
     let mut write = |budget| outflow.write(stream.as_fd(), &a.state, budget).unwrap();
     assert_eq!(write(BUDGET), BUDGET - BUDGET % segment);
     assert_eq!(write(100), 0, "what is less than a segment waits for more room");

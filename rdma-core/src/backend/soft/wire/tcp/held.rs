@@ -1,0 +1,67 @@
+//! Acknowledgements that are held back for a moment, so that they leave with the next request of their queue pair.
+//!
+//! Such a request saves a system call at either end. But nobody knows whether one comes. So an acknowledgement is held
+//! back only on a connection where the last one could have ridden, only for a thread that polls, and only while the
+//! driver naps, because the driver then sends at its next look what is still held. The thread itself sends it at its
+//! second look at the sockets from then on, and before it sleeps.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Looks at the sockets that an acknowledgement may wait for: a thread that has taken a message looks once more for
+/// further ones before it answers.
+const LOOKS: u64 = 2;
+/// The time of [`HeldAcks::due`] while nothing is held.
+const NEVER: u64 = u64::MAX;
+
+/// The clock of held acknowledgements, which counts looks at the sockets. The wire and the driver share it.
+#[derive(Debug)]
+pub(in super::super::super) struct HeldAcks {
+    allowed: AtomicBool,
+    looks: AtomicU64,
+    /// The look before which the held acknowledgements must leave. Written under the fabric's lock.
+    due: AtomicU64,
+}
+
+impl HeldAcks {
+    pub(in super::super::super) fn new() -> Self {
+        Self { allowed: AtomicBool::new(false), looks: AtomicU64::new(0), due: AtomicU64::new(NEVER) }
+    }
+
+    /// Allows that acknowledgements are held back, or ends that. Whoever ends it sends those that are held, under the
+    /// lock.
+    pub(in super::super::super) fn allow(&self, allowed: bool) {
+        self.allowed.store(allowed, Ordering::Release);
+    }
+
+    /// Counts a look at the sockets. Returns whether acknowledgements are due before it.
+    pub(in super::super::super) fn look(&self) -> bool {
+        let look = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
+        look >= self.due.load(Ordering::Relaxed)
+    }
+
+    /// Whether any acknowledgement is held.
+    pub(in super::super::super) fn any(&self) -> bool {
+        self.due.load(Ordering::Relaxed) != NEVER
+    }
+
+    /// The number of looks so far.
+    pub(super) fn looks(&self) -> u64 {
+        self.looks.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn allowed(&self) -> bool {
+        self.allowed.load(Ordering::Acquire)
+    }
+
+    /// Notes that an acknowledgement is held. Those that are held already are due first.
+    pub(super) fn note_held(&self) {
+        if !self.any() {
+            self.due.store(self.looks() + LOOKS, Ordering::Relaxed);
+        }
+    }
+
+    /// Notes that none is held any more.
+    pub(super) fn note_sent(&self) {
+        self.due.store(NEVER, Ordering::Relaxed);
+    }
+}
