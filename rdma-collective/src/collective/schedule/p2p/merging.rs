@@ -6,8 +6,8 @@ use super::round::Round;
 use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
 /// The first ranks, a power of two, reduce by recursive doubling, and meanwhile the rest reduce in the same way. Then
-/// each rank of one side adds what a rank of the other side has. Where the rest are fewer, each of them sends to several
-/// ranks, so that this is for few ranks only.
+/// each rank of one side adds what a rank of the other side has. Where the rest are fewer, each of them sends to
+/// several ranks, so that this is for few ranks only.
 ///
 /// Both sides add the same two operands, which may change places without changing the bits.
 #[derive(Clone, Copy, Debug)]

@@ -6,11 +6,11 @@ use super::cut::Pieces;
 use super::round::Round;
 use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
-/// Two binary trees of all ranks but the root (Sanders, Speck and Träff). A rank that passes pieces on in one of them is
-/// a leaf of the other, so that every rank sends about as many bytes as it receives: the buffer once.
+/// Two binary trees of all ranks but the root (Sanders, Speck and Träff). A rank that passes pieces on in one of them
+/// is a leaf of the other, so that every rank sends about as many bytes as it receives: the buffer once.
 ///
-/// Ranks are numbered from the root on, and stand in order in the first tree: a position passes on to both sides, as far
-/// as half of the largest power of two that divides it. In the second tree they stand in the opposite order. All
+/// Ranks are numbered from the root on, and stand in order in the first tree: a position passes on to both sides, as
+/// far as half of the largest power of two that divides it. In the second tree they stand in the opposite order. All
 /// distances are therefore powers of two.
 ///
 /// No deadlock: a rank takes pieces in their order. The rank that is furthest behind, and of those the one nearest to

@@ -1,4 +1,4 @@
-//! One connection for both directions, and acknowledgements that ride with requests.
+//! Connections that serve both directions, and acknowledgements that ride with requests.
 
 use std::io::{Read, Write};
 
