@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Instant;
 
 use super::connect::LinksAndHost;
-use super::links::Link;
+use super::link::Link;
 use super::options::CommunicatorOptions;
 use super::rendezvous::{Parent, Rendezvous};
 use crate::collective::CommunicatorError;

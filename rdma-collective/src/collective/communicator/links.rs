@@ -7,14 +7,13 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rdma_core::error::ReachError;
-use rdma_core::{Deadline, PeerAccess, QpNum};
+use rdma_core::{Deadline, QpNum};
 
 use super::host::{HostGroup, MESSAGE_BYTES_MAX};
 use super::link_table::LinkTable;
 use super::wait_graph::{WaitGraph, WaitingFor};
 use crate::collective::operation::{ABORT, Abort, Header, OPERATION, WAITS, WaitReport};
 use crate::engine::{EngineState, LaneId};
-use crate::link::mailbox::{Inbox, Outbox};
 use crate::link::{Lane, control};
 use crate::link::{LaneFailure, LaneName};
 
@@ -42,33 +41,6 @@ pub(crate) struct Links {
     pub(crate) table: LinkTable,
     /// The deadline of the present operation.
     until: Option<Instant>,
-}
-
-/// A link to one peer: its lane, a mailbox in each direction, and how far the present operation has used them.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) rank: u32,
-    pub(crate) lane: LaneId,
-    pub(crate) name: LaneName,
-    pub(super) access: PeerAccess,
-    pub(crate) outbox: Outbox,
-    pub(crate) inbox: Inbox,
-    /// Messages that earlier operations sent and received. The present operation counts from there.
-    pub(crate) sent_before: u64,
-    pub(crate) received_before: u64,
-    /// Whether the peer is known to be in the present operation: the header of its first message has been compared.
-    pub(crate) agreed: bool,
-    /// Whether the peer has still to be told of a failure.
-    pub(super) untold: bool,
-    /// Zero-copy writes of the present operation that were posted, and how many writes had completed before its first.
-    pub(crate) ranges: u64,
-    pub(crate) ranges_before: u64,
-    /// Whether the last of those writes, or a request behind it, is signalled. Its completion tells of all.
-    pub(crate) asked: bool,
-    /// Sequence numbers of the next point-to-point send and receive. Both ends count them alike, apart from
-    /// collectives.
-    pub(crate) points_sent: u64,
-    pub(crate) points_received: u64,
 }
 
 /// A peer whose lane has ended, and the reason.
@@ -327,55 +299,6 @@ pub(crate) fn at_fault(ended: impl IntoIterator<Item = Lost>, waits: impl Fn(u32
     let matters = |lost: &Lost| !matches!(lost.cause, LaneFailure::Closed) || waits(lost.rank);
     // `false` sorts first: a failure before an end in good order.
     ended.into_iter().filter(matters).min_by_key(|lost| !lost.is_loss())
-}
-
-impl Link {
-    /// A link over which nothing has come yet.
-    pub(super) fn new(
-        (rank, access): (u32, PeerAccess),
-        (lane, name): (LaneId, LaneName),
-        outbox: Outbox,
-        inbox: Inbox,
-    ) -> Self {
-        Self {
-            rank,
-            lane,
-            name,
-            access,
-            outbox,
-            inbox,
-            sent_before: 0,
-            received_before: 0,
-            agreed: false,
-            untold: false,
-            ranges: 0,
-            ranges_before: 0,
-            asked: false,
-            points_sent: 0,
-            points_received: 0,
-        }
-    }
-
-    /// Begins an operation: counts its messages from here.
-    pub(super) fn begin(&mut self) {
-        // The mailboxes count from the first message of the link on.
-        (self.sent_before, self.received_before) = (self.outbox.sent(), self.inbox.given_back());
-        (self.agreed, self.ranges, self.asked) = (false, 0, false);
-    }
-
-    /// Why the lane to this peer has ended; including an end in good order.
-    pub(crate) fn ended(&self, core: &mut EngineState) -> Option<Lost> {
-        let cause = core.lane(self.lane).map_or(Some(LaneFailure::Fenced), |lane| lane.ended())?;
-        Some(Lost { rank: self.rank, lane: self.name, cause, away: core.away_from(self.lane) })
-    }
-
-    /// Ends the lane of a peer that has sent what the protocol forbids. `what` names the violation.
-    pub(crate) fn violation(&self, core: &mut EngineState, what: &str) -> Lost {
-        match core.lane(self.lane) {
-            Some(lane) => violation(self.rank, lane, what),
-            None => Lost { rank: self.rank, lane: self.name, cause: LaneFailure::Fenced, away: None },
-        }
-    }
 }
 
 /// Keeps a header of the previous rank until its operation takes it.

@@ -15,7 +15,7 @@ use rdma_core::AttachedRange;
 use rdma_core::memory::CacheHint;
 
 use super::buffers::{Borrowed, Buffers, Message, ZERO_COPY_BYTES_MIN};
-use super::link_exec::{check_length, put_range, signal, unsent};
+use super::link_exec::check_length;
 use super::stop::{Progress, Stop, is_ended_by};
 use crate::collective::DataType;
 use crate::collective::call::Collective;
@@ -194,11 +194,7 @@ impl TransferExec {
     ) -> bool {
         let before = self.moved;
         while self.moved < self.chunks {
-            // A lane that is gone is no error here: `check_lanes` finds it, and knows the reason.
-            let Some(lane) = core.lane(link.lane) else { break };
-            if !link.outbox.is_ready(lane) {
-                break;
-            }
+            let Some(room) = link.room(core) else { break };
             let span = self.span();
             let header = (self.moved == 0).then(|| self.point.call.header(rank, self.number).in_slot());
             // In place, the receive overwrites a chunk as soon as it was put. The device might read it later than
@@ -211,8 +207,8 @@ impl TransferExec {
                 None
             };
             let put = match range {
-                Some(range) => put_range(link, lane, range, span.len, true),
-                None => link.outbox.put_with(lane, header.as_ref(), span.len, |slot| {
+                Some(range) => room.put_range(range, span.len, true),
+                None => room.put_with(header.as_ref(), span.len, |slot| {
                     memory.read(index, span, slot);
                 }),
             };
@@ -252,7 +248,7 @@ impl TransferExec {
             // runs even if nothing was received, because the last report may have found no room.
             let owed = self.moved - self.given_back;
             let due = owed >= self.point.cut.signal_every || self.moved == self.chunks;
-            if owed > 0 && due && signal(link, core, first + self.moved) {
+            if owed > 0 && due && link.give_back(core, first + self.moved) {
                 self.given_back = self.moved;
             }
             let more = self.moved < end && link.inbox.arrived(first + self.moved).is_some();
@@ -376,7 +372,7 @@ impl SendRecvExec {
         let undone = self.flows.iter().position(|flow| !flow.is_done());
         self.at = undone.unwrap_or(self.at);
         // All chunks are put, but the device may still read some of them from the operation's memory.
-        if undone.is_none() && unsent(links, core).is_none() {
+        if undone.is_none() && links.table.unsent(core).is_none() {
             return Ok(true);
         }
         self.check_lanes(links, core)?;
@@ -423,7 +419,7 @@ impl SendRecvExec {
     /// The rank that the group waits for.
     pub(super) fn waits_for(&self, links: &Links, core: &mut EngineState) -> WaitingFor {
         let undone = self.flows.get(self.at).filter(|flow| !flow.is_done());
-        let rank = undone.map(|flow| flow.point.peer).or_else(|| unsent(links, core));
+        let rank = undone.map(|flow| flow.point.peer).or_else(|| links.table.unsent(core));
         WaitingFor::Rank(rank.unwrap_or(self.rank))
     }
 

@@ -54,10 +54,8 @@ fn next(links: &mut Links) -> &mut Link {
 
 /// Puts a message to the other rank.
 fn put(core: &mut EngineState, links: &mut Links, header: &[u8; HEADER_BYTES], message: &[u8]) {
-    let next = next(links);
-    let lane = core.lane(next.lane).unwrap();
-    assert!(next.outbox.is_ready(lane));
-    assert!(next.outbox.put_with(lane, Some(header), message.len(), |slot| slot.copy_from_slice(message)));
+    let room = next(links).room(core).unwrap();
+    assert!(room.put_with(Some(header), message.len(), |slot| slot.copy_from_slice(message)));
 }
 
 /// The error of rank 0 of two in its first operation, if the other rank does `wrong` instead.

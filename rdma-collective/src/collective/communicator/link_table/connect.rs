@@ -19,7 +19,8 @@ use rdma_core::Deadline;
 
 use super::{LinkTable, Reach};
 use crate::collective::CommunicatorError;
-use crate::collective::communicator::links::{FENCE_WITHIN, Link, Lost};
+use crate::collective::communicator::link::Link;
+use crate::collective::communicator::links::{FENCE_WITHIN, Lost};
 use crate::engine::SetupError;
 use crate::engine::{EngineState, LaneId};
 use crate::link::mailbox::{Inbox, Outbox};

@@ -12,7 +12,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::hosts::Hosts;
-use super::links::{ControlMessage, Link, Lost, read_control, violation};
+use super::link::Link;
+use super::links::{ControlMessage, Lost, read_control, violation};
 use super::options::CommunicatorOptions;
 use crate::collective::CollectiveError;
 use crate::engine::{EngineState, LaneId};
@@ -165,8 +166,15 @@ impl LinkTable {
         self.links.values()
     }
 
-    pub(crate) fn links_mut(&mut self) -> impl Iterator<Item = &mut Link> {
-        self.links.values_mut()
+    /// Asks the device for the completion of the last writes from the operation's memory, where no write has asked.
+    pub(crate) fn ask_for_ranges(&mut self, core: &mut EngineState) {
+        self.links.values_mut().for_each(|link| link.ask_for_ranges(core));
+    }
+
+    /// A peer to which the device still writes from the operation's memory. The memory cannot go back to the caller
+    /// before.
+    pub(crate) fn unsent(&self, core: &mut EngineState) -> Option<u32> {
+        self.links.values().find(|link| link.is_unsent(core)).map(|link| link.rank)
     }
 
     /// Marks that all linked ranks must be told of a failure.

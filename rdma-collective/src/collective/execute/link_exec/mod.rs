@@ -22,7 +22,7 @@ use crate::engine::EngineState;
 
 use self::linking::Linking;
 pub(super) use self::memory::copy;
-pub(super) use self::step::{check_length, put_range, signal, unsent};
+pub(super) use self::step::check_length;
 
 /// The state of one operation over links.
 ///
@@ -196,8 +196,8 @@ impl LinkExec {
         // A rank that receives nothing still needs the header of the previous rank. Otherwise it would return success
         // from an operation in which the others have called something else.
         let announced = !self.announce && self.is_agreed_with_previous(with.links, with.core)?;
-        step::confirm(with.links, with.core);
-        if announced && unsent(with.links, with.core).is_none() {
+        with.links.table.ask_for_ranges(with.core);
+        if announced && with.links.table.unsent(with.core).is_none() {
             return Ok(true);
         }
         self.check_links(with.links, with.core, !announced)?;
@@ -221,10 +221,8 @@ impl LinkExec {
 
     /// Sends the header to the next rank in a control message; `false` if there is no room for it now.
     fn send_header(&self, links: &Links, core: &mut EngineState) -> Result<bool, Stop> {
-        let Some(lane) = links.table.link(links.next).and_then(|link| core.lane(link.lane)) else {
-            return Ok(false);
-        };
-        let sent = lane.control(OPERATION, |body| self.header.write(body));
+        let Some(next) = links.table.link(links.next) else { return Ok(false) };
+        let sent = next.control(core, OPERATION, |body| self.header.write(body));
         sent.map_err(|_| {
             let what = "control messages too short for a header";
             Stop::Lost(links.violation_of(core, links.next, what))
@@ -324,7 +322,7 @@ impl LinkExec {
         }
         // No step is left. The headers come before the unsent messages, because a rank that has called something else
         // explains both.
-        match unsent(links, core) {
+        match links.table.unsent(core) {
             _ if self.announce => links.next,
             Some(rank) if self.agreed => rank,
             _ => links.previous,

@@ -1,0 +1,192 @@
+//! The link to one peer: its lane, a mailbox in each direction, and how far the present operation has used them.
+//!
+//! Executors put and take messages by it, and know of no lane. `link_table` owns the links of a rank.
+
+use rdma_core::{AttachedRange, LocalBuf, PeerAccess};
+
+use super::links::{Lost, violation};
+use crate::engine::{EngineState, LaneId};
+use crate::link::codec::{NoRoom, Writer};
+use crate::link::control::Kind;
+use crate::link::mailbox::{HEADER_BYTES, Inbox, Outbox};
+use crate::link::{Lane, LaneFailure, LaneName};
+
+/// A link to one peer: its lane, a mailbox in each direction, and how far the present operation has used them.
+#[derive(Debug)]
+pub(crate) struct Link {
+    pub(crate) rank: u32,
+    pub(crate) lane: LaneId,
+    pub(crate) name: LaneName,
+    pub(super) access: PeerAccess,
+    pub(super) outbox: Outbox,
+    pub(crate) inbox: Inbox,
+    /// Messages that earlier operations sent and received. The present operation counts from there.
+    pub(crate) sent_before: u64,
+    pub(crate) received_before: u64,
+    /// Whether the peer is known to be in the present operation: the header of its first message has been compared.
+    pub(crate) agreed: bool,
+    /// Whether the peer has still to be told of a failure.
+    pub(super) untold: bool,
+    /// Zero-copy writes of the present operation that were posted, and how many writes had completed before its first.
+    ranges: u64,
+    ranges_before: u64,
+    /// Whether the last of those writes, or a request behind it, is signalled. Its completion tells of all.
+    asked: bool,
+    /// Sequence numbers of the next point-to-point send and receive. Both ends count them alike, apart from
+    /// collectives.
+    pub(crate) points_sent: u64,
+    pub(crate) points_received: u64,
+}
+
+impl Link {
+    /// A link over which nothing has come yet.
+    pub(super) fn new(
+        (rank, access): (u32, PeerAccess),
+        (lane, name): (LaneId, LaneName),
+        outbox: Outbox,
+        inbox: Inbox,
+    ) -> Self {
+        Self {
+            rank,
+            lane,
+            name,
+            access,
+            outbox,
+            inbox,
+            sent_before: 0,
+            received_before: 0,
+            agreed: false,
+            untold: false,
+            ranges: 0,
+            ranges_before: 0,
+            asked: false,
+            points_sent: 0,
+            points_received: 0,
+        }
+    }
+
+    /// Begins an operation: counts its messages from here.
+    pub(super) fn begin(&mut self) {
+        // The mailboxes count from the first message of the link on.
+        (self.sent_before, self.received_before) = (self.outbox.sent(), self.inbox.given_back());
+        (self.agreed, self.ranges, self.asked) = (false, 0, false);
+    }
+
+    /// Why the lane to this peer has ended; including an end in good order.
+    pub(crate) fn ended(&self, core: &mut EngineState) -> Option<Lost> {
+        let cause = core.lane(self.lane).map_or(Some(LaneFailure::Fenced), |lane| lane.ended())?;
+        Some(Lost { rank: self.rank, lane: self.name, cause, away: core.away_from(self.lane) })
+    }
+
+    /// Ends the lane of a peer that has sent what the protocol forbids. `what` names the violation.
+    pub(crate) fn violation(&self, core: &mut EngineState, what: &str) -> Lost {
+        match core.lane(self.lane) {
+            Some(lane) => violation(self.rank, lane, what),
+            None => Lost { rank: self.rank, lane: self.name, cause: LaneFailure::Fenced, away: None },
+        }
+    }
+
+    /// The room for one message; `None` while there is none.
+    pub(crate) fn room<'a>(&'a mut self, core: &'a mut EngineState) -> Option<Room<'a>> {
+        // A lane that is gone is no error here: whoever waits looks for ended links, and learns the reason there.
+        let lane = core.lane(self.lane)?;
+        self.outbox.is_ready(lane).then_some(Room { link: self, lane })
+    }
+
+    /// Takes the buffer in which the next message, of `len` bytes, can be made before there is room for it; `None`
+    /// while no buffer is free. Give it back with [`stage`](Self::stage).
+    pub(crate) fn begin_stage(&mut self, core: &mut EngineState, len: usize) -> Option<LocalBuf> {
+        self.outbox.begin_stage(core.lane(self.lane)?, len)
+    }
+
+    /// Makes a buffer of [`begin_stage`](Self::begin_stage) the next message.
+    pub(crate) fn stage(&mut self, buffer: LocalBuf) {
+        self.outbox.stage(buffer);
+    }
+
+    /// Gives back the slots of all messages below `number`; `false` if there is no room to say so now.
+    pub(crate) fn give_back(&mut self, core: &mut EngineState, number: u64) -> bool {
+        let Some(lane) = core.lane(self.lane) else { return false };
+        // A rank that has closed sends nothing more. It needs no slots, and waiting for room on its lane would never
+        // end.
+        if lane.room() == 0 && !lane.is_closed() {
+            return false;
+        }
+        // The room was checked first: slots that are given back here but never reported would be lost to the sender.
+        let freed = self.inbox.give_back(number);
+        if !lane.is_closed() {
+            lane.note(freed);
+        }
+        true
+    }
+
+    /// Sends a control message to the peer; `false` if there is no room for it now.
+    ///
+    /// # Errors
+    ///
+    /// [`NoRoom`] if the message is longer than the peer receives.
+    pub(crate) fn control(
+        &self,
+        core: &mut EngineState,
+        kind: Kind,
+        body: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+    ) -> Result<bool, NoRoom> {
+        core.lane(self.lane).map_or(Ok(false), |lane| lane.control(kind, body))
+    }
+
+    /// Asks the device for the completion of the last writes from the operation's memory, where no write has asked.
+    pub(super) fn ask_for_ranges(&mut self, core: &mut EngineState) {
+        if self.ranges > 0 && !self.asked {
+            // If there is no room for that now, the next call tries again.
+            self.asked = core.lane(self.lane).is_some_and(Lane::confirm);
+        }
+    }
+
+    /// Whether the device still writes from the operation's memory.
+    pub(super) fn is_unsent(&self, core: &mut EngineState) -> bool {
+        self.ranges > 0
+            && core.lane(self.lane).is_some_and(|lane| {
+                // A drained lane has no request under way, so the device reads nothing any more.
+                lane.ranges_done() - self.ranges_before < self.ranges && !lane.is_drained()
+            })
+    }
+}
+
+/// The room for one message on a link.
+pub(crate) struct Room<'a> {
+    link: &'a mut Link,
+    /// The lane that carries the message.
+    lane: &'a mut Lane,
+}
+
+impl Room<'_> {
+    /// Puts the message that was [staged](Link::stage); `false` if there is none.
+    pub(crate) fn put_staged(self, header: Option<&[u8; HEADER_BYTES]>) -> bool {
+        self.link.outbox.put_staged(self.lane, header)
+    }
+
+    /// Puts one message of `len` bytes that `fill` writes; `false` if it is longer than a slot.
+    pub(crate) fn put_with(
+        self,
+        header: Option<&[u8; HEADER_BYTES]>,
+        len: usize,
+        fill: impl FnOnce(&mut [u8]),
+    ) -> bool {
+        self.link.outbox.put_with(self.lane, header, len, fill)
+    }
+
+    /// Puts a message that the device reads in registered memory; `false` if it is longer than a slot. The completion
+    /// of a write that `asks` for one tells of all writes before.
+    pub(crate) fn put_range(self, range: AttachedRange, len: usize, asks: bool) -> bool {
+        let Self { link, lane } = self;
+        // The lane counts its completed ranges over all operations. The count before the first put is this operation's
+        // zero.
+        if link.ranges == 0 {
+            link.ranges_before = lane.ranges_done();
+        }
+        link.ranges += 1;
+        // A later write takes the place of an earlier one that asks: that one's completion does not tell of this.
+        link.asked = asks;
+        link.outbox.put_range(lane, range, len, asks)
+    }
+}
