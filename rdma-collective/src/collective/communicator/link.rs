@@ -4,19 +4,19 @@
 
 use rdma_core::{AttachedRange, LocalBuf, PeerAccess};
 
+use super::lanes::Lanes;
 use super::links::{Lost, violation};
-use crate::engine::{EngineState, LaneId};
+use crate::engine::EngineState;
 use crate::link::codec::{NoRoom, Writer};
 use crate::link::control::Kind;
 use crate::link::mailbox::{HEADER_BYTES, Inbox, Outbox};
-use crate::link::{Lane, LaneFailure, LaneName};
+use crate::link::{Lane, LaneFailure};
 
 /// A link to one peer: its lane, a mailbox in each direction, and how far the present operation has used them.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) rank: u32,
-    pub(crate) lane: LaneId,
-    pub(crate) name: LaneName,
+    pub(crate) lanes: Lanes,
     pub(super) access: PeerAccess,
     pub(super) outbox: Outbox,
     pub(crate) inbox: Inbox,
@@ -27,10 +27,8 @@ pub(crate) struct Link {
     pub(crate) agreed: bool,
     /// Whether the peer has still to be told of a failure.
     pub(super) untold: bool,
-    /// Zero-copy writes of the present operation that were posted, and how many writes had completed before its first.
-    ranges: u64,
-    ranges_before: u64,
-    /// Whether the last of those writes, or a request behind it, is signalled. Its completion tells of all.
+    /// Whether the last zero-copy write of the present operation, or a request behind it, is signalled. Its completion
+    /// tells of all.
     asked: bool,
     /// Sequence numbers of the next point-to-point send and receive. Both ends count them alike, apart from
     /// collectives.
@@ -42,14 +40,16 @@ impl Link {
     /// A link over which nothing has come yet.
     pub(super) fn new(
         (rank, access): (u32, PeerAccess),
-        (lane, name): (LaneId, LaneName),
-        outbox: Outbox,
+        lanes: Lanes,
+        mut outbox: Outbox,
         inbox: Inbox,
     ) -> Self {
+        if lanes.are_many() {
+            outbox.signal_all();
+        }
         Self {
             rank,
-            lane,
-            name,
+            lanes,
             access,
             outbox,
             inbox,
@@ -57,9 +57,7 @@ impl Link {
             received_before: 0,
             agreed: false,
             untold: false,
-            ranges: 0,
-            ranges_before: 0,
-            asked: false,
+            asked: true,
             points_sent: 0,
             points_received: 0,
         }
@@ -69,34 +67,65 @@ impl Link {
     pub(super) fn begin(&mut self) {
         // The mailboxes count from the first message of the link on.
         (self.sent_before, self.received_before) = (self.outbox.sent(), self.inbox.given_back());
-        (self.agreed, self.ranges, self.asked) = (false, 0, false);
+        (self.agreed, self.asked) = (false, true);
     }
 
-    /// Why the lane to this peer has ended; including an end in good order.
+    /// Why the link to this peer has ended; including an end in good order.
+    ///
+    /// A lane that has failed ends the link. A peer has closed only when it has closed every lane: until then its last
+    /// messages may be under way.
     pub(crate) fn ended(&self, core: &mut EngineState) -> Option<Lost> {
-        let cause = core.lane(self.lane).map_or(Some(LaneFailure::Fenced), |lane| lane.ended())?;
-        Some(Lost { rank: self.rank, lane: self.name, cause, away: core.away_from(self.lane) })
+        let mut closed = None;
+        let mut open = 0;
+        for id in &self.lanes.all {
+            let (lane, cause) = match core.lane(*id) {
+                Some(lane) => (lane.name(), lane.ended()),
+                None => (self.lanes.name, Some(LaneFailure::Fenced)),
+            };
+            let Some(cause) = cause else {
+                open += 1;
+                continue;
+            };
+            let is_closed = matches!(cause, LaneFailure::Closed);
+            let lost = Lost { rank: self.rank, lane, cause, away: core.away_from(*id) };
+            if !is_closed {
+                return Some(lost);
+            }
+            closed = Some(lost);
+        }
+        closed.filter(|_| open == 0)
     }
 
     /// Ends the lane of a peer that has sent what the protocol forbids. `what` names the violation.
     pub(crate) fn violation(&self, core: &mut EngineState, what: &str) -> Lost {
-        match core.lane(self.lane) {
+        match core.lane(self.lanes.first) {
             Some(lane) => violation(self.rank, lane, what),
-            None => Lost { rank: self.rank, lane: self.name, cause: LaneFailure::Fenced, away: None },
+            None => Lost { rank: self.rank, lane: self.lanes.name, cause: LaneFailure::Fenced, away: None },
         }
     }
 
     /// The room for one message; `None` while there is none.
     pub(crate) fn room<'a>(&'a mut self, core: &'a mut EngineState) -> Option<Room<'a>> {
         // A lane that is gone is no error here: whoever waits looks for ended links, and learns the reason there.
-        let lane = core.lane(self.lane)?;
+        self.take_returned(core);
+        let lane = core.lane(self.lanes.of(self.outbox.sent()))?;
         self.outbox.is_ready(lane).then_some(Room { link: self, lane })
     }
 
     /// Takes the buffer in which the next message, of `len` bytes, can be made before there is room for it; `None`
     /// while no buffer is free. Give it back with [`stage`](Self::stage).
     pub(crate) fn begin_stage(&mut self, core: &mut EngineState, len: usize) -> Option<LocalBuf> {
-        self.outbox.begin_stage(core.lane(self.lane)?, len)
+        self.take_returned(core);
+        self.outbox.begin_stage(len)
+    }
+
+    /// Takes back the buffers of completed writes, from the lanes that have carried them.
+    fn take_returned(&mut self, core: &mut EngineState) {
+        for id in &self.lanes.all {
+            if let Some(lane) = core.lane(*id) {
+                self.outbox.take_returned(lane);
+            }
+        }
     }
 
     /// Makes a buffer of [`begin_stage`](Self::begin_stage) the next message.
@@ -106,7 +135,7 @@ impl Link {
 
     /// Gives back the slots of all messages below `number`; `false` if there is no room to say so now.
     pub(crate) fn give_back(&mut self, core: &mut EngineState, number: u64) -> bool {
-        let Some(lane) = core.lane(self.lane) else { return false };
+        let Some(lane) = core.lane(self.lanes.first) else { return false };
         // A rank that has closed sends nothing more. It needs no slots, and waiting for room on its lane would never
         // end.
         if lane.room() == 0 && !lane.is_closed() {
@@ -131,24 +160,20 @@ impl Link {
         kind: Kind,
         body: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<bool, NoRoom> {
-        core.lane(self.lane).map_or(Ok(false), |lane| lane.control(kind, body))
+        core.lane(self.lanes.first).map_or(Ok(false), |lane| lane.control(kind, body))
     }
 
     /// Asks the device for the completion of the last writes from the operation's memory, where no write has asked.
     pub(super) fn ask_for_ranges(&mut self, core: &mut EngineState) {
-        if self.ranges > 0 && !self.asked {
+        if !self.asked {
             // If there is no room for that now, the next call tries again.
-            self.asked = core.lane(self.lane).is_some_and(Lane::confirm);
+            self.asked = core.lane(self.lanes.first).is_some_and(Lane::confirm);
         }
     }
 
     /// Whether the device still writes from the operation's memory.
     pub(super) fn is_unsent(&self, core: &mut EngineState) -> bool {
-        self.ranges > 0
-            && core.lane(self.lane).is_some_and(|lane| {
-                // A drained lane has no request under way, so the device reads nothing any more.
-                lane.ranges_done() - self.ranges_before < self.ranges && !lane.is_drained()
-            })
+        self.lanes.all.iter().any(|id| core.lane(*id).is_some_and(|lane| lane.reads_ranges()))
     }
 }
 
@@ -179,14 +204,9 @@ impl Room<'_> {
     /// of a write that `asks` for one tells of all writes before.
     pub(crate) fn put_range(self, range: AttachedRange, len: usize, asks: bool) -> bool {
         let Self { link, lane } = self;
-        // The lane counts its completed ranges over all operations. The count before the first put is this operation's
-        // zero.
-        if link.ranges == 0 {
-            link.ranges_before = lane.ranges_done();
-        }
-        link.ranges += 1;
-        // A later write takes the place of an earlier one that asks: that one's completion does not tell of this.
-        link.asked = asks;
+        // A later write takes the place of an earlier one that asks: that one's completion does not tell of this. Over
+        // several lanes every write asks.
+        link.asked = asks || link.lanes.are_many();
         link.outbox.put_range(lane, range, len, asks)
     }
 }

@@ -111,9 +111,11 @@ impl Links {
     /// Puts new links into use. Their lanes send heartbeats from now on, and the present operation may wait for them.
     pub(crate) fn take_links(&mut self, core: &mut EngineState) {
         let now = core.now();
-        for (rank, id) in self.table.take_links() {
-            self.wait_graph.link(rank);
-            let Some(lane) = core.lane(id) else { continue };
+        let ranks = self.table.take_links();
+        ranks.iter().for_each(|rank| self.wait_graph.link(*rank));
+        let linked = ranks.into_iter().filter_map(|rank| self.table.link(rank));
+        for id in linked.flat_map(|link| &link.lanes.all) {
+            let Some(lane) = core.lane(*id) else { continue };
             lane.set_quiet(false);
             lane.watch(now);
             if let Some(until) = self.until {
@@ -232,7 +234,7 @@ impl Links {
         let Some(waits) = self.wait_graph.report() else { return };
         let table = &self.table;
         self.wait_graph.tell(|rank| {
-            let lane = table.link(rank).and_then(|link| core.lane(link.lane));
+            let lane = table.link(rank).and_then(|link| core.lane(link.lanes.first));
             lane.filter(|lane| lane.ended().is_none())
                 .is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false))
         });
@@ -277,7 +279,7 @@ impl Links {
         let link = self.table.link(rank).or_else(|| self.table.link(self.previous));
         // The neighbours' links are there from the beginning, so that no error shows the number 0.
         let unnamed = LaneName { qp_num: QpNum(0), epoch: 0 };
-        link.map_or((None, unnamed), |link| (Some(link.lane), link.name))
+        link.map_or((None, unnamed), |link| (Some(link.lanes.first), link.lanes.name))
     }
 
     /// The linked ranks whose lanes have ended; including those that closed in good order.

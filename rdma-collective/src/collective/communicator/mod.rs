@@ -12,6 +12,7 @@ mod gate;
 mod host;
 mod hosts;
 mod info;
+mod lanes;
 mod leave;
 mod link;
 mod link_table;
@@ -52,7 +53,7 @@ pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
 pub(crate) use link::Link;
 #[cfg(any(fuzzing, test))]
-pub(crate) use link_table::find_blob;
+pub(crate) use link_table::find_blobs;
 pub(crate) use link_table::{Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
 use links::FENCE_WITHIN;
 pub(crate) use links::{CommContext, Links, Lost, PIECE_BYTES, Scratch, at_fault};

@@ -179,6 +179,12 @@ impl Lane {
         self.ranges_done
     }
 
+    /// Whether the device may still read registered ranges for writes that were queued here.
+    pub(crate) fn reads_ranges(&self) -> bool {
+        let posted = self.posted.iter().map(|(_, sent)| sent);
+        posted.chain(self.queued.iter().map(|(_, sent)| sent)).any(|sent| *sent == Sent::Range)
+    }
+
     /// Whether all that was sent has been acknowledged.
     pub(crate) fn is_drained(&self) -> bool {
         self.posted.is_empty() && self.queued.is_empty()

@@ -72,6 +72,8 @@ pub(crate) struct Outbox {
     sent: u64,
     /// Messages that the receiver has given back.
     freed: u64,
+    /// The number of messages from one that is signalled to the next one.
+    signal_every: u64,
 }
 
 impl Outbox {
@@ -89,7 +91,9 @@ impl Outbox {
         }
         buffers.push(rest);
         let slots = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
-        Ok(Self { geometry, slots, buffers, staged: None, sent: 0, freed: 0 })
+        // Buffers come back only with a completion, so half of them are always on the way.
+        let signal_every = u64::from(geometry.slots / 2).max(1);
+        Ok(Self { geometry, slots, buffers, staged: None, sent: 0, freed: 0, signal_every })
     }
 
     /// Sets the receiver's slots.
@@ -111,14 +115,20 @@ impl Outbox {
         self.sent
     }
 
-    /// Takes back the buffers of completed writes, and returns whether a message can be put now.
-    pub(crate) fn is_ready(&mut self, lane: &mut Lane) -> bool {
-        self.take_returned(lane);
+    /// Has every message signalled. Messages over several lanes need it, because the completion on one lane tells
+    /// nothing of the others.
+    pub(crate) fn signal_all(&mut self) {
+        self.signal_every = 1;
+    }
+
+    /// Whether a message can be put on that lane now.
+    pub(crate) fn is_ready(&self, lane: &Lane) -> bool {
         let has_buffer = self.staged.is_some() || !self.buffers.is_empty();
         self.sent - self.freed < self.geometry.slots.into() && has_buffer && lane.room() > 0
     }
 
-    fn take_returned(&mut self, lane: &mut Lane) {
+    /// Takes back the buffers of completed writes.
+    pub(crate) fn take_returned(&mut self, lane: &mut Lane) {
         while let Some(buffer) = lane.take_returned() {
             self.buffers.push(buffer);
         }
@@ -126,8 +136,7 @@ impl Outbox {
 
     /// Takes the buffer in which the next message, of `len` bytes behind the header, can be made before it can be put;
     /// `None` while no buffer is free. Give it back with [`stage`](Self::stage).
-    pub(crate) fn begin_stage(&mut self, lane: &mut Lane, len: usize) -> Option<LocalBuf> {
-        self.take_returned(lane);
+    pub(crate) fn begin_stage(&mut self, len: usize) -> Option<LocalBuf> {
         let end = HEADER_BYTES + len;
         if end > self.geometry.stride() || self.staged.is_some() {
             return None;
@@ -170,7 +179,7 @@ impl Outbox {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> bool {
-        let Some(mut buffer) = self.begin_stage(lane, len) else { return false };
+        let Some(mut buffer) = self.begin_stage(len) else { return false };
         fill(&mut buffer[HEADER_BYTES..]);
         self.stage(buffer);
         self.put_staged(lane, header)
@@ -203,9 +212,7 @@ impl Outbox {
     fn announce(&mut self) -> (Imm, bool) {
         let imm = Imm::Message { slot: self.geometry.slot(self.sent), turn: self.geometry.turn(self.sent) };
         self.sent += 1;
-        // A signal once per half a mailbox: buffers come back only with a completion, so half of them are always on the
-        // way.
-        (imm, self.sent.is_multiple_of(u64::from(self.geometry.slots / 2).max(1)))
+        (imm, self.sent.is_multiple_of(self.signal_every))
     }
 
     /// Notes that the receiver has given slots back; `false` if it gives back more than was sent.

@@ -23,7 +23,7 @@ use crate::link::mailbox::Geometry;
 
 use connect::OpenLinks;
 #[cfg(any(fuzzing, test))]
-pub(crate) use connect::find_blob;
+pub(crate) use connect::find_blobs;
 pub(crate) use connect::{Connecting, Unlinked, VERDICT_BYTES, word_bytes};
 
 /// Bytes that the mailboxes of all links of a rank may take together, unless each link is at [`SLOT_BYTES_MIN`]
@@ -94,6 +94,8 @@ pub(crate) struct LinkTable {
     job: u32,
     epoch: u32,
     hosts: Arc<Hosts>,
+    /// Lanes of each link.
+    lanes: u8,
     links: BTreeMap<u32, Link>,
     /// The reach of the connected links, equal on all ranks.
     reach: Reach,
@@ -110,7 +112,7 @@ pub(crate) struct LinkTable {
 
 impl LinkTable {
     pub(super) fn new(
-        neighbours: Vec<Link>,
+        (neighbours, lanes): (Vec<Link>, u8),
         (rank, world): (u32, u32),
         (job, epoch): (u32, u32),
         hosts: Arc<Hosts>,
@@ -121,6 +123,7 @@ impl LinkTable {
             job,
             epoch,
             hosts,
+            lanes,
             links: neighbours.into_iter().map(|link| (link.rank, link)).collect(),
             reach: Reach::default(),
             opening: VecDeque::new(),
@@ -185,13 +188,13 @@ impl LinkTable {
     /// Tells the linked ranks that have not been told; `tell` returns whether a rank must be told again later.
     pub(super) fn pass_on(&mut self, mut tell: impl FnMut(LaneId) -> bool) {
         for link in self.links.values_mut().filter(|link| link.untold) {
-            link.untold = tell(link.lane);
+            link.untold = tell(link.lanes.first);
         }
     }
 
     /// The lanes of all links, connected or not.
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
-        let connected = self.links.values().map(|link| link.lane);
+        let connected = self.links.values().flat_map(|link| link.lanes.all.iter().copied());
         let connecting = self.connecting.iter().flat_map(Connecting::lanes);
         connected.chain(connecting).chain(self.opening.iter().flat_map(OpenLinks::lanes))
     }
@@ -217,22 +220,24 @@ impl LinkTable {
         mut told: impl FnMut(u32, ControlMessage) -> bool,
     ) -> Result<(), Lost> {
         for (&rank, link) in &mut self.links {
-            // A lane that is gone is found by `ended`, which also knows the reason.
-            let Some(lane) = core.lane(link.lane) else { continue };
-            let Link { outbox, inbox, .. } = link;
-            while let Some(arrival) = lane.take() {
-                match arrival {
-                    Arrival::Imm(Imm::Freed { count }, _) if outbox.freed(count) => {}
-                    Arrival::Imm(Imm::Message { slot, turn }, bytes) if inbox.announce(slot, turn, bytes) => {
-                    }
-                    Arrival::Imm(..) => return Err(violation(rank, lane, "an immediate that cannot be")),
-                    Arrival::Control(received) => {
-                        let word = read_control(lane, received.bytes());
-                        // The receive buffer goes back to the lane in any case, also before an error.
-                        lane.recycle(received);
-                        if !word.is_some_and(|word| told(rank, word)) {
-                            let what = "a control message that does not belong here";
-                            return Err(violation(rank, lane, what));
+            let Link { outbox, inbox, lanes, .. } = link;
+            for id in &lanes.all {
+                // A lane that is gone is found by `ended`, which also knows the reason.
+                let Some(lane) = core.lane(*id) else { continue };
+                while let Some(arrival) = lane.take() {
+                    match arrival {
+                        Arrival::Imm(Imm::Freed { count }, _) if outbox.freed(count) => {}
+                        Arrival::Imm(Imm::Message { slot, turn }, bytes)
+                            if inbox.announce(slot, turn, bytes) => {}
+                        Arrival::Imm(..) => return Err(violation(rank, lane, "an immediate that cannot be")),
+                        Arrival::Control(received) => {
+                            let word = read_control(lane, received.bytes());
+                            // The receive buffer goes back to the lane in any case, also before an error.
+                            lane.recycle(received);
+                            if !word.is_some_and(|word| told(rank, word)) {
+                                let what = "a control message that does not belong here";
+                                return Err(violation(rank, lane, what));
+                            }
                         }
                     }
                 }
