@@ -1,4 +1,4 @@
-//! The link to one peer: its lane, a mailbox in each direction, and how far the present operation has used them.
+//! The link to one peer: its lanes, a mailbox in each direction, and how far the present operation has used them.
 //!
 //! Executors put and take messages by it, and know of no lane. `link_table` owns the links of a rank.
 
@@ -6,13 +6,17 @@ use rdma_core::{AttachedRange, LocalBuf, PeerAccess};
 
 use super::lanes::Lanes;
 use super::links::{Lost, violation};
-use crate::engine::EngineState;
+use crate::collective::operation::LaneFenced;
+use crate::engine::{EngineState, LaneId};
 use crate::link::codec::{NoRoom, Writer};
 use crate::link::control::Kind;
 use crate::link::mailbox::{HEADER_BYTES, Inbox, Outbox};
 use crate::link::{Lane, LaneFailure};
 
-/// A link to one peer: its lane, a mailbox in each direction, and how far the present operation has used them.
+/// The name of a violation: a message that this peer may not send, or not now.
+pub(super) const MISPLACED: &str = "a control message that does not belong here";
+
+/// A link to one peer: its lanes, a mailbox in each direction, and how far the present operation has used them.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) rank: u32,
@@ -70,30 +74,56 @@ impl Link {
         (self.agreed, self.asked) = (false, true);
     }
 
-    /// Why the link to this peer has ended; including an end in good order.
+    /// Ends the lanes that have failed, if the link can go on over another. What has arrived on them is taken next, and
+    /// then [`mend`](Self::mend) called.
     ///
-    /// A lane that has failed ends the link. A peer has closed only when it has closed every lane: until then its last
-    /// messages may be under way.
-    pub(crate) fn ended(&self, core: &mut EngineState) -> Option<Lost> {
-        let mut closed = None;
-        let mut open = 0;
-        for id in &self.lanes.all {
-            let (lane, cause) = match core.lane(*id) {
-                Some(lane) => (lane.name(), lane.ended()),
-                None => (self.lanes.name, Some(LaneFailure::Fenced)),
-            };
-            let Some(cause) = cause else {
-                open += 1;
-                continue;
-            };
-            let is_closed = matches!(cause, LaneFailure::Closed);
-            let lost = Lost { rank: self.rank, lane, cause, away: core.away_from(*id) };
-            if !is_closed {
-                return Some(lost);
+    /// # Errors
+    ///
+    /// The device refuses to end a lane.
+    pub(super) fn fence_failed(&mut self, core: &mut EngineState) -> Result<(), Lost> {
+        let fenced = self.lanes.fence_failed(core, self.rank, (&mut self.outbox, &self.inbox));
+        fenced.map_err(|cause| self.lost(core, self.lanes.first, cause))
+    }
+
+    /// Notes that the peer has ended lanes, and has what they have not carried sent over the others. Returns whether a
+    /// lane has to be ended here first.
+    ///
+    /// # Errors
+    ///
+    /// The peer has told what cannot be; its lane has ended.
+    pub(super) fn mend(
+        &mut self,
+        core: &mut EngineState,
+        fenced: Vec<(LaneId, LaneFenced)>,
+    ) -> Result<bool, Lost> {
+        for news in fenced {
+            if !self.lanes.peer_fenced(core, self.rank, news) {
+                return Err(self.violation(core, MISPLACED));
             }
-            closed = Some(lost);
         }
-        closed.filter(|_| open == 0)
+        if self.lanes.have_to_fence() {
+            return Ok(true);
+        }
+        let mended = self.lanes.mend(core, (&mut self.outbox, &self.inbox));
+        mended.map_err(|what| self.violation(core, what)).map(|()| false)
+    }
+
+    /// Whether all that was sent has arrived, as far as the peer is there. A link of a single lane is not asked. Later
+    /// messages may be lost with a lane.
+    pub(super) fn is_settled(&self, core: &mut EngineState) -> bool {
+        let is_drained = |id: &LaneId| {
+            core.lane(*id).filter(|lane| lane.ended().is_none()).is_none_or(|lane| {
+                lane.signal_rest();
+                lane.is_drained()
+            })
+        };
+        !self.lanes.are_many() || (!self.lanes.is_paused && self.lanes.open.iter().all(is_drained))
+    }
+
+    /// The peer as lost by the end of that lane.
+    pub(super) fn lost(&self, core: &mut EngineState, id: LaneId, cause: LaneFailure) -> Lost {
+        let lane = core.lane(id).map_or(self.lanes.name, |lane| lane.name());
+        Lost { rank: self.rank, lane, cause, away: core.away_from(id) }
     }
 
     /// Ends the lane of a peer that has sent what the protocol forbids. `what` names the violation.
@@ -106,6 +136,9 @@ impl Link {
 
     /// The room for one message; `None` while there is none.
     pub(crate) fn room<'a>(&'a mut self, core: &'a mut EngineState) -> Option<Room<'a>> {
+        if self.lanes.is_paused {
+            return None;
+        }
         // A lane that is gone is no error here: whoever waits looks for ended links, and learns the reason there.
         self.take_returned(core);
         let lane = core.lane(self.lanes.of(self.outbox.sent()))?;
@@ -121,7 +154,7 @@ impl Link {
 
     /// Takes back the buffers of completed writes, from the lanes that have carried them.
     fn take_returned(&mut self, core: &mut EngineState) {
-        for id in &self.lanes.all {
+        for id in &self.lanes.open {
             if let Some(lane) = core.lane(*id) {
                 self.outbox.take_returned(lane);
             }
@@ -135,7 +168,7 @@ impl Link {
 
     /// Gives back the slots of all messages below `number`; `false` if there is no room to say so now.
     pub(crate) fn give_back(&mut self, core: &mut EngineState, number: u64) -> bool {
-        let Some(lane) = core.lane(self.lanes.first) else { return false };
+        let Some(lane) = core.lane(self.lanes.first).filter(|_| !self.lanes.is_paused) else { return false };
         // A rank that has closed sends nothing more. It needs no slots, and waiting for room on its lane would never
         // end.
         if lane.room() == 0 && !lane.is_closed() {
@@ -160,7 +193,8 @@ impl Link {
         kind: Kind,
         body: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> Result<bool, NoRoom> {
-        core.lane(self.lanes.first).map_or(Ok(false), |lane| lane.control(kind, body))
+        let lane = core.lane(self.lanes.first).filter(|_| !self.lanes.is_paused);
+        lane.map_or(Ok(false), |lane| lane.control(kind, body))
     }
 
     /// Asks the device for the completion of the last writes from the operation's memory, where no write has asked.
@@ -173,7 +207,9 @@ impl Link {
 
     /// Whether the device still writes from the operation's memory.
     pub(super) fn is_unsent(&self, core: &mut EngineState) -> bool {
-        self.lanes.all.iter().any(|id| core.lane(*id).is_some_and(|lane| lane.reads_ranges()))
+        // While the link is paused, messages of a lane that has failed may have to be sent again.
+        let reads = |id: &LaneId| core.lane(*id).is_some_and(|lane| lane.reads_ranges());
+        self.lanes.is_paused || self.lanes.open.iter().any(reads)
     }
 }
 

@@ -12,7 +12,9 @@ use rdma_core::{Deadline, QpNum};
 use super::host::{HostGroup, MESSAGE_BYTES_MAX};
 use super::link_table::LinkTable;
 use super::wait_graph::{WaitGraph, WaitingFor};
-use crate::collective::operation::{ABORT, Abort, Header, OPERATION, WAITS, WaitReport};
+use crate::collective::operation::{
+    ABORT, Abort, Header, LANE_FENCED, LaneFenced, OPERATION, WAITS, WaitReport,
+};
 use crate::engine::{EngineState, LaneId};
 use crate::link::{Lane, control};
 use crate::link::{LaneFailure, LaneName};
@@ -163,8 +165,9 @@ impl Links {
                 ControlMessage::WaitReport(waits) => wait_graph.hear(rank, waits),
                 ControlMessage::Abort(abort) => first(&mut aborts, abort),
                 ControlMessage::Header(header) if rank == *previous => keep(ahead, beyond, header),
-                // Headers go around the ring, so only the previous rank sends them.
-                ControlMessage::Header(_) => return false,
+                // Headers go around the ring, so only the previous rank sends them. News of lanes is for links that
+                // have several.
+                ControlMessage::Header(_) | ControlMessage::LaneFenced(_) => return false,
             }
             true
         });
@@ -234,15 +237,22 @@ impl Links {
         let Some(waits) = self.wait_graph.report() else { return };
         let table = &self.table;
         self.wait_graph.tell(|rank| {
-            let lane = table.link(rank).and_then(|link| core.lane(link.lanes.first));
-            lane.filter(|lane| lane.ended().is_none())
-                .is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false))
+            table.link(rank).is_some_and(|link| {
+                let is_up = core.lane(link.lanes.first).is_some_and(|lane| lane.ended().is_none());
+                is_up && link.control(core, WAITS, |body| waits.write(body)) == Ok(false)
+            })
         });
     }
 
     /// When a wait report is due if nothing arrives.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.wait_graph.next_deadline()
+    }
+
+    /// Whether all that was sent has arrived, as far as the peers are there.
+    pub(super) fn are_settled(&self, core: &mut EngineState) -> bool {
+        // All links are asked, because each is told to find out.
+        self.table.links().fold(true, |settled, link| settled & link.is_settled(core))
     }
 
     /// A peer that has failed.
@@ -321,9 +331,11 @@ fn first(known: &mut Option<Abort>, abort: Abort) {
 }
 
 /// A control message of a communicator.
+#[derive(Clone, Copy)]
 pub(super) enum ControlMessage {
     Abort(Abort),
     Header(Header),
+    LaneFenced(LaneFenced),
     WaitReport(WaitReport),
 }
 
@@ -333,6 +345,7 @@ pub(super) fn read_control(lane: &Lane, bytes: &[u8]) -> Option<ControlMessage> 
     match message.kind {
         ABORT => Abort::read(message.body).ok().map(ControlMessage::Abort),
         OPERATION => Header::read(message.body).ok().map(ControlMessage::Header),
+        LANE_FENCED => LaneFenced::read(message.body).ok().map(ControlMessage::LaneFenced),
         WAITS => WaitReport::read(message.body).ok().map(ControlMessage::WaitReport),
         _ => None,
     }

@@ -25,7 +25,8 @@ pub struct CommunicatorOptions {
     /// the count, an element's position and the other options; see [`numerics`](crate::collective::numerics).
     pub reproducible: bool,
     /// Lanes of each link (1), at most 8: queue pairs over which the messages to one peer are striped. All of them
-    /// write into one mailbox, so that more lanes take hardly more memory.
+    /// write into one mailbox, so that more lanes take hardly more memory. A lane that fails costs time and nothing
+    /// else: its messages go over the others.
     pub lanes: u8,
     /// Identity of this rank's host (the boot of its kernel). Ranks with equal identities count as one host, and
     /// [`Algorithm::Hierarchical`](super::Algorithm::Hierarchical) reduces inside hosts first.

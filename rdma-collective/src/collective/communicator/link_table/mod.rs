@@ -12,14 +12,15 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::hosts::Hosts;
-use super::link::Link;
+use super::lanes::is_of_lane;
+use super::link::{Link, MISPLACED};
 use super::links::{ControlMessage, Lost, read_control, violation};
 use super::options::CommunicatorOptions;
 use crate::collective::CollectiveError;
 use crate::engine::{EngineState, LaneId};
-use crate::link::Arrival;
 use crate::link::imm::Imm;
 use crate::link::mailbox::Geometry;
+use crate::link::{Arrival, LaneFailure};
 
 use connect::OpenLinks;
 #[cfg(any(fuzzing, test))]
@@ -219,28 +220,42 @@ impl LinkTable {
         core: &mut EngineState,
         mut told: impl FnMut(u32, ControlMessage) -> bool,
     ) -> Result<(), Lost> {
-        for (&rank, link) in &mut self.links {
-            let Link { outbox, inbox, lanes, .. } = link;
-            for id in &lanes.all {
-                // A lane that is gone is found by `ended`, which also knows the reason.
-                let Some(lane) = core.lane(*id) else { continue };
-                while let Some(arrival) = lane.take() {
-                    match arrival {
-                        Arrival::Imm(Imm::Freed { count }, _) if outbox.freed(count) => {}
-                        Arrival::Imm(Imm::Message { slot, turn }, bytes)
-                            if inbox.announce(slot, turn, bytes) => {}
-                        Arrival::Imm(..) => return Err(violation(rank, lane, "an immediate that cannot be")),
-                        Arrival::Control(received) => {
-                            let word = read_control(lane, received.bytes());
-                            // The receive buffer goes back to the lane in any case, also before an error.
-                            lane.recycle(received);
-                            if !word.is_some_and(|word| told(rank, word)) {
-                                let what = "a control message that does not belong here";
-                                return Err(violation(rank, lane, what));
+        for link in self.links.values_mut() {
+            // Once more if the peer has ended a lane: what it has received here is taken before the peer is told.
+            let mut again = true;
+            while std::mem::take(&mut again) {
+                let (are_many, mut fenced) = (link.lanes.all.len() > 1, Vec::new());
+                if are_many {
+                    link.fence_failed(core)?;
+                }
+                let Link { rank, lanes, outbox, inbox, .. } = &mut *link;
+                for id in &lanes.all {
+                    // A lane that is gone is found by `ended`, which also knows the reason.
+                    let Some(lane) = core.lane(*id) else { continue };
+                    while let Some(arrival) = lane.take() {
+                        match arrival {
+                            Arrival::Imm(Imm::Freed { count }, _) if outbox.freed(count) => {}
+                            Arrival::Imm(Imm::Message { slot, turn }, bytes)
+                                if inbox.announce(slot, turn, bytes) => {}
+                            Arrival::Imm(..) => {
+                                return Err(violation(*rank, lane, "an immediate that cannot be"));
+                            }
+                            Arrival::Control(received) => {
+                                let word = read_control(lane, received.bytes());
+                                // The receive buffer goes back to the lane in any case, also before an error.
+                                lane.recycle(received);
+                                match word {
+                                    Some(ControlMessage::LaneFenced(news)) if are_many => {
+                                        fenced.push((*id, news));
+                                    }
+                                    Some(word) if told(*rank, word) => {}
+                                    _ => return Err(violation(*rank, lane, MISPLACED)),
+                                }
                             }
                         }
                     }
                 }
+                again = are_many && link.mend(core, fenced)?;
             }
         }
         Ok(())
@@ -249,6 +264,26 @@ impl LinkTable {
     /// The linked ranks whose lanes have ended, including those that closed in good order.
     pub(crate) fn ended<'a>(&'a self, core: &'a mut EngineState) -> impl Iterator<Item = Lost> + 'a {
         self.links.values().filter_map(|link| link.ended(core))
+    }
+}
+
+impl Link {
+    /// Why the link to this peer has ended; including an end in good order.
+    ///
+    /// A lane that fails by itself ends the link only if no other lane is left. A peer has closed when it has closed
+    /// every lane that has not failed: until then its last messages may be under way.
+    pub(crate) fn ended(&self, core: &mut EngineState) -> Option<Lost> {
+        let (mut is_up, mut closed, mut failed) = (false, None, None);
+        for id in &self.lanes.open {
+            match core.lane(*id).map_or(Some(LaneFailure::Fenced), |lane| lane.ended()) {
+                None => is_up = true,
+                Some(cause) if is_of_lane(&cause) => failed = Some((*id, cause)),
+                Some(cause @ LaneFailure::Closed) => closed = Some((*id, cause)),
+                Some(cause) => return Some(self.lost(core, *id, cause)),
+            }
+        }
+        let (id, cause) = closed.or(failed).filter(|_| !is_up)?;
+        Some(self.lost(core, id, cause))
     }
 }
 

@@ -84,7 +84,8 @@ impl Rule {
         self
     }
 
-    /// Restricts the rule to messages that arrive at the queue pair of that number: one path fails, and the device lives.
+    /// Restricts the rule to messages that arrive at the queue pair of that number: one path fails, and the device
+    /// lives.
     pub fn on_queue_pair(mut self, number: QpNum) -> Self {
         self.queue_pair = Some(number);
         self
