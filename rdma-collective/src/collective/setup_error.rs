@@ -53,6 +53,14 @@ pub enum CommunicatorError {
         /// How many there can be.
         max: usize,
     },
+    /// A link cannot have so many lanes.
+    #[error("{count} lanes; ask for at least one and at most {max}")]
+    Lanes {
+        /// The number of lanes that the options ask for.
+        count: u8,
+        /// The largest number of lanes.
+        max: u8,
+    },
     /// An engine of a rail is driven by its callers alone.
     #[error("an engine of a rail has no thread of its own; make it with `Driver::Thread`")]
     RailUndriven,

@@ -100,6 +100,11 @@ impl EngineState {
         }
     }
 
+    /// Has the end of the peer's process, which ends lane `from`, end lane `to` instead: `from` ends before its peer.
+    pub(crate) fn move_watch(&mut self, from: LaneId, to: LaneId) {
+        self.deaths.rename(from.key(), to.key());
+    }
+
     /// Keeps a connection open as long as the lane, for the peer, which may watch it. This side does not watch it.
     pub(crate) fn hold_connection(&mut self, id: LaneId, connection: OwnedFd) {
         if self.lane(id).is_some() {

@@ -55,7 +55,7 @@ impl EngineState {
     ) -> Result<PeerWindow, ReachError> {
         match self.lanes.get(id.index as usize) {
             Some((generation, LaneSlot::Open(lane))) if *generation == id.generation => {
-                self.worker.peer_window(lane.qp(), window, deadline)
+                self.worker.peer_window(lane.qp().ok_or(ReachError::PeerGone)?, window, deadline)
             }
             _ => Err(ReachError::PeerGone),
         }
@@ -70,7 +70,7 @@ impl EngineState {
     ) -> Result<PeerSlice<'_>, ReachError> {
         match self.lanes.get(id.index as usize) {
             Some((generation, LaneSlot::Open(lane))) if *generation == id.generation => {
-                Ok(self.worker.peer_slice(lane.qp(), memory, deadline))
+                Ok(self.worker.peer_slice(lane.qp().ok_or(ReachError::PeerGone)?, memory, deadline))
             }
             _ => Err(ReachError::PeerGone),
         }

@@ -59,6 +59,9 @@ pub(crate) struct EngineState {
     pub(super) services: Vec<Weak<Mutex<dyn Service>>>,
     /// Scratch for [`advance_services`](Self::advance_services), kept so that a drive allocates nothing.
     driving: Vec<Arc<Mutex<dyn Service>>>,
+    /// Completions that [`stop_lane`](Self::stop_lane) took. The next drive counts them, because they may be of other
+    /// services, which have to look at them.
+    taken_aside: usize,
     /// The failure of the device, once it has failed. Nothing on the engine goes on after that.
     broken: Option<Arc<PollError>>,
     known: Known,
@@ -113,6 +116,7 @@ impl EngineState {
             by_qp: HashMap::new(),
             services: Vec::new(),
             driving: Vec::new(),
+            taken_aside: 0,
             broken: None,
             known: Known::new(options.max_cqe, Instant::now()),
             attendance: Attendance::default(),
@@ -230,7 +234,7 @@ impl EngineState {
         if *generation != id.generation {
             return Err(SetupError::LaneGone);
         }
-        Ok(lane.qp().peer_access(&mut self.worker)?)
+        Ok(lane.qp().ok_or(SetupError::LaneGone)?.peer_access(&mut self.worker)?)
     }
 
     fn slot(&self, id: LaneId) -> Option<&LaneSlot> {
@@ -258,11 +262,30 @@ impl EngineState {
                 let qp = lane.into_qp();
                 (qp.num(), self.worker.fence(qp, deadline).map_err(|Refused { error, .. }| error))
             }
-            LaneSlot::Open(lane) => {
-                let qp = lane.into_qp();
+            LaneSlot::Open(mut lane) => {
+                // A lane that was stopped is fenced already.
+                let Some(qp) = lane.take_qp() else { return Ok(()) };
                 (qp.num(), self.worker.fence(qp, deadline).map_err(|Refused { error, .. }| error))
             }
         };
+        self.by_qp.remove(&qp_num);
+        fenced.map_err(|source| EngineError::Fence { qp_num, source: Arc::new(source) })
+    }
+
+    /// Fences the queue pair of a lane, and keeps the lane with all that it has received and has not sent. After `Ok`
+    /// nothing of the queue pair reads or writes memory here any more. [`fence_lane`](Self::fence_lane) drops the lane.
+    ///
+    /// # Errors
+    ///
+    /// [`EngineError::Fence`] if the device refuses: then the memory of the lane must not be used again.
+    pub(crate) fn stop_lane(&mut self, id: LaneId, deadline: Deadline) -> Result<(), EngineError> {
+        let Some(lane) = self.lane(id) else { return Ok(()) };
+        lane.stop();
+        let Some(qp) = lane.take_qp() else { return Ok(()) };
+        let qp_num = qp.num();
+        let fenced = self.worker.fence(qp, deadline).map_err(|Refused { error, .. }| error);
+        // The fence has left a completion of every request. Peers' credits bound what the other lanes add meanwhile.
+        self.taken_aside += self.take_completions(self.alive.driven, usize::MAX);
         self.by_qp.remove(&qp_num);
         fenced.map_err(|source| EngineError::Fence { qp_num, source: Arc::new(source) })
     }
@@ -288,7 +311,7 @@ impl EngineState {
         let now = if died || taken > 0 { clock() } else { looked };
         self.notice_absence(now);
         self.keep_alive(now, taken < budget);
-        let happened = taken + self.advance_services(now);
+        let happened = taken + self.advance_services(now) + std::mem::take(&mut self.taken_aside);
         if died || happened > 0 {
             self.news.note();
         }

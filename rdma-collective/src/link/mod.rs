@@ -17,5 +17,7 @@ mod pulse;
 pub(crate) use blob::{Blob, LinkKind};
 pub use error::{BlobError, HandshakeError, LaneFailure, LaneName, PeerName};
 pub use handshake::Meet;
-pub(crate) use lane::{Arrival, ConnectOverrides, Connection, Lane, LaneMemory, LaneOptions, OpeningLane};
+pub(crate) use lane::{
+    Arrival, ConnectOverrides, Connection, Lane, LaneMemory, LaneOptions, OpeningLane, Unsent,
+};
 pub(crate) use pulse::Patience;

@@ -56,13 +56,13 @@ pub fn assert_books(before: &BTreeMap<&'static str, usize>, when: &str) {
 /// The bytes with which a rank on the software device with default options introduces itself: `docs/wire.md`.
 pub fn introduction() -> Vec<u8> {
     let options = CommunicatorOptions::default();
-    let mut told = vec![6, 0, 1];
+    let mut told = vec![7, 0, 1];
     told.extend(7_u32.to_le_bytes());
     told.extend(options.slots.to_le_bytes());
     told.extend((options.slot_bytes as u64).to_le_bytes());
     told.extend((options.chunk_bytes_min as u64).to_le_bytes());
     // Nobody has named its host.
-    told.extend([options.reproducible.into(), 0]);
+    told.extend([options.reproducible.into(), options.lanes, 0]);
     // Every way, of each collective.
     told.extend([0b1111_1111; 9]);
     let tables = [Tuning::default().to_string(), Tuning::default().to_string()].concat();

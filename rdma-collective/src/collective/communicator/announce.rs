@@ -7,7 +7,7 @@ use std::fmt;
 use std::time::Instant;
 
 use super::connect::LinksAndHost;
-use super::links::Link;
+use super::link::Link;
 use super::options::CommunicatorOptions;
 use super::rendezvous::{Parent, Rendezvous};
 use crate::collective::CommunicatorError;
@@ -81,8 +81,8 @@ impl Announcer {
     }
 
     /// Logs one direction of the ring as NCCL logs a channel.
-    fn channel(&self, [from, to]: [u32; 2], way: &str, Link { access, name: lane, .. }: &Link) {
-        let net = self.net;
+    fn channel(&self, [from, to]: [u32; 2], way: &str, Link { access, lanes, .. }: &Link) {
+        let (net, lane) = (self.net, lanes.name);
         crate::log::info!("Channel 00/0 : {from}[0] -> {to}[0] [{way}] via {net}/0/{access}, {lane}");
     }
 

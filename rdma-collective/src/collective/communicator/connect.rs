@@ -5,15 +5,17 @@
 //! step gives its reason in the gathering, so that all ranks fail at once and none waits for its deadline.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdma_core::{Deadline, RemoteMemory};
 
 use super::host::HostGroup;
 use super::hosts::Hosts;
 use super::info::Introduction;
+use super::lanes::{LANES_MAX, Lanes, fence_unused};
+use super::link::Link;
 use super::link_table::LinkTable;
-use super::links::{Link, Links};
+use super::links::Links;
 use super::liveness_socket::{self, Listener, WatchedPeer};
 use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, Rendezvous};
 use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
@@ -74,6 +76,10 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Self, CommunicatorError> {
         engine.own_process().map_err(SetupError::from)?;
+        let count = options.lanes;
+        if !(1..=LANES_MAX).contains(&count) {
+            return Err(CommunicatorError::Lanes { count, max: LANES_MAX });
+        }
         let announcer = Announcer::start(engine, store, &options);
         let mut setup = Setup { engine, store, options: &options, deadline, hosts: Arc::default() };
         let made = setup.ranks();
@@ -97,7 +103,7 @@ const REASON_WITHIN: Duration = liveness_socket::CONNECT_WITHIN.saturating_add(D
 /// This rank's end of the link to a neighbour that does not know it yet.
 struct OpenNeighbour {
     rank: u32,
-    lane: LaneId,
+    lanes: Vec<LaneId>,
     outbox: Outbox,
     inbox: Inbox,
 }
@@ -123,7 +129,7 @@ pub(super) struct Setup<'a> {
 
 impl OpenRing {
     fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
-        self.neighbours.iter().map(|neighbour| neighbour.lane)
+        self.neighbours.iter().flat_map(|neighbour| neighbour.lanes.iter().copied())
     }
 }
 
@@ -184,15 +190,7 @@ impl Setup<'_> {
     /// Ends lanes that are not used after all.
     pub(super) fn fence(&self, lanes: &[LaneId]) {
         let deadline = self.deadline.min(Deadline::after(FENCE_WITHIN));
-        let mut core = self.engine.lock();
-        for lane in lanes {
-            if let Err(error) = core.fence_lane(*lane, deadline) {
-                crate::log::warn!(
-                    %error,
-                    "an unused lane could not be closed; its memory stays until the engine is dropped"
-                );
-            }
-        }
+        fence_unused(&mut self.engine.lock(), lanes, deadline);
     }
 
     /// Opens the lanes and registers the mailboxes, before any rank is told of them.
@@ -215,17 +213,18 @@ impl Setup<'_> {
     }
 
     fn open_neighbour(&self, rank: u32) -> Result<OpenNeighbour, CommunicatorError> {
-        let CommunicatorOptions { slots, slot_bytes, epoch, .. } = *self.options;
+        let CommunicatorOptions { slots, slot_bytes, epoch, lanes, .. } = *self.options;
         let geometry = Geometry { slots, slot_bytes };
         let (outbox, inbox) = mailbox::open(&self.engine.pd(), geometry)?;
         let slots = u32::from(slots);
-        let lane = self.engine.open_lane(LaneOptions {
+        let options = LaneOptions {
             epoch,
             max_send_wr: 2 * slots + 32,
             credits: 4 * slots + 32,
             control_bytes_max: CONTROL_BYTES_MAX,
-        })?;
-        Ok(OpenNeighbour { rank, lane, outbox, inbox })
+        };
+        let lanes = Lanes::open(self.engine, lanes, &options)?;
+        Ok(OpenNeighbour { rank, lanes, outbox, inbox })
     }
 
     fn publish_and_connect(
@@ -281,11 +280,15 @@ impl Setup<'_> {
     /// Gives the neighbours the blobs of this rank's ends.
     fn publish(&mut self, opened: &OpenRing) -> Result<(), CommunicatorError> {
         let rank = self.store.rank();
-        for OpenNeighbour { rank: to, lane, inbox, .. } in &opened.neighbours {
-            // The blob has the mailbox into which the neighbour writes, and the address to which the previous rank
-            // connects its liveness socket.
-            let blob = self.blob(*lane, vec![inbox.remote()], opened.listener.address())?;
-            self.store.set(&self.key(format_args!("{rank}/{to}")), &blob, self.deadline)?;
+        for OpenNeighbour { rank: to, lanes, inbox, .. } in &opened.neighbours {
+            // Each blob has the mailbox into which the neighbour writes. The first also has the address to which the
+            // previous rank connects its liveness socket.
+            let mut address = opened.listener.address();
+            let mut blobs = Vec::new();
+            for lane in lanes {
+                blobs.extend(self.blob(*lane, vec![inbox.remote()], std::mem::take(&mut address))?);
+            }
+            self.store.set(&self.key(format_args!("{rank}/{to}")), &blobs, self.deadline)?;
         }
         Ok(())
     }
@@ -296,35 +299,33 @@ impl Setup<'_> {
         let (rank, world) = (self.store.rank(), self.store.world());
         let (mut links, mut blobs) = (Vec::new(), Vec::new());
         for neighbour in neighbours {
-            let blob = self.peer(neighbour.rank)?;
-            links.push(self.neighbour(neighbour, &blob)?);
-            blobs.push(blob);
+            let peer = self.peer(neighbour.rank)?;
+            links.push(self.neighbour(neighbour, &peer)?);
+            blobs.extend(peer.into_iter().next());
         }
         let watched: Vec<_> = links
             .iter()
             .zip(&blobs)
-            .map(|(link, blob)| WatchedPeer { rank: link.rank, lane: link.lane, blob })
+            .map(|(link, blob)| WatchedPeer { rank: link.rank, lane: link.lanes.first, blob })
             .collect();
         listener.connect(self.engine, &self.store.token(), rank, &watched, self.deadline);
         let job = (self.store.token().fingerprint(), self.options.epoch);
-        let table = LinkTable::new(links, (rank, world), job, Arc::clone(&self.hosts));
+        let made = (links, self.options.lanes);
+        let table = LinkTable::new(made, (rank, world), job, Arc::clone(&self.hosts));
         Ok(Links::new(self.ring(), (rank, world), table))
     }
 
     /// Connects the link to one neighbour.
-    fn neighbour(&self, opened: OpenNeighbour, peer: &Blob) -> Result<Link, CommunicatorError> {
-        let OpenNeighbour { rank, lane, mut outbox, inbox } = opened;
-        let [slots] = peer.regions[..] else { return Err(CommunicatorError::Introduction { rank }) };
+    fn neighbour(&self, opened: OpenNeighbour, peer: &[Blob]) -> Result<Link, CommunicatorError> {
+        let OpenNeighbour { rank, lanes, mut outbox, inbox } = opened;
+        let odd = CommunicatorError::Introduction { rank };
+        let Some((first, slots)) = peer.first().zip(slots_of(peer)) else { return Err(odd) };
         outbox.lead_to(slots)?;
         let overrides = self.hosts.connect_overrides([self.store.rank(), rank]);
-        let connected = self.engine.lock_with(|core| {
-            core.connect_lane_as(lane, peer, Instant::now(), overrides)?;
-            let access = core.peer_access(lane)?;
-            Ok((core.lane(lane).ok_or(SetupError::LaneGone)?.name(), access))
-        });
+        let connected = self.engine.lock_with(|core| Lanes::connect(core, lanes, (rank, peer), overrides));
         // The engine is released: to find out whether the peer has died may take a while.
-        let (name, access) = connected.map_err(|error| or_lost(error, (rank, &peer.process)))?;
-        Ok(Link::new((rank, access), (lane, name), outbox, inbox))
+        let (lanes, access) = connected.map_err(|error| or_lost(error, (rank, &first.process)))?;
+        Ok(Link::new((rank, access), lanes, outbox, inbox))
     }
 
     /// The encoded blob of one of this rank's lanes.
@@ -338,16 +339,29 @@ impl Setup<'_> {
         Ok(Blob { regions, payload, ..blob }.encode()?)
     }
 
-    /// Reads the blob that a neighbour has published for this rank.
-    fn peer(&mut self, rank: u32) -> Result<Blob, CommunicatorError> {
+    /// Reads the blobs that a neighbour has published for this rank, one for each lane.
+    fn peer(&mut self, rank: u32) -> Result<Vec<Blob>, CommunicatorError> {
         let own = self.store.rank();
         let bytes = self.store.get(&self.key(format_args!("{rank}/{own}")), self.deadline)?;
-        let (blob, _) = Blob::decode(&bytes, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
-        if blob.epoch != self.options.epoch {
-            let (ours, theirs) = (self.options.epoch.to_string(), blob.epoch.to_string());
-            return Err(CommunicatorError::Differs { field: "epoch", rank, ours, theirs });
+        let (mut blobs, mut rest) = (Vec::new(), &bytes[..]);
+        for _ in 0..self.options.lanes {
+            let (blob, behind) = Blob::decode(rest, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
+            if blob.epoch != self.options.epoch {
+                let (ours, theirs) = (self.options.epoch.to_string(), blob.epoch.to_string());
+                return Err(CommunicatorError::Differs { field: "epoch", rank, ours, theirs });
+            }
+            blobs.push(blob);
+            rest = behind;
         }
-        Ok(blob)
+        Ok(blobs)
+    }
+}
+
+/// The peer's mailbox, by the blobs of its lanes.
+pub(super) fn slots_of(peer: &[Blob]) -> Option<RemoteMemory> {
+    match peer.first()?.regions[..] {
+        [slots] => Some(slots),
+        _ => None,
     }
 }
 

@@ -49,6 +49,9 @@ impl Communicator {
         if idle.is_none() {
             shared.lock().end(&CollectiveError::Unsent);
         }
+        if self.options.lanes > 1 {
+            self.settle_links(deadline);
+        }
         let known = self.check_last_rounds();
         let mut lanes: Vec<LaneId> = shared.lock().links.iter().flat_map(Links::lanes).collect();
         let others = shared.host.iter().flat_map(|host| host.lanes());
@@ -73,6 +76,23 @@ impl Communicator {
         shared.lock().announcer.closed();
         known?;
         if idle.is_some() && drained { Ok(()) } else { Err(CollectiveError::Unsent) }
+    }
+
+    /// Waits until all messages have arrived, unless the communicator has failed. A lane that fails after the goodbye
+    /// takes its messages with it.
+    fn settle_links(&self, deadline: Deadline) {
+        let shared = &self.shared;
+        let settled = shared.engine.wait_for(deadline, |core, _| {
+            let state = shared.lock();
+            let settled = match &state.links {
+                Some(links) if state.ended().is_none() && links.abort.is_none() => links.are_settled(core),
+                _ => true,
+            };
+            if settled { Poll::Ready(()) } else { Poll::Pending }
+        });
+        if settled.is_none() {
+            crate::log::debug!("not all messages have arrived before this rank leaves");
+        }
     }
 
     /// Compares the eager messages that this rank did not need with what it had called.

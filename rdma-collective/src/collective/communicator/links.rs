@@ -7,14 +7,15 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rdma_core::error::ReachError;
-use rdma_core::{Deadline, PeerAccess, QpNum};
+use rdma_core::{Deadline, QpNum};
 
 use super::host::{HostGroup, MESSAGE_BYTES_MAX};
 use super::link_table::LinkTable;
 use super::wait_graph::{WaitGraph, WaitingFor};
-use crate::collective::operation::{ABORT, Abort, Header, OPERATION, WAITS, WaitReport};
+use crate::collective::operation::{
+    ABORT, Abort, Header, LANE_FENCED, LaneFenced, OPERATION, WAITS, WaitReport,
+};
 use crate::engine::{EngineState, LaneId};
-use crate::link::mailbox::{Inbox, Outbox};
 use crate::link::{Lane, control};
 use crate::link::{LaneFailure, LaneName};
 
@@ -42,33 +43,6 @@ pub(crate) struct Links {
     pub(crate) table: LinkTable,
     /// The deadline of the present operation.
     until: Option<Instant>,
-}
-
-/// A link to one peer: its lane, a mailbox in each direction, and how far the present operation has used them.
-#[derive(Debug)]
-pub(crate) struct Link {
-    pub(crate) rank: u32,
-    pub(crate) lane: LaneId,
-    pub(crate) name: LaneName,
-    pub(super) access: PeerAccess,
-    pub(crate) outbox: Outbox,
-    pub(crate) inbox: Inbox,
-    /// Messages that earlier operations sent and received. The present operation counts from there.
-    pub(crate) sent_before: u64,
-    pub(crate) received_before: u64,
-    /// Whether the peer is known to be in the present operation: the header of its first message has been compared.
-    pub(crate) agreed: bool,
-    /// Whether the peer has still to be told of a failure.
-    pub(super) untold: bool,
-    /// Zero-copy writes of the present operation that were posted, and how many writes had completed before its first.
-    pub(crate) ranges: u64,
-    pub(crate) ranges_before: u64,
-    /// Whether the last of those writes, or a request behind it, is signalled. Its completion tells of all.
-    pub(crate) asked: bool,
-    /// Sequence numbers of the next point-to-point send and receive. Both ends count them alike, apart from
-    /// collectives.
-    pub(crate) points_sent: u64,
-    pub(crate) points_received: u64,
 }
 
 /// A peer whose lane has ended, and the reason.
@@ -139,9 +113,11 @@ impl Links {
     /// Puts new links into use. Their lanes send heartbeats from now on, and the present operation may wait for them.
     pub(crate) fn take_links(&mut self, core: &mut EngineState) {
         let now = core.now();
-        for (rank, id) in self.table.take_links() {
-            self.wait_graph.link(rank);
-            let Some(lane) = core.lane(id) else { continue };
+        let ranks = self.table.take_links();
+        ranks.iter().for_each(|rank| self.wait_graph.link(*rank));
+        let linked = ranks.into_iter().filter_map(|rank| self.table.link(rank));
+        for id in linked.flat_map(|link| &link.lanes.all) {
+            let Some(lane) = core.lane(*id) else { continue };
             lane.set_quiet(false);
             lane.watch(now);
             if let Some(until) = self.until {
@@ -189,8 +165,9 @@ impl Links {
                 ControlMessage::WaitReport(waits) => wait_graph.hear(rank, waits),
                 ControlMessage::Abort(abort) => first(&mut aborts, abort),
                 ControlMessage::Header(header) if rank == *previous => keep(ahead, beyond, header),
-                // Headers go around the ring, so only the previous rank sends them.
-                ControlMessage::Header(_) => return false,
+                // Headers go around the ring, so only the previous rank sends them. News of lanes is for links that
+                // have several.
+                ControlMessage::Header(_) | ControlMessage::LaneFenced(_) => return false,
             }
             true
         });
@@ -260,15 +237,22 @@ impl Links {
         let Some(waits) = self.wait_graph.report() else { return };
         let table = &self.table;
         self.wait_graph.tell(|rank| {
-            let lane = table.link(rank).and_then(|link| core.lane(link.lane));
-            lane.filter(|lane| lane.ended().is_none())
-                .is_some_and(|lane| lane.control(WAITS, |body| waits.write(body)) == Ok(false))
+            table.link(rank).is_some_and(|link| {
+                let is_up = core.lane(link.lanes.first).is_some_and(|lane| lane.ended().is_none());
+                is_up && link.control(core, WAITS, |body| waits.write(body)) == Ok(false)
+            })
         });
     }
 
     /// When a wait report is due if nothing arrives.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.wait_graph.next_deadline()
+    }
+
+    /// Whether all that was sent has arrived, as far as the peers are there.
+    pub(super) fn are_settled(&self, core: &mut EngineState) -> bool {
+        // All links are asked, because each is told to find out.
+        self.table.links().fold(true, |settled, link| settled & link.is_settled(core))
     }
 
     /// A peer that has failed.
@@ -305,7 +289,7 @@ impl Links {
         let link = self.table.link(rank).or_else(|| self.table.link(self.previous));
         // The neighbours' links are there from the beginning, so that no error shows the number 0.
         let unnamed = LaneName { qp_num: QpNum(0), epoch: 0 };
-        link.map_or((None, unnamed), |link| (Some(link.lane), link.name))
+        link.map_or((None, unnamed), |link| (Some(link.lanes.first), link.lanes.name))
     }
 
     /// The linked ranks whose lanes have ended; including those that closed in good order.
@@ -329,55 +313,6 @@ pub(crate) fn at_fault(ended: impl IntoIterator<Item = Lost>, waits: impl Fn(u32
     ended.into_iter().filter(matters).min_by_key(|lost| !lost.is_loss())
 }
 
-impl Link {
-    /// A link over which nothing has come yet.
-    pub(super) fn new(
-        (rank, access): (u32, PeerAccess),
-        (lane, name): (LaneId, LaneName),
-        outbox: Outbox,
-        inbox: Inbox,
-    ) -> Self {
-        Self {
-            rank,
-            lane,
-            name,
-            access,
-            outbox,
-            inbox,
-            sent_before: 0,
-            received_before: 0,
-            agreed: false,
-            untold: false,
-            ranges: 0,
-            ranges_before: 0,
-            asked: false,
-            points_sent: 0,
-            points_received: 0,
-        }
-    }
-
-    /// Begins an operation: counts its messages from here.
-    pub(super) fn begin(&mut self) {
-        // The mailboxes count from the first message of the link on.
-        (self.sent_before, self.received_before) = (self.outbox.sent(), self.inbox.given_back());
-        (self.agreed, self.ranges, self.asked) = (false, 0, false);
-    }
-
-    /// Why the lane to this peer has ended; including an end in good order.
-    pub(crate) fn ended(&self, core: &mut EngineState) -> Option<Lost> {
-        let cause = core.lane(self.lane).map_or(Some(LaneFailure::Fenced), |lane| lane.ended())?;
-        Some(Lost { rank: self.rank, lane: self.name, cause, away: core.away_from(self.lane) })
-    }
-
-    /// Ends the lane of a peer that has sent what the protocol forbids. `what` names the violation.
-    pub(crate) fn violation(&self, core: &mut EngineState, what: &str) -> Lost {
-        match core.lane(self.lane) {
-            Some(lane) => violation(self.rank, lane, what),
-            None => Lost { rank: self.rank, lane: self.name, cause: LaneFailure::Fenced, away: None },
-        }
-    }
-}
-
 /// Keeps a header of the previous rank until its operation takes it.
 fn keep(ahead: &mut VecDeque<Header>, beyond: &mut Option<Header>, header: Header) {
     // The capacity is the bound on `Links::ahead`. Without it, a peer could make this rank's memory grow without end.
@@ -396,9 +331,11 @@ fn first(known: &mut Option<Abort>, abort: Abort) {
 }
 
 /// A control message of a communicator.
+#[derive(Clone, Copy)]
 pub(super) enum ControlMessage {
     Abort(Abort),
     Header(Header),
+    LaneFenced(LaneFenced),
     WaitReport(WaitReport),
 }
 
@@ -408,6 +345,7 @@ pub(super) fn read_control(lane: &Lane, bytes: &[u8]) -> Option<ControlMessage> 
     match message.kind {
         ABORT => Abort::read(message.body).ok().map(ControlMessage::Abort),
         OPERATION => Header::read(message.body).ok().map(ControlMessage::Header),
+        LANE_FENCED => LaneFenced::read(message.body).ok().map(ControlMessage::LaneFenced),
         WAITS => WaitReport::read(message.body).ok().map(ControlMessage::WaitReport),
         _ => None,
     }

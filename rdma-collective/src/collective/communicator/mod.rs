@@ -12,7 +12,9 @@ mod gate;
 mod host;
 mod hosts;
 mod info;
+mod lanes;
 mod leave;
+mod link;
 mod link_table;
 mod links;
 mod liveness_socket;
@@ -50,11 +52,12 @@ pub(crate) use host::{
 };
 pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
+pub(crate) use link::Link;
 #[cfg(any(fuzzing, test))]
-pub(crate) use link_table::find_blob;
+pub(crate) use link_table::find_blobs;
 pub(crate) use link_table::{Reach, Unlinked, VERDICT_BYTES, geometry as link_geometry, word_bytes};
 use links::FENCE_WITHIN;
-pub(crate) use links::{CommContext, Link, Links, Lost, PIECE_BYTES, Scratch, at_fault};
+pub(crate) use links::{CommContext, Links, Lost, PIECE_BYTES, Scratch, at_fault};
 pub use options::CommunicatorOptions;
 pub use pending::{Pending, PendingFuture, StillPending, WaitError};
 use progress::Event;

@@ -54,10 +54,8 @@ fn next(links: &mut Links) -> &mut Link {
 
 /// Puts a message to the other rank.
 fn put(core: &mut EngineState, links: &mut Links, header: &[u8; HEADER_BYTES], message: &[u8]) {
-    let next = next(links);
-    let lane = core.lane(next.lane).unwrap();
-    assert!(next.outbox.is_ready(lane));
-    assert!(next.outbox.put_with(lane, Some(header), message.len(), |slot| slot.copy_from_slice(message)));
+    let room = next(links).room(core).unwrap();
+    assert!(room.put_with(Some(header), message.len(), |slot| slot.copy_from_slice(message)));
 }
 
 /// The error of rank 0 of two in its first operation, if the other rank does `wrong` instead.
@@ -119,7 +117,7 @@ fn against_on(
 }
 
 fn far_ahead(core: &mut EngineState, links: &mut Links) {
-    let lane = core.lane(next(links).lane).unwrap();
+    let lane = core.lane(next(links).lanes.first).unwrap();
     for sequence in 1..8 {
         let header = Header { sequence: sequence << 32, ..HEADER };
         // Send as many as there is room for; a refusal is fine.
@@ -144,12 +142,12 @@ fn immediates_that_cannot_be_end_the_operation() {
         Imm::Message { slot: 0, turn: 1 },
         Imm::Block { transfer: 0, index: 0 },
     ] {
-        let error = against(move |core, links| core.lane(next(links).lane).unwrap().note(imm));
+        let error = against(move |core, links| core.lane(next(links).lanes.first).unwrap().note(imm));
         assert_violation(&error, "an immediate that cannot be");
     }
     // Rank 0 has not sent so many messages that rank 1 could give back.
     for imm in [Imm::Freed { count: 9 }, Imm::Freed { count: u32::MAX >> 4 }] {
-        let error = against(move |core, links| core.lane(next(links).lane).unwrap().note(imm));
+        let error = against(move |core, links| core.lane(next(links).lanes.first).unwrap().note(imm));
         assert_violation(&error, "an immediate that cannot be");
     }
 }
@@ -157,7 +155,7 @@ fn immediates_that_cannot_be_end_the_operation() {
 #[test]
 fn one_slot_announced_twice_ends_the_operation() {
     let error = against(|core, links| {
-        let lane = core.lane(next(links).lane).unwrap();
+        let lane = core.lane(next(links).lanes.first).unwrap();
         lane.note(Imm::Message { slot: 3, turn: 0 });
         lane.note(Imm::Message { slot: 3, turn: 0 });
     });
@@ -182,13 +180,16 @@ fn messages_of_another_length_and_damaged_headers_end_the_operation() {
 fn control_messages_that_do_not_belong_to_a_ring_end_the_operation() {
     for kind in [Kind(2), Kind(19), Kind(32), Kind(255)] {
         let error = against(move |core, links| {
-            assert_eq!(core.lane(next(links).lane).unwrap().control(kind, |_| Ok(())), Ok(true));
+            assert_eq!(core.lane(next(links).lanes.first).unwrap().control(kind, |_| Ok(())), Ok(true));
         });
         assert_violation(&error, "a control message that does not belong here");
     }
     for kind in [ABORT, OPERATION, WAITS] {
         let error = against(move |core, links| {
-            assert_eq!(core.lane(next(links).lane).unwrap().control(kind, |body| body.u64(1)), Ok(true));
+            assert_eq!(
+                core.lane(next(links).lanes.first).unwrap().control(kind, |body| body.u64(1)),
+                Ok(true)
+            );
         });
         assert_violation(&error, "a control message that does not belong here");
     }
@@ -209,7 +210,7 @@ fn whatever_differs_is_another_operation() {
         Header { reduction: 255, ..HEADER },
     ] {
         let error = against(move |core, links| {
-            let lane = core.lane(next(links).lane).unwrap();
+            let lane = core.lane(next(links).lanes.first).unwrap();
             assert_eq!(lane.control(OPERATION, |body| theirs.write(body)), Ok(true));
         });
         let CollectiveError::Mismatch { rank: 0, peer: 1, ours, theirs: told } = &error else {

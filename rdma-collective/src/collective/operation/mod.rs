@@ -16,6 +16,9 @@ pub(crate) const ABORT: Kind = Kind(17);
 /// A [`WaitReport`].
 pub(crate) const WAITS: Kind = Kind(18);
 
+/// A [`LaneFenced`].
+pub(crate) const LANE_FENCED: Kind = Kind(19);
+
 /// Reasons of an [`Abort`] by their codes.
 const REASONS: [AbortReason; 6] = [
     AbortReason::Other,
@@ -47,6 +50,15 @@ pub(crate) struct Header {
     pub(crate) reduction: u8,
     /// The root; 0 if the collective has none.
     pub(crate) root: u32,
+}
+
+/// The news that the sender has fenced its end of a lane, so that nothing of that lane lands there any more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LaneFenced {
+    /// The number of the lane within its link.
+    pub(crate) lane: u8,
+    /// Messages that cost a credit and that the sender had taken from the lane.
+    pub(crate) taken: u64,
 }
 
 /// The news that an operation has failed. Each rank passes it on to all linked ranks.
@@ -157,6 +169,19 @@ impl WaitReport {
         let mut reader = Reader::new(bytes);
         let (sequence, culprit, hops) = (reader.u64()?, reader.u32()?, reader.u32()?);
         if reader.rest().is_empty() { Ok(Self { sequence, culprit, hops }) } else { Err(Ended) }
+    }
+}
+
+impl LaneFenced {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        writer.put(&[self.lane, 0, 0, 0])?;
+        writer.u64(self.taken)
+    }
+
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Ended> {
+        let mut reader = Reader::new(bytes);
+        let (lane, reserved, taken) = (reader.u8()?, reader.array::<3>()?, reader.u64()?);
+        if reserved == [0; 3] && reader.rest().is_empty() { Ok(Self { lane, taken }) } else { Err(Ended) }
     }
 }
 

@@ -71,3 +71,14 @@ fn aborts_come_back_and_unknown_reasons_are_other() {
         assert_eq!(Abort::read(&bytes[..16]), Err(Ended));
     }
 }
+
+#[test]
+fn news_of_a_lane_comes_back_and_its_pieces_do_not() {
+    let news = LaneFenced { lane: 7, taken: 1 << 40 };
+    let mut bytes = [0; 16];
+    news.write(&mut Writer::new(&mut bytes)).unwrap();
+    assert_eq!(LaneFenced::read(&bytes[..12]), Ok(news));
+    assert_eq!((LaneFenced::read(&bytes[..11]), LaneFenced::read(&bytes)), (Err(Ended), Err(Ended)));
+    bytes[1] = 1;
+    assert_eq!(LaneFenced::read(&bytes[..12]), Err(Ended));
+}

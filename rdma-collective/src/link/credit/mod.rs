@@ -46,6 +46,16 @@ impl Credits {
         self.granted - (self.sent - self.returned) as u32
     }
 
+    /// The number of messages that were sent since the lane began.
+    pub(crate) fn sent(&self) -> u64 {
+        self.sent
+    }
+
+    /// The number of messages from the peer that were consumed since the lane began.
+    pub(crate) fn taken(&self) -> u64 {
+        self.consumed
+    }
+
     /// Takes one credit for a message; `false` if there is none.
     pub(crate) fn take(&mut self) -> bool {
         let available = self.available() > 0;

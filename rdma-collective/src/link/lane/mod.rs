@@ -10,6 +10,7 @@
 mod open;
 mod post;
 mod sort;
+mod stop;
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -24,6 +25,7 @@ use super::pulse::{Patience, Pulse};
 use crate::link::{LaneFailure, LaneName};
 
 pub(crate) use open::{LaneMemory, OpeningLane};
+pub(crate) use stop::Unsent;
 
 /// Options of a lane.
 #[derive(Debug, Clone)]
@@ -42,14 +44,16 @@ pub(crate) struct LaneOptions {
 enum Sent {
     /// A control message; the completion frees its buffer for the next one.
     Control,
-    /// A write of an owned buffer, which the completion hands back to the sender.
-    Owned,
-    /// A write of a registered range; completed ones are counted.
-    Range,
+    /// A write of an owned buffer, which the completion hands back to the sender; the immediate announces it.
+    Owned(Imm),
+    /// A write of a registered range, announced by the immediate; completed ones are counted.
+    Range(Imm),
     /// A read into a registered range, counted with those. The peer's process does not notice it.
     Read,
     /// An immediate without data: the completion frees nothing.
     Empty,
+    /// The return of credits, which costs none.
+    Credit,
     /// A write of no bytes, which the peer's device acknowledges. The peer's process does not notice it.
     Probe,
 }
@@ -74,7 +78,8 @@ pub(crate) struct Received {
 #[derive(Debug)]
 pub(crate) struct Lane {
     name: LaneName,
-    qp: QueuePair<ReadyToSend>,
+    /// The queue pair, until it is fenced.
+    qp: Option<QueuePair<ReadyToSend>>,
     max_send_wr: usize,
     /// The longest control message that can be sent, in bytes, envelope included.
     control_bytes_max: usize,
@@ -110,6 +115,11 @@ pub(crate) struct Lane {
     gone: Option<LaneFailure>,
     /// The lane ended before the last drive, see [`settle`](Self::settle).
     settled: bool,
+    /// Whether a link has other lanes beside this one. The link then logs the lane's failure, and says what goes on.
+    is_one_of_many: bool,
+    /// Requests that failed after they were posted, and requests that were never posted; each in order.
+    failed: Vec<Unsent>,
+    unposted: Vec<Unsent>,
 }
 
 impl Lane {
@@ -117,13 +127,9 @@ impl Lane {
         self.name
     }
 
-    pub(crate) fn qp(&self) -> &QueuePair<ReadyToSend> {
-        &self.qp
-    }
-
-    /// The queue pair, to be fenced.
-    pub(crate) fn into_qp(self) -> QueuePair<ReadyToSend> {
-        self.qp
+    /// The queue pair; `None` once the lane was stopped.
+    pub(crate) fn qp(&self) -> Option<&QueuePair<ReadyToSend>> {
+        self.qp.as_ref()
     }
 
     /// The reason why the lane has ended, if it has. Arrivals that were not taken are still there.
@@ -134,13 +140,15 @@ impl Lane {
     /// Ends the lane, unless it has ended before. Requests that are under way stay so until the lane is fenced.
     pub(crate) fn fail(&mut self, failure: LaneFailure) {
         if self.failure.is_none() {
-            if matches!(failure, LaneFailure::Closed) {
+            if self.is_one_of_many {
+                crate::log::debug!(lane = %self.name, %failure, "the lane has failed");
+            } else if matches!(failure, LaneFailure::Closed) {
                 crate::log::debug!(lane = %self.name, "the peer closed the lane");
             } else {
                 crate::log::warn!("{} has failed: {failure}", self.name);
             }
             self.failure = Some(failure);
-            self.queued.clear();
+            self.keep_queued();
         }
     }
 
@@ -177,6 +185,12 @@ impl Lane {
     /// The number of completed writes from registered ranges and reads into them, since the lane began.
     pub(crate) fn ranges_done(&self) -> u64 {
         self.ranges_done
+    }
+
+    /// Whether the device may still read registered ranges for writes that were queued here.
+    pub(crate) fn reads_ranges(&self) -> bool {
+        let posted = self.posted.iter().map(|(_, sent)| sent);
+        posted.chain(self.queued.iter().map(|(_, sent)| sent)).any(|sent| matches!(sent, Sent::Range(_)))
     }
 
     /// Whether all that was sent has been acknowledged.

@@ -112,7 +112,7 @@ impl OpeningLane {
         let arrivals_max = options.credits as usize;
         Ok(Lane {
             name,
-            qp,
+            qp: Some(qp),
             max_send_wr: sends,
             control_bytes_max: options.control_bytes_max.min(peer.control_bytes_max) as usize,
             credits: Credits::new(peer.credits, options.credits),
@@ -132,6 +132,9 @@ impl OpeningLane {
             pulse: Pulse::new(now, peer.beats),
             gone: None,
             settled: false,
+            is_one_of_many: false,
+            failed: Vec::new(),
+            unposted: Vec::new(),
         })
     }
 }

@@ -38,7 +38,7 @@ impl Lane {
     /// Queues a write of an owned buffer, announced by its immediate. Check [`room`](Self::room) first.
     pub(crate) fn write_owned(&mut self, buffer: LocalBuf, to: RemoteMemory, imm: Imm, signalled: bool) {
         let work = Work::write(buffer, to).with_imm(imm.encode());
-        self.queue_counted(work, Sent::Owned, signalled);
+        self.queue_counted(work, Sent::Owned(imm), signalled);
     }
 
     /// Queues a write of a registered range. Check [`room`](Self::room) first.
@@ -51,7 +51,7 @@ impl Lane {
         signalled: bool,
     ) {
         let work = Work::write(range, to).with_imm(imm.encode()).with_cache_hint(expect);
-        self.queue_counted(work, Sent::Range, signalled);
+        self.queue_counted(work, Sent::Range(imm), signalled);
     }
 
     /// The number of reads that can be queued now. Reads take no receive of the peer, so they cost no credits.
@@ -96,7 +96,7 @@ impl Lane {
     /// Whether the peer's process may still receive messages. A peer that counts as lost by its silence alone may: it
     /// receives them if it goes on.
     pub(crate) fn can_hear(&self) -> bool {
-        matches!(self.failure, None | Some(LaneFailure::Silent { .. })) && !self.closed
+        self.qp.is_some() && matches!(self.failure, None | Some(LaneFailure::Silent { .. })) && !self.closed
     }
 
     /// Queues a control message like [`control`](Self::control), but also on a lane that has ended by the silence of
@@ -184,7 +184,8 @@ impl Lane {
             self.pulse.said(now);
         }
         let mut refused = None;
-        let mut batch = worker.batch(&self.qp);
+        let Some(qp) = &self.qp else { return };
+        let mut batch = worker.batch(qp);
         for mut buffer in self.idle.drain(..) {
             buffer.reset_view();
             if let Err(error) = batch.push(Work::recv(buffer)) {
@@ -218,12 +219,12 @@ impl Lane {
             self.credits.told();
             let imm = Imm::Credit { count }.encode();
             // Signalled, because it may be the last request of a lane that waits until everything has completed.
-            self.queue(Work::write(Segment::Empty, NOWHERE).with_imm(imm), Sent::Empty, true);
+            self.queue(Work::write(Segment::Empty, NOWHERE).with_imm(imm), Sent::Credit, true);
         }
     }
 
     /// Queues a message that takes a receive of the peer, and so costs a credit.
-    fn queue_counted(&mut self, work: Work, sent: Sent, signalled: bool) {
+    pub(super) fn queue_counted(&mut self, work: Work, sent: Sent, signalled: bool) {
         let credit = self.credits.take();
         debug_assert!(credit, "a message without a credit");
         self.queue(work, sent, signalled);

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rdma_core::{Completion, CompletionStatus, Failure, LocalBuf, Opcode, Success};
 
-use super::{Arrival, Lane, Received, Sent};
+use super::{Arrival, Lane, Received, Sent, Unsent};
 use crate::link::LaneFailure;
 use crate::link::control::{self, ControlError, Kind};
 use crate::link::imm::Imm;
@@ -26,7 +26,12 @@ impl Lane {
             _ => None,
         };
         match result {
-            Err(failure) => self.failed(failure),
+            Err(failure) => {
+                self.failed(failure);
+                if let Some(sent) = sent {
+                    self.failed.extend(Unsent::of(sent, buffer));
+                }
+            }
             Ok(success) => match sent {
                 Some(sent) => self.done(sent, buffer),
                 None => {
@@ -41,8 +46,8 @@ impl Lane {
     fn done(&mut self, sent: Sent, buffer: Option<LocalBuf>) {
         match (sent, buffer) {
             (Sent::Control, Some(buffer)) => self.control.push(buffer),
-            (Sent::Owned, Some(buffer)) => self.returned.push(buffer),
-            (Sent::Range | Sent::Read, _) => self.ranges_done += 1,
+            (Sent::Owned(_), Some(buffer)) => self.returned.push(buffer),
+            (Sent::Range(_) | Sent::Read, _) => self.ranges_done += 1,
             _ => {}
         }
     }

@@ -58,6 +58,15 @@ pub(crate) fn open(pd: &ProtectionDomain, geometry: Geometry) -> Result<(Outbox,
     Ok((Outbox::opened(pd, geometry)?, Inbox::new(geometry, region)))
 }
 
+/// How a message was put.
+#[derive(Debug, Clone, Copy)]
+enum Kept {
+    /// Copied into a buffer; the write began so many bytes behind the beginning of the slot.
+    Copied { start: usize },
+    /// Read by the device in registered memory, so many bytes.
+    Range(AttachedRange, usize),
+}
+
 /// The sender's end of a mailbox.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -72,6 +81,10 @@ pub(crate) struct Outbox {
     sent: u64,
     /// Messages that the receiver has given back.
     freed: u64,
+    /// How the last message of each slot was put, in case its lane fails.
+    kept: Box<[Kept]>,
+    /// The number of messages from one that is signalled to the next one.
+    signal_every: u64,
 }
 
 impl Outbox {
@@ -88,8 +101,11 @@ impl Outbox {
             rest = tail;
         }
         buffers.push(rest);
+        let kept = vec![Kept::Copied { start: 0 }; geometry.slots.into()].into();
         let slots = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
-        Ok(Self { geometry, slots, buffers, staged: None, sent: 0, freed: 0 })
+        // Buffers come back only with a completion, so half of them are always on the way.
+        let signal_every = u64::from(geometry.slots / 2).max(1);
+        Ok(Self { geometry, slots, buffers, staged: None, sent: 0, freed: 0, kept, signal_every })
     }
 
     /// Sets the receiver's slots.
@@ -111,14 +127,20 @@ impl Outbox {
         self.sent
     }
 
-    /// Takes back the buffers of completed writes, and returns whether a message can be put now.
-    pub(crate) fn is_ready(&mut self, lane: &mut Lane) -> bool {
-        self.take_returned(lane);
+    /// Has every message signalled. Messages over several lanes need it, because the completion on one lane tells
+    /// nothing of the others.
+    pub(crate) fn signal_all(&mut self) {
+        self.signal_every = 1;
+    }
+
+    /// Whether a message can be put on that lane now.
+    pub(crate) fn is_ready(&self, lane: &Lane) -> bool {
         let has_buffer = self.staged.is_some() || !self.buffers.is_empty();
         self.sent - self.freed < self.geometry.slots.into() && has_buffer && lane.room() > 0
     }
 
-    fn take_returned(&mut self, lane: &mut Lane) {
+    /// Takes back the buffers of completed writes.
+    pub(crate) fn take_returned(&mut self, lane: &mut Lane) {
         while let Some(buffer) = lane.take_returned() {
             self.buffers.push(buffer);
         }
@@ -126,8 +148,7 @@ impl Outbox {
 
     /// Takes the buffer in which the next message, of `len` bytes behind the header, can be made before it can be put;
     /// `None` while no buffer is free. Give it back with [`stage`](Self::stage).
-    pub(crate) fn begin_stage(&mut self, lane: &mut Lane, len: usize) -> Option<LocalBuf> {
-        self.take_returned(lane);
+    pub(crate) fn begin_stage(&mut self, len: usize) -> Option<LocalBuf> {
         let end = HEADER_BYTES + len;
         if end > self.geometry.stride() || self.staged.is_some() {
             return None;
@@ -155,7 +176,7 @@ impl Outbox {
         if buffer.set_view(first..end).is_err() {
             return false;
         }
-        let (imm, signalled) = self.announce();
+        let (imm, signalled) = self.announce(Kept::Copied { start: first });
         lane.write_owned(buffer, to, imm, signalled);
         true
     }
@@ -170,7 +191,7 @@ impl Outbox {
         len: usize,
         fill: impl FnOnce(&mut [u8]),
     ) -> bool {
-        let Some(mut buffer) = self.begin_stage(lane, len) else { return false };
+        let Some(mut buffer) = self.begin_stage(len) else { return false };
         fill(&mut buffer[HEADER_BYTES..]);
         self.stage(buffer);
         self.put_staged(lane, header)
@@ -194,18 +215,49 @@ impl Outbox {
         let at =
             self.geometry.stride() as u64 * u64::from(self.geometry.slot(self.sent)) + HEADER_BYTES as u64;
         let Ok(to) = self.slots.slice(at..at + len as u64) else { return false };
-        let (imm, signalled) = self.announce();
+        let (imm, signalled) = self.announce(Kept::Range(range, len));
         lane.write_range(range, to, imm, CacheHint::Cached, signalled || last);
         true
     }
 
     /// Counts the next message, and returns the immediate that announces it and whether its write must be signalled.
-    fn announce(&mut self) -> (Imm, bool) {
-        let imm = Imm::Message { slot: self.geometry.slot(self.sent), turn: self.geometry.turn(self.sent) };
+    fn announce(&mut self, kept: Kept) -> (Imm, bool) {
+        let slot = self.geometry.slot(self.sent);
+        let imm = Imm::Message { slot, turn: self.geometry.turn(self.sent) };
+        self.kept[usize::from(slot)] = kept;
         self.sent += 1;
-        // A signal once per half a mailbox: buffers come back only with a completion, so half of them are always on the
-        // way.
-        (imm, self.sent.is_multiple_of(u64::from(self.geometry.slots / 2).max(1)))
+        (imm, self.sent.is_multiple_of(self.signal_every))
+    }
+
+    /// Puts a message again that did not arrive: the lane that carried it has failed. A copied message comes with its
+    /// `buffer`. Check [`room`](Lane::room) first.
+    pub(crate) fn put_again(&mut self, lane: &mut Lane, imm: Imm, buffer: Option<LocalBuf>) {
+        let Imm::Message { slot, .. } = imm else { return };
+        // The slot was not given back, so this is still its last message.
+        let Some(kept) = self.kept.get(usize::from(slot)) else { return };
+        let place = self.geometry.stride() as u64 * u64::from(slot);
+        let to = |start: usize, len: usize| {
+            let at = place + start as u64;
+            self.slots.slice(at..at + len as u64)
+        };
+        match (*kept, buffer) {
+            (Kept::Copied { start }, Some(buffer)) => {
+                if let Ok(to) = to(start, buffer.len()) {
+                    lane.write_owned(buffer, to, imm, true);
+                }
+            }
+            (Kept::Range(range, len), _) => {
+                if let Ok(to) = to(HEADER_BYTES, len) {
+                    lane.write_range(range, to, imm, CacheHint::Cached, true);
+                }
+            }
+            (Kept::Copied { .. }, None) => debug_assert!(false, "a copied message without its buffer"),
+        }
+    }
+
+    /// Takes back the buffer of a message that has arrived.
+    pub(crate) fn take_back(&mut self, buffer: LocalBuf) {
+        self.buffers.push(buffer);
     }
 
     /// Notes that the receiver has given slots back; `false` if it gives back more than was sent.
@@ -307,7 +359,12 @@ impl Inbox {
             self.arrived[slot] = None;
             self.given_back += 1;
         }
-        Imm::Freed { count: number as u32 & imm::COUNT_MASK }
+        self.freed()
+    }
+
+    /// The immediate that reports to the sender how many messages were given back.
+    pub(crate) fn freed(&self) -> Imm {
+        Imm::Freed { count: self.given_back as u32 & imm::COUNT_MASK }
     }
 }
 

@@ -63,6 +63,20 @@ impl Deaths {
         self.processes.insert(key, (Sign::Connection, connection));
     }
 
+    /// Watches or holds under the key `to` what was watched or held under `from`, unless `to` has its own.
+    pub(crate) fn rename(&mut self, from: u64, to: u64) {
+        if self.processes.contains_key(&to) {
+            return self.forget(from);
+        }
+        let Some((sign, process)) = self.processes.remove(&from) else { return };
+        // A connection that is held is not in the set, and stays out of it.
+        if epoll::delete(&self.epoll, &process).is_err() {
+            self.hold(to, process);
+        } else if let Err(error) = self.watch(to, sign, process) {
+            crate::log::debug!(%error, "cannot watch a peer over another lane: its death will show as silence only");
+        }
+    }
+
     /// Whether the process is watched, or its connection is held.
     pub(crate) fn is_watched(&self, key: u64) -> bool {
         self.processes.contains_key(&key)

@@ -94,3 +94,23 @@ fn looks_that_come_too_soon_are_none() {
     deaths.look(now + LOOK_EVERY, |key, sign| died = Some((key, sign)));
     assert_eq!(died, Some((7, Sign::Process(child.id()))));
 }
+
+#[test]
+fn a_watch_that_has_moved_tells_under_its_new_key() {
+    let channel = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+    let mut deaths = Deaths::new(channel.as_fd()).unwrap();
+    let (mut first, watched) = child();
+    let (mut second, other) = child();
+    deaths.watch(1, Sign::Process(first.id()), watched).unwrap();
+    deaths.watch(2, Sign::Process(second.id()), other).unwrap();
+    deaths.rename(1, 7);
+    assert!(!deaths.is_watched(1) && deaths.is_watched(7));
+    // A key that is watched already keeps its own.
+    deaths.rename(2, 7);
+    assert!(!deaths.is_watched(2));
+    for child in [&mut first, &mut second] {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    assert_eq!(look(&mut deaths), [7]);
+}

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use rdma_core::{Endpoint, Gid, Lid, Mtu, Psn, QpNum, RemoteKey, RemoteMemory};
 
 use crate::bootstrap::fuzz;
-use crate::collective::communicator::{find_blob as fuzz_word, tuning::fuzz as fuzz_tuning};
+use crate::collective::communicator::{find_blobs as fuzz_word, tuning::fuzz as fuzz_tuning};
 use crate::collective::operation::{Abort, Header};
 use crate::env::fuzz as env_fuzz;
 use crate::kv::layout::{Layout, Shape};
@@ -49,8 +49,10 @@ pub fn blob(data: &[u8]) {
         }
     }
     fuzz_payload(data);
-    if let Ok(Some(blob)) = fuzz_word(data, 7, 1, 0) {
-        assert_eq!(blob.regions.len(), 1);
+    for lanes in [1, 2, 8] {
+        if let Ok(Some(blobs)) = fuzz_word(data, 7, (1, 0), lanes) {
+            assert!(blobs.len() == usize::from(lanes) && blobs.iter().all(|blob| blob.regions.len() == 1));
+        }
     }
     let Some((place, payload)) = data.split_first_chunk::<2>() else { return };
     let region = |words: &[u8; 20]| RemoteMemory {

@@ -78,8 +78,8 @@ fn word() -> Vec<u8> {
         place
     });
     let word: Vec<u8> = std::iter::once(1).chain(places).collect();
-    assert!((0..3).all(|rank| matches!(fuzz_word(&word, 7, 5, rank), Ok(Some(_)))));
-    assert!(matches!(fuzz_word(&word, 7, 5, 3), Ok(None)));
+    assert!((0..3).all(|rank| matches!(fuzz_word(&word, 7, (5, rank), 1), Ok(Some(_)))));
+    assert!(matches!(fuzz_word(&word, 7, (5, 3), 1), Ok(None)));
     word
 }
 

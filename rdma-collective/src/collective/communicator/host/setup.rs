@@ -222,7 +222,7 @@ impl Setup<'_> {
 
     /// The lane to `rank`: one of the ring's or one of `others`; `None` for this rank itself.
     fn lane_to(&self, links: &Links, others: &[(u32, LaneId)], rank: u32) -> Option<LaneId> {
-        let neighbour = links.table.link(rank).map(|link| link.lane);
+        let neighbour = links.table.link(rank).map(|link| link.lanes.first);
         neighbour.or_else(|| others.iter().find(|(to, _)| *to == rank).map(|(_, lane)| *lane))
     }
 

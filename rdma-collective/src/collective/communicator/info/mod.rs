@@ -12,11 +12,11 @@ use crate::link::codec::{NoRoom, Reader, Writer};
 use crate::liveness::Process;
 
 /// The version of the encoding below. Ranks of different versions must not join.
-const VERSION: u16 = 6;
+const VERSION: u16 = 7;
 /// The longest encoded name of a host, a device or a tuning table, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 /// The longest encoding, in bytes.
-const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + TUNED + 8 + 4 * (1 + NAME_BYTES_MAX);
+const BYTES_MAX: usize = 2 + 1 + 4 + 2 + 8 + 8 + 1 + 1 + 1 + TUNED + 8 + 4 * (1 + NAME_BYTES_MAX);
 
 /// A rank's process, host and device, as the rank itself reported them.
 ///
@@ -47,6 +47,8 @@ pub(super) struct Introduction {
     pub(super) slot_bytes: u64,
     pub(super) chunk_bytes_min: u64,
     pub(super) reproducible: bool,
+    /// Lanes of each link.
+    pub(super) lanes: u8,
     pub(super) algorithms: Algorithms,
     pub(super) tuning: TableInfo,
 }
@@ -94,6 +96,7 @@ impl Introduction {
             slot_bytes: options.slot_bytes as u64,
             chunk_bytes_min: options.chunk_bytes_min as u64,
             reproducible: options.reproducible,
+            lanes: options.lanes,
             algorithms: options.algorithms,
             tuning: TableInfo::of(&options.tuning),
         }
@@ -118,6 +121,7 @@ impl Introduction {
         writer.u64(self.slot_bytes)?;
         writer.u64(self.chunk_bytes_min)?;
         writer.u8(self.reproducible.into())?;
+        writer.u8(self.lanes)?;
         writer.u8(self.host_is_named.into())?;
         writer.put(&self.algorithms.bits())?;
         writer.u64(self.tuning.digest)?;
@@ -150,6 +154,7 @@ impl Introduction {
         let slot_bytes = reader.u64().map_err(malformed)?;
         let chunk_bytes_min = reader.u64().map_err(malformed)?;
         let reproducible = reader.u8().map_err(malformed)? != 0;
+        let lanes = reader.u8().map_err(malformed)?;
         let host_is_named = reader.u8().map_err(malformed)? != 0;
         let mut sets = [0; TUNED];
         sets.copy_from_slice(reader.take(TUNED).map_err(malformed)?);
@@ -175,6 +180,7 @@ impl Introduction {
             slot_bytes,
             chunk_bytes_min,
             reproducible,
+            lanes,
             algorithms,
             tuning,
         })
@@ -192,6 +198,7 @@ impl Introduction {
             ("slot_bytes", self.slot_bytes.to_string(), theirs.slot_bytes.to_string()),
             ("chunk_bytes_min", self.chunk_bytes_min.to_string(), theirs.chunk_bytes_min.to_string()),
             ("reproducible", self.reproducible.to_string(), theirs.reproducible.to_string()),
+            ("lanes", self.lanes.to_string(), theirs.lanes.to_string()),
             ("algorithms", self.algorithms.to_string(), theirs.algorithms.to_string()),
             ("tuning", self.tuning.told_beside(&theirs.tuning), theirs.tuning.told_beside(&self.tuning)),
             ("device", kind(self.info.soft), kind(theirs.info.soft)),

@@ -11,6 +11,7 @@ fn introduction() -> Introduction {
         slots: 8,
         slot_bytes: 1 << 18,
         chunk_bytes_min: 1 << 14,
+        lanes: 1,
         reproducible: false,
         algorithms: Algorithms::default(),
         tuning: TableInfo::of(&Tuning::default()),
@@ -54,6 +55,9 @@ fn what_differs_is_named_with_both_values() {
     theirs = introduction();
     theirs.reproducible = true;
     assert!(ours.check(&theirs, 2).unwrap_err().to_string().contains("reproducible"));
+    theirs = introduction();
+    theirs.lanes = 2;
+    assert!(ours.check(&theirs, 2).unwrap_err().to_string().contains("lanes is 1 here and 2 on rank 2"));
     theirs = introduction();
     theirs.algorithms = "tree".parse().unwrap();
     let error = ours.check(&theirs, 2).unwrap_err().to_string();

@@ -13,23 +13,26 @@
 //! tried.
 
 use std::collections::VecDeque;
-use std::time::Instant;
 
 use rdma_core::Deadline;
 
 use super::{LinkTable, Reach};
 use crate::collective::CommunicatorError;
-use crate::collective::communicator::links::{FENCE_WITHIN, Link, Lost};
-use crate::engine::SetupError;
+use crate::collective::communicator::connect::slots_of;
+use crate::collective::communicator::lanes::{Lanes, fence_unused};
+use crate::collective::communicator::link::Link;
+use crate::collective::communicator::links::{FENCE_WITHIN, Lost};
 use crate::engine::{EngineState, LaneId};
 use crate::link::mailbox::{Inbox, Outbox};
 use crate::link::{Blob, ConnectOverrides, LaneFailure, LaneName, LinkKind};
-use crate::liveness::{EXIT_WITHIN, Process};
+use crate::liveness::EXIT_WITHIN;
 
 /// Bytes of a verdict: a flag, and a reason if the rank could not connect.
 pub(crate) const VERDICT_BYTES: usize = 256;
-/// Bytes of one entry: the rank that it is for, and a blob with one region and no payload.
-const BLOB_BYTES: usize = 128;
+/// Bytes of the rank in front of an entry.
+const RANK_BYTES: usize = 4;
+/// Bytes that an entry has for each lane: a blob with one region and no payload.
+const BLOB_BYTES: usize = 124;
 /// The first byte of a word: the rank has opened, or connected, all its links.
 const SUCCEEDED: u8 = 1;
 /// The first byte of a word: the rank has failed; the reason follows.
@@ -38,19 +41,24 @@ const FAILED: u8 = 2;
 const KNOWN_IMPOSSIBLE: u8 = 3;
 
 /// Bytes of a word with all blobs of a rank. All words have one length, because the ring carries them as an all-gather.
-pub(crate) fn word_bytes(reach: Reach, world: u32) -> usize {
-    (1 + reach.peers(0, world).count() * BLOB_BYTES).max(VERDICT_BYTES)
+pub(crate) fn word_bytes(reach: Reach, world: u32, lanes: u8) -> usize {
+    (1 + reach.peers(0, world).count() * entry_bytes(lanes)).max(VERDICT_BYTES)
+}
+
+/// Bytes of one entry: the rank that it is for, and the blobs of the lanes to that rank.
+fn entry_bytes(lanes: u8) -> usize {
+    RANK_BYTES + usize::from(lanes) * BLOB_BYTES
 }
 
 /// This rank's end of a link that the peer does not know yet.
 #[derive(Debug)]
 pub(super) struct OpenLink {
     pub(super) rank: u32,
-    pub(super) lane: LaneId,
+    pub(super) lanes: Vec<LaneId>,
     pub(super) outbox: Outbox,
     pub(super) inbox: Inbox,
-    /// The encoded blob by which the peer connects to this end.
-    pub(super) blob: Vec<u8>,
+    /// The encoded blobs by which the peer connects to this end, one for each lane.
+    pub(super) blobs: Vec<u8>,
 }
 
 /// Links that one operation will connect together.
@@ -64,7 +72,7 @@ pub(super) struct OpenLinks {
 
 impl OpenLinks {
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
-        self.links.iter().map(|link| link.lane)
+        self.links.iter().flat_map(|link| link.lanes.iter().copied())
     }
 }
 
@@ -87,8 +95,8 @@ pub(crate) struct Connecting {
 
 impl Connecting {
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
-        let unconnected = self.unconnected.iter().map(|link| link.lane);
-        unconnected.chain(self.connected.iter().map(|link| link.lane))
+        let unconnected = self.unconnected.iter().flat_map(|link| &link.lanes);
+        unconnected.chain(self.connected.iter().flat_map(|link| &link.lanes.all)).copied()
     }
 }
 
@@ -105,12 +113,12 @@ impl LinkTable {
             unconnected.extend(links);
             refused = refused.or(why);
         }
-        let bytes = word_bytes(reach, self.world);
+        let bytes = word_bytes(reach, self.world, self.lanes);
         let mut words = vec![0; bytes * self.world as usize];
         let own = &mut words[bytes * self.rank as usize..][..bytes];
         let fitting = match refused {
             Some(error) => Err(error.to_string()),
-            None => put_blobs(own, &unconnected),
+            None => put_blobs(own, &unconnected, self.lanes),
         };
         match fitting {
             _ if lacks => own[0] = KNOWN_IMPOSSIBLE,
@@ -185,17 +193,16 @@ impl LinkTable {
         self.opening = left;
         let deadline = Deadline::after(FENCE_WITHIN);
         let lanes = connecting.iter().flat_map(Connecting::lanes);
-        for lane in lanes.chain(opening.iter().flat_map(OpenLinks::lanes)) {
-            fence(core, lane, deadline);
-        }
+        let unused: Vec<_> = lanes.chain(opening.iter().flat_map(OpenLinks::lanes)).collect();
+        fence_unused(core, &unused, deadline);
         why
     }
 
-    /// Puts the connected links into use; returns their ranks and lanes.
-    pub(in crate::collective) fn take_links(&mut self) -> Vec<(u32, LaneId)> {
+    /// Puts the connected links into use; returns their ranks.
+    pub(in crate::collective) fn take_links(&mut self) -> Vec<u32> {
         let Some(Connecting { reach, connected, .. }) = self.connecting.take() else { return Vec::new() };
         self.reach = reach;
-        let taken = connected.iter().map(|link| (link.rank, link.lane)).collect::<Vec<_>>();
+        let taken = connected.iter().map(|link| link.rank).collect::<Vec<_>>();
         self.links.extend(connected.into_iter().map(|link| (link.rank, link)));
         // In a small world all ranks are neighbours.
         if !taken.is_empty() {
@@ -238,18 +245,19 @@ impl LinkTable {
         let bytes = words.len() / self.world as usize;
         while let Some(link) = unconnected.pop() {
             let word = words.chunks_exact(bytes.max(1)).nth(link.rank as usize).unwrap_or_default();
-            let (peer, lane) = (link.rank, link.lane);
+            let (peer, lanes) = (link.rank, link.lanes.clone());
             let overrides = self.hosts.connect_overrides([self.rank, peer]);
-            let blob = self.find_blob(peer, word);
-            let process = blob.as_ref().map_or_else(|_| Process::default(), |blob| blob.process);
-            let name = core
-                .opening(lane)
-                .map(|lane| LaneName { qp_num: lane.endpoint().qp_num, epoch: lane.options().epoch });
-            match blob.and_then(|blob| make_link(core, link, &blob, overrides)) {
+            let blobs = self.find_blobs(peer, word);
+            let process =
+                blobs.as_ref().ok().and_then(|blobs| Some(blobs.first()?.process)).unwrap_or_default();
+            let first = lanes.first().and_then(|lane| core.opening(*lane));
+            let name =
+                first.map(|lane| LaneName { qp_num: lane.endpoint().qp_num, epoch: lane.options().epoch });
+            match blobs.and_then(|blobs| make_link(core, link, &blobs, overrides)) {
                 Ok(link) => connected.push(link),
                 Err(error) => {
-                    // This lane is in neither list any more, so nobody else will fence it.
-                    fence(core, lane, Deadline::after(FENCE_WITHIN));
+                    // These lanes are in neither list any more, so nobody else will fence them.
+                    fence_unused(core, &lanes, Deadline::after(FENCE_WITHIN));
                     // The device cannot tell a death from an error of the network: it sees only that nobody answers.
                     if let Some(lane) = name.filter(|_| process.ends_within(EXIT_WITHIN)) {
                         let cause = LaneFailure::Died { pid: process.pid };
@@ -262,40 +270,44 @@ impl LinkTable {
         Ok(Ok(()))
     }
 
-    /// The blob for this rank in the word of `peer`.
-    fn find_blob(&self, peer: u32, word: &[u8]) -> Result<Blob, CommunicatorError> {
-        let rank = self.rank;
-        find_blob(word, self.job, peer, rank)?
-            .filter(|blob| blob.epoch == self.epoch)
+    /// The blobs for this rank in the word of `peer`: one for each lane, and at least one.
+    fn find_blobs(&self, peer: u32, word: &[u8]) -> Result<Vec<Blob>, CommunicatorError> {
+        find_blobs(word, self.job, (peer, self.rank), self.lanes)?
+            .filter(|blobs| !blobs.is_empty() && blobs.iter().all(|blob| blob.epoch == self.epoch))
             .ok_or(CommunicatorError::Introduction { rank: peer })
     }
 }
 
-/// The blob for `rank` in the word of `peer`; `None` if there is none. An entry begins with its rank plus one.
+/// The blobs for `rank` in the word of `peer`; `None` if there are none. An entry begins with its rank plus one.
 ///
 /// # Errors
 ///
 /// The word is malformed.
-pub(crate) fn find_blob(
+pub(crate) fn find_blobs(
     word: &[u8],
     job: u32,
-    peer: u32,
-    rank: u32,
-) -> Result<Option<Blob>, CommunicatorError> {
+    (peer, rank): (u32, u32),
+    lanes: u8,
+) -> Result<Option<Vec<Blob>>, CommunicatorError> {
     let odd = || CommunicatorError::Introduction { rank: peer };
     // An unused entry is all 0, so it must not look like an entry for rank 0.
     let Some(wanted) = rank.checked_add(1) else { return Ok(None) };
-    for place in word.get(1..).unwrap_or_default().chunks_exact(BLOB_BYTES) {
-        let (to, bytes) = place.split_first_chunk().ok_or_else(odd)?;
+    for place in word.get(1..).unwrap_or_default().chunks_exact(entry_bytes(lanes)) {
+        let (to, mut rest) = place.split_first_chunk().ok_or_else(odd)?;
         if u32::from_le_bytes(*to) != wanted {
             continue;
         }
-        let (blob, rest) = Blob::decode(bytes, LinkKind::MESH, job)?;
+        let mut blobs = Vec::with_capacity(lanes.into());
+        for _ in 0..lanes {
+            let (blob, behind) = Blob::decode(rest, LinkKind::MESH, job)?;
+            blobs.push(blob);
+            rest = behind;
+        }
         // The one region is the peer's inbox, into which this rank writes.
-        if rest.iter().any(|byte| *byte != 0) || blob.regions.len() != 1 {
+        if rest.iter().any(|byte| *byte != 0) || blobs.iter().any(|blob| blob.regions.len() != 1) {
             return Err(odd());
         }
-        return Ok(Some(blob));
+        return Ok(Some(blobs));
     }
     Ok(None)
 }
@@ -309,44 +321,33 @@ fn malformed_word(rank: u32) -> Unlinked {
     }
 }
 
-/// Ends a lane that nothing uses.
-fn fence(core: &mut EngineState, lane: LaneId, deadline: Deadline) {
-    if let Err(error) = core.fence_lane(lane, deadline) {
-        crate::log::warn!(
-            %error,
-            "an unused lane could not be closed; its memory stays until the engine is dropped"
-        );
-    }
-}
-
-/// Connects one lane to its peer, which may not have connected its own end yet.
+/// Connects the lanes of a link to its peer, which may not have connected its own end yet.
 fn make_link(
     core: &mut EngineState,
     link: OpenLink,
-    peer: &Blob,
+    peer: &[Blob],
     overrides: ConnectOverrides,
 ) -> Result<Link, CommunicatorError> {
-    let OpenLink { rank, lane, mut outbox, inbox, .. } = link;
-    let [slots] = peer.regions[..] else { return Err(CommunicatorError::Introduction { rank }) };
-    outbox.lead_to(slots)?;
-    core.connect_lane_as(lane, peer, Instant::now(), overrides)?;
-    let access = core.peer_access(lane)?;
-    let connected = core.lane(lane).ok_or(SetupError::LaneGone)?;
+    let OpenLink { rank, lanes, mut outbox, inbox, .. } = link;
+    outbox.lead_to(slots_of(peer).ok_or(CommunicatorError::Introduction { rank })?)?;
+    let (lanes, access) = Lanes::connect(core, lanes, (rank, peer), overrides)?;
     // A quiet lane sends no heartbeats. The peer may not have connected its end before all verdicts are in, and the
     // device would repeat a heartbeat only so often before it ends the lane.
-    connected.set_quiet(true);
-    Ok(Link::new((rank, access), (lane, connected.name()), outbox, inbox))
+    for lane in &lanes.all {
+        core.lane(*lane).into_iter().for_each(|lane| lane.set_quiet(true));
+    }
+    Ok(Link::new((rank, access), lanes, outbox, inbox))
 }
 
 /// Writes the word of a rank that has opened its links: one entry for each peer.
-fn put_blobs(word: &mut [u8], links: &[OpenLink]) -> Result<(), String> {
+fn put_blobs(word: &mut [u8], links: &[OpenLink], lanes: u8) -> Result<(), String> {
     let Some((flag, places)) = word.split_first_mut() else { return Ok(()) };
-    for (place, link) in places.chunks_exact_mut(BLOB_BYTES).zip(links) {
-        let (to, room) = place.split_at_mut(4);
+    for (place, link) in places.chunks_exact_mut(entry_bytes(lanes)).zip(links) {
+        let (to, room) = place.split_at_mut(RANK_BYTES);
         to.copy_from_slice(&link.rank.wrapping_add(1).to_le_bytes());
-        let blob =
-            room.get_mut(..link.blob.len()).ok_or("the address of a link is too long for its message")?;
-        blob.copy_from_slice(&link.blob);
+        let blobs =
+            room.get_mut(..link.blobs.len()).ok_or("the address of a link is too long for its message")?;
+        blobs.copy_from_slice(&link.blobs);
     }
     *flag = SUCCEEDED;
     Ok(())

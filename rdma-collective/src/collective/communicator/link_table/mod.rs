@@ -12,17 +12,19 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::hosts::Hosts;
-use super::links::{ControlMessage, Link, Lost, read_control, violation};
+use super::lanes::is_of_lane;
+use super::link::{Link, MISPLACED};
+use super::links::{ControlMessage, Lost, read_control, violation};
 use super::options::CommunicatorOptions;
 use crate::collective::CollectiveError;
 use crate::engine::{EngineState, LaneId};
-use crate::link::Arrival;
 use crate::link::imm::Imm;
 use crate::link::mailbox::Geometry;
+use crate::link::{Arrival, LaneFailure};
 
 use connect::OpenLinks;
 #[cfg(any(fuzzing, test))]
-pub(crate) use connect::find_blob;
+pub(crate) use connect::find_blobs;
 pub(crate) use connect::{Connecting, Unlinked, VERDICT_BYTES, word_bytes};
 
 /// Bytes that the mailboxes of all links of a rank may take together, unless each link is at [`SLOT_BYTES_MIN`]
@@ -99,6 +101,8 @@ pub(crate) struct LinkTable {
     job: u32,
     epoch: u32,
     hosts: Arc<Hosts>,
+    /// Lanes of each link.
+    lanes: u8,
     links: BTreeMap<u32, Link>,
     /// The reach of the connected links, equal on all ranks.
     reach: Reach,
@@ -115,7 +119,7 @@ pub(crate) struct LinkTable {
 
 impl LinkTable {
     pub(super) fn new(
-        neighbours: Vec<Link>,
+        (neighbours, lanes): (Vec<Link>, u8),
         (rank, world): (u32, u32),
         (job, epoch): (u32, u32),
         hosts: Arc<Hosts>,
@@ -128,6 +132,7 @@ impl LinkTable {
             job,
             epoch,
             hosts,
+            lanes,
             links: neighbours.into_iter().map(|link| (link.rank, link)).collect(),
             reach: if has_more { Reach::Neighbours } else { Reach::Doublings },
             opening: VecDeque::new(),
@@ -173,8 +178,15 @@ impl LinkTable {
         self.links.values()
     }
 
-    pub(crate) fn links_mut(&mut self) -> impl Iterator<Item = &mut Link> {
-        self.links.values_mut()
+    /// Asks the device for the completion of the last writes from the operation's memory, where no write has asked.
+    pub(crate) fn ask_for_ranges(&mut self, core: &mut EngineState) {
+        self.links.values_mut().for_each(|link| link.ask_for_ranges(core));
+    }
+
+    /// A peer to which the device still writes from the operation's memory. The memory cannot go back to the caller
+    /// before.
+    pub(crate) fn unsent(&self, core: &mut EngineState) -> Option<u32> {
+        self.links.values().find(|link| link.is_unsent(core)).map(|link| link.rank)
     }
 
     /// Marks that all linked ranks must be told of a failure.
@@ -185,13 +197,13 @@ impl LinkTable {
     /// Tells the linked ranks that have not been told; `tell` returns whether a rank must be told again later.
     pub(super) fn pass_on(&mut self, mut tell: impl FnMut(LaneId) -> bool) {
         for link in self.links.values_mut().filter(|link| link.untold) {
-            link.untold = tell(link.lane);
+            link.untold = tell(link.lanes.first);
         }
     }
 
     /// The lanes of all links, connected or not.
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
-        let connected = self.links.values().map(|link| link.lane);
+        let connected = self.links.values().flat_map(|link| link.lanes.all.iter().copied());
         let connecting = self.connecting.iter().flat_map(Connecting::lanes);
         connected.chain(connecting).chain(self.opening.iter().flat_map(OpenLinks::lanes))
     }
@@ -216,26 +228,42 @@ impl LinkTable {
         core: &mut EngineState,
         mut told: impl FnMut(u32, ControlMessage) -> bool,
     ) -> Result<(), Lost> {
-        for (&rank, link) in &mut self.links {
-            // A lane that is gone is found by `ended`, which also knows the reason.
-            let Some(lane) = core.lane(link.lane) else { continue };
-            let Link { outbox, inbox, .. } = link;
-            while let Some(arrival) = lane.take() {
-                match arrival {
-                    Arrival::Imm(Imm::Freed { count }, _) if outbox.freed(count) => {}
-                    Arrival::Imm(Imm::Message { slot, turn }, bytes) if inbox.announce(slot, turn, bytes) => {
-                    }
-                    Arrival::Imm(..) => return Err(violation(rank, lane, "an immediate that cannot be")),
-                    Arrival::Control(received) => {
-                        let word = read_control(lane, received.bytes());
-                        // The receive buffer goes back to the lane in any case, also before an error.
-                        lane.recycle(received);
-                        if !word.is_some_and(|word| told(rank, word)) {
-                            let what = "a control message that does not belong here";
-                            return Err(violation(rank, lane, what));
+        for link in self.links.values_mut() {
+            // Once more if the peer has ended a lane: what it has received here is taken before the peer is told.
+            let mut again = true;
+            while std::mem::take(&mut again) {
+                let (are_many, mut fenced) = (link.lanes.all.len() > 1, Vec::new());
+                if are_many {
+                    link.fence_failed(core)?;
+                }
+                let Link { rank, lanes, outbox, inbox, .. } = &mut *link;
+                for id in &lanes.all {
+                    // A lane that is gone is found by `ended`, which also knows the reason.
+                    let Some(lane) = core.lane(*id) else { continue };
+                    while let Some(arrival) = lane.take() {
+                        match arrival {
+                            Arrival::Imm(Imm::Freed { count }, _) if outbox.freed(count) => {}
+                            Arrival::Imm(Imm::Message { slot, turn }, bytes)
+                                if inbox.announce(slot, turn, bytes) => {}
+                            Arrival::Imm(..) => {
+                                return Err(violation(*rank, lane, "an immediate that cannot be"));
+                            }
+                            Arrival::Control(received) => {
+                                let word = read_control(lane, received.bytes());
+                                // The receive buffer goes back to the lane in any case, also before an error.
+                                lane.recycle(received);
+                                match word {
+                                    Some(ControlMessage::LaneFenced(news)) if are_many => {
+                                        fenced.push((*id, news));
+                                    }
+                                    Some(word) if told(*rank, word) => {}
+                                    _ => return Err(violation(*rank, lane, MISPLACED)),
+                                }
+                            }
                         }
                     }
                 }
+                again = are_many && link.mend(core, fenced)?;
             }
         }
         Ok(())
@@ -244,6 +272,26 @@ impl LinkTable {
     /// The linked ranks whose lanes have ended, including those that closed in good order.
     pub(crate) fn ended<'a>(&'a self, core: &'a mut EngineState) -> impl Iterator<Item = Lost> + 'a {
         self.links.values().filter_map(|link| link.ended(core))
+    }
+}
+
+impl Link {
+    /// Why the link to this peer has ended; including an end in good order.
+    ///
+    /// A lane that fails by itself ends the link only if no other lane is left. A peer has closed when it has closed
+    /// every lane that has not failed: until then its last messages may be under way.
+    pub(crate) fn ended(&self, core: &mut EngineState) -> Option<Lost> {
+        let (mut is_up, mut closed, mut failed) = (false, None, None);
+        for id in &self.lanes.open {
+            match core.lane(*id).map_or(Some(LaneFailure::Fenced), |lane| lane.ended()) {
+                None => is_up = true,
+                Some(cause) if is_of_lane(&cause) => failed = Some((*id, cause)),
+                Some(cause @ LaneFailure::Closed) => closed = Some((*id, cause)),
+                Some(cause) => return Some(self.lost(core, *id, cause)),
+            }
+        }
+        let (id, cause) = closed.or(failed).filter(|_| !is_up)?;
+        Some(self.lost(core, id, cause))
     }
 }
 

@@ -11,6 +11,7 @@ use super::{Reach, geometry};
 use crate::collective::CollectiveError;
 use crate::collective::CommunicatorError;
 use crate::collective::communicator::Communicator;
+use crate::collective::communicator::lanes::{Lanes, fence_unused};
 use crate::collective::communicator::links::FENCE_WITHIN;
 use crate::engine::{Engine, LaneId};
 use crate::link::mailbox::{self, Inbox};
@@ -51,7 +52,7 @@ impl Communicator {
             }
         }
         if let Err(unused) = self.offer(opening) {
-            unused.lanes().for_each(|lane| self.fence_unused(lane));
+            self.fence_unused(&unused.lanes().collect::<Vec<_>>());
         }
     }
 
@@ -95,31 +96,31 @@ impl Communicator {
         let geometry = geometry(options, self.size(), if doubling { Reach::Doublings } else { Reach::All });
         let (outbox, inbox) = mailbox::open(&engine.pd(), geometry)?;
         let requests = 2 * u32::from(geometry.slots) + 8;
-        let lane = engine.open_lane(LaneOptions {
+        let lane = LaneOptions {
             epoch: options.epoch,
             max_send_wr: requests,
             credits: requests,
             control_bytes_max: CONTROL_BYTES_MAX,
-        })?;
-        let blob = blob(engine, lane, self.origin.token.fingerprint(), &inbox);
-        // The caller fences only links that are complete, so this lane must be fenced here.
-        let blob = blob.inspect_err(|_| self.fence_unused(lane))?;
-        Ok(OpenLink { rank, lane, outbox, inbox, blob })
+        };
+        let lanes = Lanes::open(engine, options.lanes, &lane)?;
+        let blobs = blobs(engine, &lanes, self.origin.token.fingerprint(), &inbox);
+        // The caller fences only links that are complete, so these lanes must be fenced here.
+        let blobs = blobs.inspect_err(|_| self.fence_unused(&lanes))?;
+        Ok(OpenLink { rank, lanes, outbox, inbox, blobs })
     }
 
-    /// Ends a lane of which no peer knows.
-    fn fence_unused(&self, lane: LaneId) {
-        if let Err(error) = self.engine().lock().fence_lane(lane, Deadline::after(FENCE_WITHIN)) {
-            crate::log::warn!(
-                %error,
-                "an unused lane could not be closed; its memory stays until the engine is dropped"
-            );
-        }
+    /// Ends lanes of which no peer knows.
+    fn fence_unused(&self, lanes: &[LaneId]) {
+        fence_unused(&mut self.engine().lock(), lanes, Deadline::after(FENCE_WITHIN));
     }
 }
 
-/// The blob by which a peer connects to `lane` and writes into `inbox`.
-fn blob(engine: &Engine, lane: LaneId, job: u32, inbox: &Inbox) -> Result<Vec<u8>, CommunicatorError> {
-    let blob = engine.blob(lane, LinkKind::MESH, job)?;
-    Ok(Blob { regions: vec![inbox.remote()], ..blob }.encode()?)
+/// The blobs by which a peer connects to `lanes` and writes into `inbox`, one behind the other.
+fn blobs(engine: &Engine, lanes: &[LaneId], job: u32, inbox: &Inbox) -> Result<Vec<u8>, CommunicatorError> {
+    let mut blobs = Vec::new();
+    for lane in lanes {
+        let blob = engine.blob(*lane, LinkKind::MESH, job)?;
+        blobs.extend(Blob { regions: vec![inbox.remote()], ..blob }.encode()?);
+    }
+    Ok(blobs)
 }

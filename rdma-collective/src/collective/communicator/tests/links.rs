@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use super::*;
-use crate::collective::communicator::link_table::{find_blob, word_bytes};
+use crate::collective::communicator::link_table::{find_blobs, word_bytes};
 use crate::link::Blob;
 use crate::liveness::Process;
 
@@ -20,10 +20,10 @@ fn connect_to(process: Process) -> (Option<u32>, u8) {
         words.unwrap()
     };
     begin(&mut world[0]);
-    let bytes = word_bytes(Reach::All, 4);
+    let bytes = word_bytes(Reach::All, 4, 1);
     let theirs = begin(&mut world[2])[2 * bytes..3 * bytes].to_vec();
     let token = world[0].origin().token.fingerprint();
-    let mut blob = find_blob(&theirs, token, 2, 0).unwrap().unwrap();
+    let mut blob = find_blobs(&theirs, token, (2, 0), 1).unwrap().unwrap().remove(0);
     blob.regions[0].len = 1;
     let blob = Blob { process, ..blob }.encode().unwrap();
     let connected = world[0].with_links(|core, links| {

@@ -2,6 +2,7 @@
 
 mod elsewhere;
 mod ends;
+mod lanes;
 mod links;
 mod looks;
 

@@ -32,10 +32,8 @@ impl LinkExec {
 
     /// Sends the header to the next rank in a control message; `false` if there is no room for it now.
     pub(super) fn send_header(&self, links: &Links, core: &mut EngineState) -> Result<bool, Stop> {
-        let Some(lane) = links.table.link(links.next).and_then(|link| core.lane(link.lane)) else {
-            return Ok(false);
-        };
-        let sent = lane.control(OPERATION, |body| self.strand.header.write(body));
+        let Some(next) = links.table.link(links.next) else { return Ok(false) };
+        let sent = next.control(core, OPERATION, |body| self.strand.header.write(body));
         sent.map_err(|_| {
             let what = "control messages too short for a header";
             Stop::Lost(links.violation_of(core, links.next, what))

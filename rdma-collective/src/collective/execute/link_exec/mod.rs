@@ -29,7 +29,6 @@ use self::agreement::check_strays;
 use self::linking::Linking;
 pub(super) use self::memory::copy;
 pub(super) use self::step::buffers_at;
-use self::step::{confirm, unsent};
 use self::strand::Strand;
 
 /// The state of one operation over links.
@@ -219,8 +218,8 @@ impl LinkExec {
         // A rank that receives nothing still needs the header of the previous rank. Otherwise it would return success
         // from an operation in which the others have called something else.
         let announced = !self.announce && self.is_agreed_with_previous(with.links, with.core)?;
-        confirm(with.links, with.core);
-        if announced && unsent(with.links, with.core).is_none() {
+        with.links.table.ask_for_ranges(with.core);
+        if announced && with.links.table.unsent(with.core).is_none() {
             return Ok(true);
         }
         self.check_links(with.links, with.core, !announced)?;
@@ -284,7 +283,7 @@ impl LinkExec {
         }
         // No step is left. The headers come before the unsent messages, because a rank that has called something else
         // explains both.
-        match unsent(links, core) {
+        match links.table.unsent(core) {
             _ if self.announce => links.next,
             Some(rank) if self.agreed => rank,
             _ => links.previous,

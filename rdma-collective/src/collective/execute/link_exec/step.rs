@@ -2,8 +2,6 @@
 //!
 //! A step that has to wait has changed nothing, and is taken again later.
 
-use rdma_core::AttachedRange;
-
 use super::ExecContext;
 use super::memory::StepMemory;
 use super::strand::Strand;
@@ -12,7 +10,6 @@ use crate::collective::execute::buffers::{Buffers, ZERO_COPY_BYTES_MIN};
 use crate::collective::execute::stop::Stop;
 use crate::collective::schedule::{Buffer, Extent, Step};
 use crate::engine::EngineState;
-use crate::link::Lane;
 use crate::link::mailbox::HEADER_BYTES;
 
 impl Strand {
@@ -50,10 +47,10 @@ impl Strand {
                     _ => self.use_message(link, &mut memory, number, step).map(|()| true),
                 }
             }
-            Step::WaitPut { message, .. } => Ok(link.outbox.sent() - link.sent_before > message),
+            Step::WaitPut { message, .. } => Ok(link.has_put(message)),
             Step::Signal { consumed, .. } => {
                 let number = link.received_before + consumed;
-                Ok(signal(link, core, number))
+                Ok(link.give_back(core, number))
             }
             Step::Copy { .. } => Ok(true),
         }
@@ -68,12 +65,9 @@ impl Strand {
         header: Option<&[u8; HEADER_BYTES]>,
         (source, copied): (Extent, bool),
     ) -> bool {
-        let Some(lane) = core.lane(link.lane) else { return false };
-        if !link.outbox.is_ready(lane) {
-            return false;
-        }
+        let Some(room) = link.room(core) else { return false };
         if let Buffer::Outgoing(_) = source.buffer() {
-            return link.outbox.put_staged(lane, header);
+            return room.put_staged(header);
         }
         // The device may read a range long after the put. The schedule sets `copied` if a later step may write to the
         // source meanwhile. An input apart from the output is never written.
@@ -85,11 +79,11 @@ impl Strand {
             && let Some(range) = memory.range(source)
         {
             // Around the ring only the last write asks the device for a completion, which tells of all earlier ones. If
-            // the schedule does not know its last `Put`, `confirm` asks with a write of its own.
+            // the schedule does not know its last `Put`, `ask_for_ranges` asks with a write of its own.
             let asks = self.steps.is_in_rounds() || self.steps.has_put_all();
-            return put_range(link, lane, range, source.len(), asks);
+            return room.put_range(range, source.len(), asks);
         }
-        link.outbox.put_with(lane, header, source.len(), |slot| memory.read(source, slot))
+        room.put_with(header, source.len(), |slot| memory.read(source, slot))
     }
 
     /// Reduces or copies a message that has arrived into the memory of the operation.
@@ -124,8 +118,7 @@ impl Strand {
         step: Step,
     ) -> Result<bool, Stop> {
         let Some(out) = links.table.link_mut(to) else { return Ok(false) };
-        let buffer = core.lane(out.lane).and_then(|lane| out.outbox.begin_stage(lane, step.used()));
-        let Some(mut buffer) = buffer else { return Ok(false) };
+        let Some(mut buffer) = out.begin_stage(core, step.used()) else { return Ok(false) };
         // The buffer is out of its mailbox meanwhile, because both links may be one.
         let message = &mut buffer[HEADER_BYTES..];
         let made = match (step.peer().and_then(|from| links.table.link(from)), step) {
@@ -139,7 +132,7 @@ impl Strand {
             (None, _) => Ok(()),
         };
         if let Some(out) = links.table.link_mut(to) {
-            out.outbox.stage(buffer);
+            out.stage(buffer);
         }
         made.map(|()| true).map_err(Stop::Reduce)
     }
@@ -155,35 +148,6 @@ pub(in crate::collective::execute) fn buffers_at<'a, B>(
     index.checked_sub(1).and_then(|behind| more.get_mut(behind)).unwrap_or(first)
 }
 
-/// Puts a message that the device reads in registered memory. The mailbox must be ready. The completion of a write that
-/// `asks` for one tells of all writes before.
-fn put_range(link: &mut Link, lane: &mut Lane, range: AttachedRange, len: usize, asks: bool) -> bool {
-    // The lane counts its completed ranges over all operations. The count before the first put is this operation's
-    // zero.
-    if link.ranges == 0 {
-        link.ranges_before = lane.ranges_done();
-    }
-    link.ranges += 1;
-    // A later write takes the place of an earlier one that asks: that one's completion does not tell of this.
-    link.asked = asks;
-    link.outbox.put_range(lane, range, len, asks)
-}
-
-/// Gives back the slots of all messages below `number`; `false` if there is no room to say so now.
-fn signal(link: &mut Link, core: &mut EngineState, number: u64) -> bool {
-    let Some(lane) = core.lane(link.lane) else { return false };
-    // A rank that has closed sends nothing more. It needs no slots, and waiting for room on its lane would never end.
-    if lane.room() == 0 && !lane.is_closed() {
-        return false;
-    }
-    // The room was checked first: slots that are given back here but never reported would be lost to the sender.
-    let freed = link.inbox.give_back(number);
-    if !lane.is_closed() {
-        lane.note(freed);
-    }
-    true
-}
-
 /// Fails if a message has not the length that both ranks compute from the schedule. A `first` one has a header in
 /// front. Reading on would use bytes that the peer did not write for this message.
 fn check_length(
@@ -197,22 +161,4 @@ fn check_length(
         return Ok(());
     }
     Err(Stop::Lost(link.violation(core, "a message of another length")))
-}
-
-/// Asks the device for the completion of the last writes from the operation's memory, where no write has asked.
-pub(super) fn confirm(links: &mut Links, core: &mut EngineState) {
-    for link in links.table.links_mut().filter(|link| link.ranges > 0 && !link.asked) {
-        // If there is no room for that now, the next call tries again.
-        link.asked = core.lane(link.lane).is_some_and(Lane::confirm);
-    }
-}
-
-/// A peer to which the device still writes from the operation's memory. The memory cannot go back to the caller before.
-pub(super) fn unsent(links: &Links, core: &mut EngineState) -> Option<u32> {
-    links.table.links().filter(|link| link.ranges > 0).find_map(|link| {
-        let lane = core.lane(link.lane)?;
-        // A drained lane has no request under way, so the device reads nothing any more.
-        let sent = lane.ranges_done() - link.ranges_before >= link.ranges || lane.is_drained();
-        (!sent).then_some(link.rank)
-    })
 }

@@ -88,11 +88,14 @@ impl State {
     /// Asks the plan of the device of `to` about a message that arrives there. A fault of the whole device (kill, stop,
     /// port flap) is carried out here, and loses the message.
     fn inject(&mut self, now: Instant, to: QpRef, message: &Message) -> Injected {
-        let Some(device) = self.qps.get(to).map(|qp| qp.device) else { return Injected::Lose };
+        let Some((device, queue_pair)) = self.qps.get(to).map(|qp| (qp.device, qp.num)) else {
+            return Injected::Lose;
+        };
         let Some(plan) = self.devices.get(device).and_then(|device| device.faults.as_ref()) else {
             return Injected::Deliver;
         };
         let event = Event::Message {
+            queue_pair,
             is_request: message.is_request(),
             has_payload: message.payload_len() > 0,
             takes_receive: message.takes_receive(),

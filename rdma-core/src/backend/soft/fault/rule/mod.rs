@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::QpNum;
+
 /// A kind of fault.
 ///
 /// A [`Rule`](crate::fault::Rule) injects it; [`FaultPlan`](crate::fault::FaultPlan) has an example.
@@ -64,6 +66,7 @@ pub enum Messages {
 pub struct Rule {
     fault: Fault,
     on: Messages,
+    queue_pair: Option<QpNum>,
     probability: f64,
     skip: u64,
     left: u64,
@@ -72,12 +75,19 @@ pub struct Rule {
 impl Rule {
     /// Makes a rule that strikes every time.
     pub fn new(fault: Fault) -> Self {
-        Self { fault, on: Messages::All, probability: 1.0, skip: 0, left: u64::MAX }
+        Self { fault, on: Messages::All, queue_pair: None, probability: 1.0, skip: 0, left: u64::MAX }
     }
 
     /// Restricts the rule to these messages.
     pub fn on(mut self, messages: Messages) -> Self {
         self.on = messages;
+        self
+    }
+
+    /// Restricts the rule to messages that arrive at the queue pair of that number: one path fails, and the device
+    /// lives.
+    pub fn on_queue_pair(mut self, number: QpNum) -> Self {
+        self.queue_pair = Some(number);
         self
     }
 
@@ -125,13 +135,14 @@ impl Rule {
         match (self.fault, event) {
             (Fault::RefuseDeregistration, event) => *event == Event::Deregistration,
             (_, Event::Deregistration) => false,
-            (fault, Event::Message { is_request, has_payload, takes_receive }) => {
+            (fault, Event::Message { queue_pair, is_request, has_payload, takes_receive }) => {
                 let direction = match self.on {
                     Messages::All => true,
                     Messages::Requests => *is_request,
                     Messages::Replies => !*is_request,
                 };
                 direction
+                    && self.queue_pair.is_none_or(|wanted| wanted == *queue_pair)
                     && (fault != Fault::Corrupt || *has_payload)
                     && (fault != Fault::Rnr || *takes_receive)
             }
@@ -142,7 +153,7 @@ impl Rule {
 /// The event that a rule is asked about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Event {
-    Message { is_request: bool, has_payload: bool, takes_receive: bool },
+    Message { queue_pair: QpNum, is_request: bool, has_payload: bool, takes_receive: bool },
     Deregistration,
 }
 

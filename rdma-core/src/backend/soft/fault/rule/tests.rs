@@ -7,8 +7,10 @@ fn strikes(mut rule: Rule, event: Event, count: usize) -> Vec<usize> {
     (1..=count).filter(|_| true).filter(|_| rule.strikes(&event, &mut seed).is_some()).collect()
 }
 
-const REQUEST: Event = Event::Message { is_request: true, has_payload: true, takes_receive: false };
-const REPLY: Event = Event::Message { is_request: false, has_payload: false, takes_receive: false };
+const REQUEST: Event =
+    Event::Message { queue_pair: QpNum(5), is_request: true, has_payload: true, takes_receive: false };
+const REPLY: Event =
+    Event::Message { queue_pair: QpNum(5), is_request: false, has_payload: false, takes_receive: false };
 
 #[test]
 fn after_times_and_nth_count_from_one() {
@@ -23,6 +25,8 @@ fn a_rule_looks_only_at_what_its_fault_can_strike() {
     let none: [usize; 0] = [];
     assert_eq!(strikes(Rule::new(Fault::Drop).on(Messages::Replies), REQUEST, 3), none);
     assert_eq!(strikes(Rule::new(Fault::Drop).on(Messages::Requests), REPLY, 3), none);
+    assert_eq!(strikes(Rule::new(Fault::Drop).on_queue_pair(QpNum(5)), REPLY, 2), [1, 2]);
+    assert_eq!(strikes(Rule::new(Fault::Drop).on_queue_pair(QpNum(6)), REPLY, 2), none);
     assert_eq!(strikes(Rule::new(Fault::Corrupt), REPLY, 3), none);
     assert_eq!(strikes(Rule::new(Fault::Rnr), REQUEST, 3), none);
     assert_eq!(strikes(Rule::new(Fault::RefuseDeregistration), REQUEST, 3), none);
