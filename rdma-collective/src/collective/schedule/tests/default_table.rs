@@ -8,8 +8,8 @@
 //!   others 1997; Chan and others 2007; Träff 2025);
 //! - all-reduce: `l` latencies and `l` buffers (recursive doubling; Bar-Noy and others 1993 for any `n`), or `2 l`
 //!   latencies and `2 (n-1)/n` buffers (Rabenseifner 2004; Träff 2025), and between powers of two what lies between
-//!   them: `l + k` latencies, after `k` halvings. The lower bound of each term is `l` latencies, and `2 (n-1)/n` buffers; no
-//!   algorithm is known that meets both;
+//!   them: `l + k` latencies, after `k` halvings. The lower bound of each term is `l` latencies, and `2 (n-1)/n`
+//!   buffers; no algorithm is known that meets both;
 //! - broadcast and reduce: a binomial tree, or the best number of pieces, one a round: the square of the sum of the
 //!   roots of `l - 1` latencies and of the buffer's time (Johnsson and Ho 1989; Träff and Ripke 2008 for any `n`);
 //! - barrier: `l` latencies.
