@@ -10,8 +10,8 @@
 //!   latencies and `2 (n-1)/n` buffers (Rabenseifner 2004; Träff 2025), and between powers of two what lies between them:
 //!   `l + k` latencies, after `k` halvings. The lower bound of each term is `l` latencies, and `2 (n-1)/n` buffers; no
 //!   algorithm is known that meets both;
-//! - broadcast and reduce: a binomial tree, or the best number of pieces, one a round: the square of the sum of the roots
-//!   of `l - 1` latencies and of the buffer's time (Johnsson and Ho 1989; Träff and Ripke 2008 for any `n`);
+//! - broadcast and reduce: the best number `q` of pieces, one a round, in `l - 1 + q` rounds (Johnsson and Ho 1989; Träff
+//!   and Ripke 2008 for any `n`);
 //! - barrier: `l` latencies.
 
 use std::fmt::Write as _;
@@ -92,8 +92,8 @@ fn optimum(call: Call, ranks: u32, Wire { latency, byte, .. }: Wire) -> f64 {
             (0..=between).map(halving).fold(fewest_bytes, f64::min)
         }
         _ => {
-            let pieces = ((rounds - 1.0) * latency).sqrt() + time.sqrt();
-            (rounds * (latency + time)).min(pieces * pieces)
+            let pieces = ((rounds - 1.0) * time / latency).sqrt().max(1.0);
+            (rounds - 1.0 + pieces) * (latency + time / pieces)
         }
     }
 }
