@@ -221,7 +221,9 @@ fn a_byte_that_is_flipped_on_its_way_is_in_the_result() {
 #[test]
 fn whom_others_wait_for_in_an_earlier_operation_is_named_in_a_later_one() {
     let ended = AtomicU32::new(0);
-    let errors = each_communicator(6, Wire::Tcp, CommunicatorOptions::default(), move |mut comm| {
+    let options =
+        CommunicatorOptions { algorithms: "^tree".parse().unwrap(), ..CommunicatorOptions::default() };
+    let errors = each_communicator(6, Wire::Tcp, options, move |mut comm| {
         if comm.rank() == 5 {
             let started = Instant::now();
             while ended.load(Ordering::Relaxed) < 5 && started.elapsed() < Duration::from_secs(60) {

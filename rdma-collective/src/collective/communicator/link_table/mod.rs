@@ -124,8 +124,6 @@ impl LinkTable {
         (job, epoch): (u32, u32),
         hosts: Arc<Hosts>,
     ) -> Self {
-        // Among two or three ranks all are neighbours, so that no operation in rounds has links to make.
-        let has_more = Reach::Doublings.peers(rank, world).next().is_some();
         Self {
             rank,
             world,
@@ -134,7 +132,7 @@ impl LinkTable {
             hosts,
             lanes,
             links: neighbours.into_iter().map(|link| (link.rank, link)).collect(),
-            reach: if has_more { Reach::Neighbours } else { Reach::Doublings },
+            reach: Reach::default(),
             opening: VecDeque::new(),
             connecting: None,
             unlinked: None,

@@ -135,7 +135,8 @@ fn between_hosts_their_hierarchy_is_taken_where_neither_ring_nor_tree_may_be_and
     for (algorithms, spread, reproducible, expected) in [
         ("^ring,tree", Spread::Hosts, false, Algorithm::Hierarchical),
         ("^ring,tree", Spread::Hosts, true, Algorithm::Ring),
-        ("^ring,tree", Spread::OneLevel, false, Algorithm::Ring),
+        ("^ring,tree", Spread::OneLevel, false, Algorithm::Tree),
+        ("^ring,tree,hierarchical", Spread::Blocks, false, Algorithm::Tree),
         ("^ring,tree,hierarchical", Spread::Hosts, false, Algorithm::Ring),
         ("^tree", Spread::Hosts, false, Algorithm::Ring),
     ] {

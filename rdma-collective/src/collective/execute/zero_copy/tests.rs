@@ -120,7 +120,7 @@ fn an_all_to_all_is_right_wherever_the_memory_of_each_rank_is_and_opens_no_links
                     exchange(&mut comm, part, owned, in_place);
                     exchange(&mut comm, part, true, in_place);
                 }
-                assert!(!comm.is_linked(Reach::All), "links were opened");
+                assert!(!comm.is_linked(Reach::Doublings), "links were opened");
                 assert_eq!(messages(&comm), 0, "links were used");
                 comm.close(soon()).unwrap();
             });

@@ -4,16 +4,17 @@
 //! `docs/defaults.md` says where the ratio of the two comes from.
 
 use super::cut::Pieces;
+use super::merging::Merging;
 use super::round::doublings;
 use crate::collective::schedule::Operation;
 
 /// Bytes that pass a link in the latency of a message: the unit of time is a byte.
-const LATENCY_BYTES: u128 = 64 << 10;
+pub(super) const LATENCY_BYTES: usize = 64 << 10;
 
 /// Bytes that a rank copies or reduces in the time in which one byte passes a link.
-const LOCAL_BYTES: u128 = 6;
-/// Ranks below which [`Merging`](super::Merging) is worth its messages: eight ranks and more lose no more than a
-/// quarter of the rounds by folding.
+const LOCAL_BYTES: u128 = 12;
+/// Ranks below which [`Merging`](super::Merging) is worth its messages: eight ranks and more lose no more than a quarter
+/// of the rounds by folding.
 const RANKS_MERGED: u32 = 8;
 
 /// An algorithm for all-reduce.
@@ -31,7 +32,7 @@ pub(super) fn all_reduce(operation: &Operation) -> AllReduce {
     let Operation { ranks, count, data_type, .. } = *operation;
     let (bytes, bits) = (count as u128 * data_type.size() as u128, ranks.ilog2());
     let time = |rounds: u32, sent: u128, local: u128| {
-        u128::from(rounds) * LATENCY_BYTES + sent + local / LOCAL_BYTES
+        u128::from(rounds) * LATENCY_BYTES as u128 + sent + local / LOCAL_BYTES
     };
     let (is_power, rest) = (ranks.is_power_of_two(), ranks - (1 << bits));
     // Ranks beyond a power of two send the whole buffer to a worker, and receive it again.
@@ -48,10 +49,12 @@ pub(super) fn all_reduce(operation: &Operation) -> AllReduce {
         let sent = 2 * (bytes - bytes / u128::from(ranks));
         (time(2 * (bits + 1), sent, bytes), AllReduce::Circulant)
     });
-    let merging = (!is_power && ranks < RANKS_MERGED).then(|| {
-        // The messages that the rest send at the end, and those of the doublings.
-        let sent = bytes * u128::from(bits + (1_u32 << bits).div_ceil(rest));
-        (time(bits + 1, sent, 2 * sent), AllReduce::Merging)
+    let merging = (ranks < RANKS_MERGED && Merging::fits(operation)).then(|| {
+        // The rest reduce, and then send to several ranks each.
+        let messages = (bits + 1).max(doublings(rest) + (1_u32 << bits).div_ceil(rest));
+        // Of three ranks one receives two buffers at once before it sends.
+        let messages = messages + u32::from(ranks == 3);
+        (time(bits + 1, bytes * u128::from(messages), 2 * bytes * u128::from(bits + 1)), AllReduce::Merging)
     });
     let fastest = halvings.chain(circulant).chain(merging).min_by_key(|(time, _)| *time);
     fastest.map_or(AllReduce::Halving(0), |(_, fastest)| fastest)
@@ -61,6 +64,7 @@ pub(super) fn all_reduce(operation: &Operation) -> AllReduce {
 pub(super) fn two_trees(operation: &Operation, pieces: &Pieces) -> bool {
     let (bytes, bits) =
         (operation.count as u128 * operation.data_type.size() as u128, doublings(operation.ranks));
-    let hop = LATENCY_BYTES + 2 * pieces.longest() as u128;
-    u128::from(bits + 1) * hop + bytes < u128::from(bits) * (LATENCY_BYTES + bytes)
+    let latency = LATENCY_BYTES as u128;
+    let hop = latency + 2 * pieces.longest() as u128;
+    u128::from(bits + 1) * hop + bytes < u128::from(bits) * (latency + bytes)
 }

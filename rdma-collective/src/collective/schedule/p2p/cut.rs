@@ -1,5 +1,6 @@
 //! Two cuts: of messages into chunks that fit a slot, and of buffers into pieces that fit the scratch memory.
 
+use super::cost::LATENCY_BYTES;
 use crate::collective::ScheduleError;
 use crate::collective::schedule::chunk::{Chunks, split};
 use crate::collective::schedule::extent::Stride;
@@ -89,6 +90,14 @@ impl Pieces {
         let Operation { count, data_type, staging, .. } = *operation;
         let chunks = Chunks::new(count, data_type.size(), 1, hops, &staging)?;
         Ok(Self { pieces: chunks.a_part() as usize, ..Self::one(operation) })
+    }
+
+    /// How many such pieces of one of two trees pass a link while the first of them goes one level on: less than half
+    /// of the slots.
+    pub(super) fn hop(&self, operation: &Operation) -> u64 {
+        let pair = 2 * self.longest().max(1);
+        let slots = u64::from(operation.staging.slots / 2);
+        (LATENCY_BYTES.div_ceil(pair) as u64 + 1).min(slots.saturating_sub(1))
     }
 
     /// Pieces so short that `kept` of them have at most `bytes`, but never shorter than an element.

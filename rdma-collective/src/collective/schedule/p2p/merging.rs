@@ -2,12 +2,16 @@
 //!
 //! Owns which ranks exchange what they have, and when.
 
+use super::cut::Cut;
 use super::round::Round;
 use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
 /// The first ranks, a power of two, reduce by recursive doubling, and meanwhile the rest reduce in the same way. Then
 /// each rank of one side adds what a rank of the other side has. Where the rest are fewer, each of them sends to
 /// several ranks, so that this is for few ranks only.
+///
+/// No deadlock: a rank sends one message to another at most, and all of it [fits](Self::fits) the slots of the link, so
+/// that no rank waits for room.
 ///
 /// Both sides add the same two operands, which may change places without changing the bits.
 #[derive(Clone, Copy, Debug)]
@@ -21,6 +25,14 @@ impl Merging {
     pub(super) fn new(operation: &Operation) -> Self {
         let Operation { rank, ranks, count, data_type, .. } = *operation;
         Self { rank, ranks, whole: Span { offset: 0, len: count * data_type.size() } }
+    }
+
+    /// Whether there are ranks beyond a power of two, and a whole buffer fits the slots of a link.
+    pub(super) fn fits(operation: &Operation) -> bool {
+        let Operation { ranks, count, data_type, staging, .. } = *operation;
+        let size = data_type.size();
+        let chunks = Cut::new(size, &staging).map_or(u64::MAX, |cut| cut.chunks(count.saturating_mul(size)));
+        !ranks.is_power_of_two() && chunks <= u64::from(staging.slots)
     }
 
     pub(super) fn rounds(&self) -> u32 {

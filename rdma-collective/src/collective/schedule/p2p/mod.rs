@@ -36,7 +36,7 @@ use self::round::{Copying, Receive, Round, doublings};
 pub(crate) use self::transfer::Transfer;
 use self::tree::{Tree, TreeOp};
 use self::two_trees::TwoTrees;
-use super::{Operation, Step};
+use super::{Operation, Staging, Step};
 use crate::collective::ScheduleError;
 
 /// The steps of one rank in an algorithm of rounds, made one by one.
@@ -331,7 +331,10 @@ impl P2pSchedule {
         (reduces, root): (bool, u32),
         pieces: Pieces,
     ) -> Result<Self, ScheduleError> {
-        Self::new(&operation, Algorithm::TwoTrees(TwoTrees::new(reduces, &operation, root, pieces)))
+        let trees = TwoTrees::new(reduces, &operation, root, pieces);
+        // A piece is one message, because a rank may send as many pieces ahead as a link has slots.
+        let staging = Staging { chunk_bytes_min: usize::MAX, ..operation.staging };
+        Self::new(&Operation { staging, ..operation }, Algorithm::TwoTrees(trees))
     }
 
     fn tree(op: TreeOp, operation: Operation, root: u32, pieces: Pieces) -> Result<Self, ScheduleError> {

@@ -13,8 +13,12 @@ use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 /// far as half of the largest power of two that divides it. In the second tree they stand in the opposite order. All
 /// distances are therefore powers of two.
 ///
-/// No deadlock: a rank takes pieces in their order. The rank that is furthest behind, and of those the one nearest to
-/// the root in the tree of its piece, waits for a message that was sent, or for a slot whose message was used.
+/// A piece takes longer to a rank that is deeper in its tree. So a rank takes pieces in the order in which they come to
+/// it: one tree leads by as many pieces as come in the hops between the levels.
+///
+/// No deadlock: give piece `j` of a tree the time `j + hop * level` at a rank of that level. Each rank takes pieces in the
+/// order of their times, and of equal ones in the order of levels. It waits for its parent, which has an earlier time, or
+/// for a child to use a piece that is half of the slots before, at least, and so earlier, because a hop is less.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TwoTrees {
     reduces: bool,
@@ -22,6 +26,9 @@ pub(super) struct TwoTrees {
     ranks: u64,
     trees: [Member; 2],
     pieces: Pieces,
+    /// The tree whose pieces come first, and how many of them come before the first piece of the other.
+    leads: usize,
+    by: u64,
 }
 
 /// The ranks that a rank is joined with in a tree, relative to the root.
@@ -29,6 +36,8 @@ pub(super) struct TwoTrees {
 pub(super) struct Member {
     parent: Option<u64>,
     children: [Option<u64>; 2],
+    /// Ranks between the root and this one, and this one.
+    level: u64,
 }
 
 impl Member {
@@ -41,11 +50,16 @@ impl Member {
         let turn = |at: u64| if second { (ranks - 1 + odd - at) % ranks } else { at };
         let fed = (second && odd == 0).then_some(ranks - 1);
         if let (0, Some(first)) = (rank, fed) {
-            return Self { parent: None, children: [Some(first), None] };
+            return Self { parent: None, children: [Some(first), None], level: 0 };
         }
         let position = turn(rank);
         let (above, below) = (parent(position, last), children(position, last));
-        Self { parent: above.map(turn).or(fed.map(|_| 0)), children: below.map(|child| child.map(turn)) }
+        let path = std::iter::successors(above, |position| parent(*position, last));
+        Self {
+            parent: above.map(turn).or(fed.map(|_| 0)),
+            children: below.map(|child| child.map(turn)),
+            level: path.count() as u64 + u64::from(fed.is_some()),
+        }
     }
 }
 
@@ -73,7 +87,30 @@ impl TwoTrees {
         let relative = u64::from(operation.position_from(root));
         // A rank that is alone has no tree.
         let trees = [false, true].map(|second| Member::new(relative, ranks.max(2), second));
-        Self { reduces, root, ranks, trees, pieces }
+        // A reduce goes from the deepest level to the root.
+        let [first, second] = trees.map(|tree| tree.level);
+        let leads = usize::from(if reduces { second > first } else { second < first });
+        let by = first.abs_diff(second) * pieces.hop(operation);
+        Self { reduces, root, ranks, trees, pieces, leads, by }
+    }
+
+    /// The tree of the piece that comes at an index, and the piece. Those of the first tree have even numbers.
+    fn at(&self, index: u64) -> (usize, u64) {
+        let all = self.pieces.len();
+        let of = |tree: usize| (all + 1 - tree as u64) / 2;
+        let (first, second) = (of(self.leads), of(1 - self.leads));
+        let by = self.by.min(first);
+        let pairs = (first - by).min(second);
+        let (leads, number) = match index.checked_sub(by) {
+            None => (true, index),
+            Some(index) if index < 2 * pairs => {
+                (index % 2 == 0, index / 2 + if index % 2 == 0 { by } else { 0 })
+            }
+            Some(index) if first - by > pairs => (true, index - pairs + by),
+            Some(index) => (false, index - pairs),
+        };
+        let tree = if leads { self.leads } else { 1 - self.leads };
+        (tree, 2 * number + tree as u64)
     }
 
     pub(super) const fn rounds(&self) -> u32 {
@@ -92,11 +129,12 @@ impl TwoTrees {
     }
 
     pub(super) fn round(&self, pass: u64, round: u32) -> Round {
-        let (tree, piece) = (self.trees[(pass % 2) as usize], self.pieces.piece(pass));
+        let (tree, piece) = self.at(pass);
+        let (tree, piece) = (self.trees[tree], self.pieces.piece(piece));
         if self.reduces { self.reduce(tree, round, piece) } else { self.broadcast(tree, round, piece) }
     }
 
-    fn broadcast(&self, Member { parent, children }: Member, round: u32, piece: Span) -> Round {
+    fn broadcast(&self, Member { parent, children, .. }: Member, round: u32, piece: Span) -> Round {
         let [input, output] = [Buffer::Input, Buffer::Output].map(|buffer| Extent::of(buffer, piece));
         let source = if parent.is_some() { output } else { input };
         match (round, parent) {
@@ -107,7 +145,7 @@ impl TwoTrees {
         }
     }
 
-    fn reduce(&self, Member { parent, children }: Member, round: u32, piece: Span) -> Round {
+    fn reduce(&self, Member { parent, children, .. }: Member, round: u32, piece: Span) -> Round {
         let input = Extent::of(Buffer::Input, piece);
         let kept = match parent {
             Some(_) => Extent::of(Buffer::Scratch, Span { offset: 0, len: piece.len }),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::collective::DataType;
 use crate::collective::ScheduleError;
-use crate::collective::schedule::p2p::Pieces;
+use crate::collective::schedule::p2p::{Merging, Pieces};
 use crate::collective::schedule::tests::simulate::{Cell, World};
 use crate::collective::schedule::{Operation, P2pSchedule, Staging, Step};
 use crate::groups::Groups;
@@ -101,7 +101,8 @@ impl Call {
         match self {
             Self::Halving { halvings } => P2pSchedule::halving(operation, halvings),
             Self::Circulant => P2pSchedule::circulant(operation),
-            Self::Merging => P2pSchedule::merging(operation),
+            Self::Merging if Merging::fits(&operation) => P2pSchedule::merging(operation),
+            Self::Merging => P2pSchedule::halving(operation, 0),
             Self::AllGather => P2pSchedule::all_gather(operation),
             Self::ReduceScatter => {
                 let Staging { slots, slot_bytes, .. } = operation.staging;
@@ -174,7 +175,7 @@ impl Call {
             Self::Halving { .. } | Self::Circulant | Self::Merging | Self::Hierarchy { .. } => Some(total()),
             Self::AllGather => Some(Cell::of(element / count, element)),
             Self::ReduceScatter => (element / count == rank).then(total),
-            Self::Barrier => None,
+            Self::Barrier => (ranks == 1).then(|| Cell::of(rank, element)),
             Self::Broadcast { root } | Self::TwoTrees { root, reduces: false } => {
                 Some(Cell::of(root as usize, element))
             }
