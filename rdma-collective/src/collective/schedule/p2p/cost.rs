@@ -13,8 +13,8 @@ pub(super) const LATENCY_BYTES: usize = 64 << 10;
 
 /// Bytes that a rank copies or reduces in the time in which one byte passes a link.
 const LOCAL_BYTES: u128 = 12;
-/// Ranks below which [`Merging`](super::Merging) is worth its messages: eight ranks and more lose no more than a quarter
-/// of the rounds by folding.
+/// Ranks below which [`Merging`](super::Merging) is worth its messages: eight ranks and more lose no more than a
+/// quarter of the rounds by folding.
 const RANKS_MERGED: u32 = 8;
 
 /// An algorithm for all-reduce.

@@ -16,9 +16,10 @@ use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 /// A piece takes longer to a rank that is deeper in its tree. So a rank takes pieces in the order in which they come to
 /// it: one tree leads by as many pieces as come in the hops between the levels.
 ///
-/// No deadlock: give piece `j` of a tree the time `j + hop * level` at a rank of that level. Each rank takes pieces in the
-/// order of their times, and of equal ones in the order of levels. It waits for its parent, which has an earlier time, or
-/// for a child to use a piece that is half of the slots before, at least, and so earlier, because a hop is less.
+/// No deadlock: give piece `j` of a tree the time `j + hop * level` at a rank of that level. Each rank takes pieces in
+/// the order of their times, and of equal ones in the order of levels. It waits for its parent, which has an earlier
+/// time, or for a child to use a piece that is half of the slots before, at least, and so earlier, because a hop is
+/// less.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TwoTrees {
     reduces: bool,
