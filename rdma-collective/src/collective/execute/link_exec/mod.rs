@@ -24,6 +24,9 @@ use self::linking::Linking;
 pub(super) use self::memory::copy;
 pub(super) use self::step::{check_length, put_range, signal, unsent};
 
+/// Bytes of a rank up to which an operation takes some 100 us, as a thread's wake-up and what it disturbs do.
+const SHORT_BYTES: u64 = 64 << 10;
+
 /// The state of one operation over links.
 ///
 /// The caller owns the buffers and the links, and must pass the same ones to every call of [`advance`](Self::advance).
@@ -106,6 +109,11 @@ impl LinkExec {
             started,
             progressed: started,
         }
+    }
+
+    /// Whether the operation takes less time than a wake-up of the engine's thread is worth.
+    pub(super) fn is_short(&self) -> bool {
+        self.header.count.saturating_mul(self.arithmetic.element as u64) <= SHORT_BYTES
     }
 
     /// Continues the operation of an earlier executor. That one has exchanged the headers, so none is announced or
