@@ -55,8 +55,8 @@ pub fn receive(size: usize) -> io::Result<()> {
     pair::stay()
 }
 
-/// Sends `rounds` messages of `size` bytes after a quarter as many others, each when the answer to the one before it has
-/// come. Says the median of half a round trip in seconds. A `polling` end never sleeps.
+/// Sends `rounds` messages of `size` bytes after a quarter as many others, each when the one before it is answered.
+/// Says the median of half a round trip in seconds. A `polling` end never sleeps.
 ///
 /// # Errors
 ///

@@ -32,8 +32,8 @@ pub fn output(command: &mut Command) -> Result<Output> {
     Err(format!("{command:?}: {}\n{}", output.status, String::from_utf8_lossy(&output.stderr)).into())
 }
 
-/// Microseconds of one write of `bytes`, as `write_lat` measures them between two processes: the median of half the time
-/// between a write and the answer to it.
+/// Microseconds of one write of `bytes`, as `write_lat` measures them between two processes: the median of half the
+/// time between a write and the answer to it.
 ///
 /// # Errors
 ///

@@ -58,7 +58,7 @@ pub(super) struct Link {
 /// The acknowledgements of a connection, as far as they may wait for a request to ride with.
 #[derive(Debug, Default)]
 pub(super) struct LinkAcks {
-    /// One waits in the queue.
+    /// An acknowledgement waits in the queue.
     pub(super) held: bool,
     /// The last one went, or could have gone, with a request: so the next one is held back.
     pub(super) pays: bool,

@@ -1,12 +1,12 @@
 //! The TCP wire: the connections of all software devices of the process, under the fabric's lock.
 //!
-//! Two queue pairs need one connection. Whichever has a request first opens it, to the listener of the peer's device, and
-//! the other uses it, too; each says a [`Hello`] before its first request. If both open one at the same time, the one with
-//! the greater name moves to the other's as soon as none of its requests is outstanding.
+//! Two queue pairs need one connection. Whichever has a request first opens it, to the listener of the peer's device,
+//! and the other uses it, too; each says a [`Hello`] before its first request. If both open one at the same time, the
+//! queue pair with the greater name moves to the other's as soon as none of its requests is outstanding.
 //!
-//! A lost connection is silence: its queued frames are forgotten, the next transmission opens another connection, and the
-//! requester's timer and retries decide. [`frame`] has the encoding and [`link`] moves the bytes; this file knows which
-//! socket belongs to which queue pair.
+//! A lost connection is silence: its queued frames are forgotten, the next transmission opens another connection, and
+//! the requester's timer and retries decide. [`frame`] has the encoding and [`link`] moves the bytes; this file knows
+//! which socket belongs to which queue pair.
 
 mod accept;
 mod frame;
@@ -86,7 +86,7 @@ enum Kind {
 struct Requester {
     address: SocketAddrV4,
     hello: [u8; HELLO_BYTES],
-    /// Of two connections to the same peer, this end leaves its own.
+    /// This end leaves its own connection where there are two to the same peer.
     yields: bool,
     link: Option<SocketKey>,
     /// The sequence number of the last request.
