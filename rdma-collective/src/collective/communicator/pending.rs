@@ -117,6 +117,8 @@ impl<T> Pending<T> {
 
     fn look_with(&mut self, waker: &Waker) -> Poll<Result<T, CollectiveError>> {
         self.look(|shared, id| {
+            // A task does not drive, so the engine's thread must.
+            shared.reclaim();
             let mut state = shared.lock();
             let ended = state.take(id);
             let replaced = if ended.is_none() { state.set_waker(id, waker) } else { None };

@@ -30,15 +30,20 @@ impl Shared {
         Held::lock(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Makes the engine the owner of an operation that was left to its caller, and of a deferred one. Afterwards a new
-    /// operation may be queued behind it.
-    pub(super) fn hand_to_engine(&self) {
-        let gate = &self.gate;
-        if gate.is(Progress::CallerOwned) {
+    /// Makes the engine the owner of an operation that was left to its caller.
+    pub(super) fn reclaim(&self) {
+        if self.gate.is(Progress::CallerOwned) {
             // Through `lock_with`, though nothing of the engine is used: on unlocking, it nudges the engine's thread,
             // which may have counted on the caller.
             self.engine.lock_with(|_| self.lock().reclaim());
         }
+    }
+
+    /// Makes the engine the owner of an operation that was left to its caller, and of a deferred one. Afterwards a new
+    /// operation may be queued behind it.
+    pub(super) fn hand_to_engine(&self) {
+        self.reclaim();
+        let gate = &self.gate;
         if !gate.is(Progress::Deferred) {
             return;
         }

@@ -380,6 +380,9 @@ impl State {
 impl Service for State {
     fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut any = false;
+        if self.caller_owned_until().is_some_and(|until| until <= now) {
+            self.reclaim();
+        }
         // First, because the deferred operation is older than all that could be queued behind it.
         if let Some(begun) = self.gate.take_due(now) {
             self.adopt(core, begun, now);
@@ -414,8 +417,7 @@ impl Service for State {
         let deferred = self.gate.due();
         let queued = self.queue.iter().map(|entry| entry.deadline.instant());
         // The caller polls by itself for as long as it owns the operation, so the engine's thread need not wake before.
-        let left = self.caller_owned_until();
-        let look_at = self.look_at.map(|at| left.map_or(at, |left| left.max(at)));
+        let look_at = self.look_at.max(self.caller_owned_until());
         queued.chain(waits).chain(look_at).chain(deferred).min()
     }
 

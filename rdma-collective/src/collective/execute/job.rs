@@ -310,9 +310,13 @@ impl Job {
     /// Whether the waiting caller should drive the operation itself.
     ///
     /// No completion wakes the engine for a zero-copy operation, because peers are heard only by polling shared
-    /// memory.
+    /// memory. A short operation over links is over by the time that the engine's thread has woken.
     pub(in crate::collective) fn suits_caller(&self) -> bool {
-        self.work.as_ref().is_some_and(|work| matches!(work.running, Some(Exec::ZeroCopy(_))))
+        match self.work.as_ref().and_then(|work| work.running.as_ref()) {
+            Some(Exec::ZeroCopy(_)) => true,
+            Some(Exec::Links(exec)) => exec.is_short(),
+            _ => false,
+        }
     }
 
     /// Advances the operation as far as it can go now. After `Ready` it must not be called again.

@@ -31,6 +31,9 @@ pub(super) use self::memory::copy;
 pub(super) use self::step::buffers_at;
 use self::strand::Strand;
 
+/// Bytes of a rank up to which an operation takes some 100 us, as a thread's wake-up and what it disturbs do.
+const SHORT_BYTES: u64 = 64 << 10;
+
 /// The state of one operation over links.
 ///
 /// The caller owns the buffers and the links, and must pass the same ones to every call of [`advance`](Self::advance).
@@ -99,6 +102,11 @@ impl LinkExec {
             started,
             progressed: started,
         }
+    }
+
+    /// Whether the operation takes less time than a wake-up of the engine's thread is worth.
+    pub(super) fn is_short(&self) -> bool {
+        self.strand.header.count.saturating_mul(self.strand.arithmetic.element as u64) <= SHORT_BYTES
     }
 
     /// Makes the executor of sends and receives at `rank`, before collective `sequence`; `None` if there are none.

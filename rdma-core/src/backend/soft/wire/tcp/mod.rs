@@ -2,7 +2,7 @@
 //!
 //! Two queue pairs need one connection. Whichever has a request first opens it, to the listener of the peer's device,
 //! and the other uses it, too; each says a [`Hello`] before its first request. If both open one at the same time, the
-//! one with the greater name moves to the other's as soon as none of its requests is outstanding.
+//! queue pair with the greater name moves to the other's as soon as none of its requests is outstanding.
 //!
 //! A lost connection is silence: its queued frames are forgotten, the next transmission opens another connection, and
 //! the requester's timer and retries decide. [`frame`] has the encoding and [`link`] moves the bytes; this file knows

@@ -1,4 +1,4 @@
-//! Connections that serve both directions, and acknowledgements that ride with requests.
+//! Both directions share a connection, and acknowledgements ride with requests.
 
 use std::io::{Read, Write};
 
