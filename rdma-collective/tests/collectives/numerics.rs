@@ -67,8 +67,8 @@ impl Call {
         oracle::bytes(self.data_type, (0..self.count).map(element))
     }
 
-    /// The operands reduced as a short all-reduce by doubling or merging does: the first ranks, the largest power of two
-    /// that there is, in halves, and then the rest.
+    /// The operands reduced as a short all-reduce by doubling or merging does: the first ranks, the largest power of
+    /// two that there is, in halves, and then the rest.
     fn in_pairs(self, operands: &[u64]) -> u64 {
         let [one] = operands else {
             let power = 1 << operands.len().ilog2();

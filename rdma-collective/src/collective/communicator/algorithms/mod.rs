@@ -15,7 +15,8 @@ pub enum Algorithm {
     /// Steps around a ring of all ranks; broadcast along a line, and reduce by a chain.
     Ring,
     /// Algorithms of `log2 n` rounds, over links to ranks at distances of powers of two: trees for broadcast, reduce,
-    /// gather and scatter, and exchanges at distances that double for all-reduce, all-gather, reduce-scatter and barrier.
+    /// gather and scatter, and exchanges at distances that double for all-reduce, all-gather, reduce-scatter and
+    /// barrier.
     Tree,
     /// Eager exchange: a message from each rank of a host to each other one, of up to 32 KiB, or of up to 8 KiB between
     /// more than four.

@@ -31,8 +31,8 @@ pub(crate) enum Spread {
     OneLevel,
     /// There are several hosts, and some ranks share one.
     Hosts,
-    /// As [`Hosts`](Self::Hosts), and each host has a block of ranks, which is a power of two as the number of hosts is.
-    /// Ranks at short distances that are powers of two are then on one host.
+    /// As [`Hosts`](Self::Hosts), and each host has a block of ranks, which is a power of two as the number of hosts
+    /// is. Ranks at short distances that are powers of two are then on one host.
     Blocks,
 }
 

@@ -28,8 +28,8 @@ pub(crate) use connect::{Connecting, Unlinked, VERDICT_BYTES, word_bytes};
 /// Bytes that the mailboxes of all links of a rank may take together, unless each link is at [`SLOT_BYTES_MIN`]
 /// already.
 const SLOTS_BYTES_MAX: usize = 32 << 20;
-/// Bytes that the mailboxes of its links at distances of powers of two may take together. With as many to send from, and
-/// 8 MiB of the ring, a rank that uses no others has 16 MiB.
+/// Bytes that the mailboxes of its links at distances of powers of two may take together. With as many to send from,
+/// and 8 MiB of the ring, a rank that uses no others has 16 MiB.
 const DOUBLINGS_BYTES_MAX: usize = 4 << 20;
 /// Bytes of the shortest slot that the limit leads to: one page.
 const SLOT_BYTES_MIN: usize = 4096;
@@ -74,7 +74,8 @@ impl Reach {
     }
 }
 
-/// The geometry of the mailboxes of the links of a reach, in a communicator of `world` ranks. All ranks compute the same.
+/// The geometry of the mailboxes of the links of a reach, in a communicator of `world` ranks. All ranks compute the
+/// same.
 ///
 /// Links that a smaller reach has, too, may have longer slots than this.
 pub(crate) fn geometry(options: &CommunicatorOptions, world: u32, reach: Reach) -> Geometry {

@@ -19,12 +19,13 @@ pub(super) enum CirculantOp {
 
 /// The circulant rounds, as seen from one rank.
 ///
-/// A rank counts blocks from its own on and around. In the all-gather (Bruck's) a rank has the first `2^k` blocks before
-/// round `k`, and receives as many, or the rest, from the rank `2^k` further on. The reduce-scatter is the same in
-/// reverse: a rank sends the sums of the blocks from `2^k` on to the rank `2^k` further on, and adds what it receives to
-/// the blocks below. An all-reduce is both. Each block is sent `n - 1` times in all, the fewest that there can be.
+/// A rank counts blocks from its own on and around. In the all-gather (Bruck's) a rank has the first `2^k` blocks
+/// before round `k`, and receives as many, or the rest, from the rank `2^k` further on. The reduce-scatter is the same
+/// in reverse: a rank sends the sums of the blocks from `2^k` on to the rank `2^k` further on, and adds what it
+/// receives to the blocks below. An all-reduce is both. Each block is sent `n - 1` times in all, the fewest that there
+/// can be.
 ///
-/// One rank reduces a block, in an order that depends on the number of ranks alone, and the others copy it.
+/// A single rank reduces a block, in an order that depends on the number of ranks alone, and the others copy it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circulant {
     op: CirculantOp,

@@ -13,8 +13,8 @@ pub(super) const LATENCY_BYTES: usize = 64 << 10;
 
 /// Bytes that a rank copies or reduces in the time in which one byte passes a link.
 const LOCAL_BYTES: u128 = 12;
-/// Ranks below which [`Merging`](super::Merging) is worth its messages: eight ranks and more lose no more than a quarter
-/// of the rounds by folding.
+/// Ranks below which [`Merging`](super::Merging) is worth its messages: eight ranks and more lose no more than a
+/// quarter of the rounds by folding.
 const RANKS_MERGED: u32 = 8;
 
 /// An algorithm for all-reduce.
@@ -52,7 +52,7 @@ pub(super) fn all_reduce(operation: &Operation) -> AllReduce {
     let merging = (ranks < RANKS_MERGED && Merging::fits(operation)).then(|| {
         // The rest reduce, and then send to several ranks each.
         let messages = (bits + 1).max(doublings(rest) + (1_u32 << bits).div_ceil(rest));
-        // Of three ranks one receives two buffers at once before it sends.
+        // Among three ranks the first receives two buffers at once before it sends.
         let messages = messages + u32::from(ranks == 3);
         (time(bits + 1, bytes * u128::from(messages), 2 * bytes * u128::from(bits + 1)), AllReduce::Merging)
     });

@@ -10,9 +10,9 @@ use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 /// Partners exchange what they have: in an all-gather the parts, farthest partners first; in a reduce-scatter the sums
 /// that the partner needs, nearest partners first.
 ///
-/// A rank sends as many bytes in as many rounds as in circulant rounds, but most of them to near ranks, which are on its
-/// host where ranks stand in blocks on hosts. A rank that has exchanged with all partners from `2^k` on has the parts of
-/// all ranks that are equal to its own modulo `2^k`.
+/// A rank sends as many bytes in as many rounds as in circulant rounds, but most of them to near ranks, which are on
+/// its host where ranks stand in blocks on hosts. A rank that has exchanged with all partners from `2^k` on has the
+/// parts of all ranks that are equal to its own modulo `2^k`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Cube {
     reduces: bool,

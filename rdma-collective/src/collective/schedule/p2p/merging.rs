@@ -7,8 +7,8 @@ use super::round::Round;
 use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
 /// The first ranks, a power of two, reduce by recursive doubling, and meanwhile the rest reduce in the same way. Then
-/// each rank of one side adds what a rank of the other side has. Where the rest are fewer, each of them sends to several
-/// ranks, so that this is for few ranks only.
+/// each rank of one side adds what a rank of the other side has. Where the rest are fewer, each of them sends to
+/// several ranks, so that this is for few ranks only.
 ///
 /// No deadlock: a rank sends one message to another at most, and all of it [fits](Self::fits) the slots of the link, so
 /// that no rank waits for room.

@@ -6,19 +6,20 @@ use super::cut::Pieces;
 use super::round::Round;
 use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
-/// Two binary trees of all ranks but the root (Sanders, Speck and Träff). A rank that passes pieces on in one of them is
-/// a leaf of the other, so that every rank sends about as many bytes as it receives: the buffer once.
+/// Two binary trees of all ranks but the root (Sanders, Speck and Träff). A rank that passes pieces on in one of them
+/// is a leaf of the other, so that every rank sends about as many bytes as it receives: the buffer once.
 ///
-/// Ranks are numbered from the root on, and stand in order in the first tree: a position passes on to both sides, as far
-/// as half of the largest power of two that divides it. In the second tree they stand in the opposite order. All
+/// Ranks are numbered from the root on, and stand in order in the first tree: a position passes on to both sides, as
+/// far as half of the largest power of two that divides it. In the second tree they stand in the opposite order. All
 /// distances are therefore powers of two.
 ///
 /// A piece takes longer to a rank that is deeper in its tree. So a rank takes pieces in the order in which they come to
 /// it: one tree leads by as many pieces as come in the hops between the levels.
 ///
-/// No deadlock: give piece `j` of a tree the time `j + hop * level` at a rank of that level. Each rank takes pieces in the
-/// order of their times, and of equal ones in the order of levels. It waits for its parent, which has an earlier time, or
-/// for a child to use a piece that is half of the slots before, at least, and so earlier, because a hop is less.
+/// No deadlock: give piece `j` of a tree the time `j + hop * level` at a rank of that level. Each rank takes pieces in
+/// the order of their times, and of equal ones in the order of levels. It waits for its parent, which has an earlier
+/// time, or for a child to use a piece that is half of the slots before, at least, and so earlier, because a hop is
+/// less.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct TwoTrees {
     reduces: bool,
