@@ -25,7 +25,7 @@ pub(super) enum CirculantOp {
 /// receives to the blocks below. An all-reduce is both. Each block is sent `n - 1` times in all, the fewest that there
 /// can be.
 ///
-/// A block is reduced by one rank, in an order that depends on the number of ranks alone, and the others copy it.
+/// A single rank reduces a block, in an order that depends on the number of ranks alone, and the others copy it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Circulant {
     op: CirculantOp,

@@ -52,7 +52,7 @@ pub(super) fn all_reduce(operation: &Operation) -> AllReduce {
     let merging = (ranks < RANKS_MERGED && Merging::fits(operation)).then(|| {
         // The rest reduce, and then send to several ranks each.
         let messages = (bits + 1).max(doublings(rest) + (1_u32 << bits).div_ceil(rest));
-        // Of three ranks one receives two buffers at once before it sends.
+        // Among three ranks the first receives two buffers at once before it sends.
         let messages = messages + u32::from(ranks == 3);
         (time(bits + 1, bytes * u128::from(messages), 2 * bytes * u128::from(bits + 1)), AllReduce::Merging)
     });

@@ -7,11 +7,11 @@
 //! - all-gather and reduce-scatter of parts: `l` latencies and `n - 1` parts, which is also the lower bound (Bruck and
 //!   others 1997; Chan and others 2007; Träff 2025);
 //! - all-reduce: `l` latencies and `l` buffers (recursive doubling; Bar-Noy and others 1993 for any `n`), or `2 l`
-//!   latencies and `2 (n-1)/n` buffers (Rabenseifner 2004; Träff 2025), and between powers of two what lies between them:
-//!   `l + k` latencies, after `k` halvings. The lower bound of each term is `l` latencies, and `2 (n-1)/n` buffers; no
-//!   algorithm is known that meets both;
-//! - broadcast and reduce: the best number `q` of pieces, one a round, in `l - 1 + q` rounds (Johnsson and Ho 1989; Träff
-//!   and Ripke 2008 for any `n`);
+//!   latencies and `2 (n-1)/n` buffers (Rabenseifner 2004; Träff 2025), and between powers of two what lies between
+//!   them: `l + k` latencies, after `k` halvings. The lower bound of each term is `l` latencies, and `2 (n-1)/n`
+//!   buffers; no algorithm is known that meets both;
+//! - broadcast and reduce: the best number `q` of pieces, one a round, in `l - 1 + q` rounds (Johnsson and Ho 1989;
+//!   Träff and Ripke 2008 for any `n`);
 //! - barrier: `l` latencies.
 
 use std::fmt::Write as _;
@@ -132,7 +132,7 @@ fn no_operation_takes_more_than_five_quarters_of_the_optimum() {
     println!("{table}");
     for line in table.lines().skip(1) {
         let ratio: f64 = line.split_whitespace().nth(2).unwrap().parse().unwrap();
-        // Of 31 ranks 15 are folded, which takes two rounds beside five.
+        // Among 31 ranks 15 are folded, which takes two rounds beside five.
         let most = if line.contains("   31 ") { 1.28 } else { 1.25 };
         assert!(ratio <= most, "{line}\n{table}");
     }
