@@ -121,7 +121,7 @@ impl Communicator {
             let access = |rank| links.table.link(rank).map(|link| (rank, link.access));
             Some([access(links.previous)?, access(links.next)?])
         });
-        let (gate, host) = (Arc::new(FastPathGate::new()), host.map(Arc::new));
+        let (gate, host) = (Arc::new(FastPathGate::new(links::scratch())), host.map(Arc::new));
         let state = State::new(rank, (links, host.clone()), Arc::clone(&gate), announcer);
         let state = Arc::new(Mutex::new(state));
         engine.lock().register(&state);

@@ -26,7 +26,7 @@ use rdma_core::Deadline;
 use rustix::time::{ClockId, clock_gettime};
 
 use super::host::HostGroup;
-use super::links::{self, Scratch};
+use super::links::Scratch;
 use super::progress::{Event, Progress};
 use crate::collective::execute::Job;
 use crate::engine::{Engine, HANDOVER_DELAY};
@@ -54,13 +54,13 @@ pub(crate) struct FastPathGate {
 }
 
 impl FastPathGate {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(scratch: Box<Scratch>) -> Self {
         Self {
             progress: AtomicU8::new(Progress::Idle as u8),
             failed: AtomicBool::default(),
             sequence: AtomicU64::default(),
             handles: AtomicU64::default(),
-            slot: Mutex::new(Deferred { begun: None, scratch: links::scratch() }),
+            slot: Mutex::new(Deferred { begun: None, scratch }),
         }
     }
 
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn the_gate_is_open_while_nothing_is_under_way_and_no_failure_is_known() {
-        let gate = FastPathGate::new();
+        let gate = FastPathGate::new(super::super::links::scratch());
         let events = [
             (Event::Queue, Progress::Queued),
             (Event::Begin, Progress::Engine),
