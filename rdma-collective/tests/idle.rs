@@ -17,17 +17,17 @@ use rdma_collective::collective::ReduceOp;
 use rdma_core::Wire;
 use world::each_communicator;
 
-/// The largest share of a core that two idle engines may use; each uses about a thousandth.
-const SHARE_MAX: f64 = 0.05;
+/// The largest share of a core that two idle engines may use: they use half a thousandth, and a machine may be slow or
+/// busy.
+const SHARE_MAX: f64 = 0.002;
+/// The largest share where each engine beats every 20 ms, and not every 500 ms.
+const BEATING_SHARE_MAX: f64 = 0.05;
 const IDLE: Duration = Duration::from_secs(2);
 
 /// The time that this process has run.
 fn ran() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap();
-    let behind = stat.rsplit_once(')').unwrap().1;
-    let ticks: u64 =
-        behind.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
-    Duration::from_millis(ticks * 10)
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
 /// How much of a core is used while nothing happens but what the engines do by themselves.
@@ -52,6 +52,6 @@ fn engines_that_have_nothing_to_do_leave_the_processor_alone() {
         let pair = Setup { wire, ..Setup::default() }.connect();
         pair.transfer(1, &[(0, 1), (1, 0)]);
         let share = share_of_a_core();
-        assert!(share < SHARE_MAX, "a KV link whose engines beat every 20 ms, {wire:?}: {share}");
+        assert!(share < BEATING_SHARE_MAX, "a KV link whose engines beat every 20 ms, {wire:?}: {share}");
     }
 }
