@@ -49,12 +49,12 @@ impl Call {
 
     /// The result that every rank must have, if an element is reduced from rank `first` of its index on; without such
     /// ranks, in pairs.
-    fn expected(self, ranks: u32, first: Option<&[u32]>) -> Vec<u8> {
+    fn expected(self, ranks: u32, first: Option<&[u32]>, options: &CommunicatorOptions) -> Vec<u8> {
         let inputs: Vec<Vec<u64>> = (0..ranks).map(|rank| self.input(rank)).collect();
         let element = |index| {
             let all: Vec<u64> = inputs.iter().map(|input| input[index]).collect();
             let all = match first {
-                None => self.in_pairs(&all),
+                None => self.in_pairs(&all, self.is_merged(ranks, options)),
                 Some(first) => {
                     let own = |step| all[((first[index] + step) % ranks) as usize];
                     (1..ranks)
@@ -67,13 +67,31 @@ impl Call {
         oracle::bytes(self.data_type, (0..self.count).map(element))
     }
 
-    /// The operands reduced as a short all-reduce by doubling or merging does: the first ranks, the largest power of
-    /// two that there is, in halves, and then the rest.
-    fn in_pairs(self, operands: &[u64]) -> u64 {
+    /// Whether a short all-reduce merges the ranks beyond a power of two: where there are few ranks, and all of the
+    /// buffer fits the slots of a link.
+    fn is_merged(self, ranks: u32, options: &CommunicatorOptions) -> bool {
+        let CommunicatorOptions { slots, slot_bytes, chunk_bytes_min, .. } = *options;
+        let (size, ahead) = (self.data_type.size(), usize::from(slots / 2).max(1));
+        let worth = self.count * size / chunk_bytes_min.max(size);
+        let chunks = self.count.div_ceil(slot_bytes / size).max(worth.min(ahead));
+        ranks < 8 && chunks <= usize::from(slots)
+    }
+
+    /// The operands reduced as a short all-reduce by doubling does: the first ranks, the largest power of two that
+    /// there is, in halves. The rest are `merged`, which means reduced in the same way and added last, or each is added
+    /// to one of the first ranks before.
+    fn in_pairs(self, operands: &[u64], merged: bool) -> u64 {
+        let combine = |left, right| oracle::combine(self.data_type, self.op, left, right);
         let [one] = operands else {
             let power = 1 << operands.len().ilog2();
             let (left, right) = operands.split_at(if power == operands.len() { power / 2 } else { power });
-            return oracle::combine(self.data_type, self.op, self.in_pairs(left), self.in_pairs(right));
+            if power < operands.len() && !merged {
+                let folded = (0..)
+                    .zip(left)
+                    .map(|(at, left)| right.get(at).map_or(*left, |right| combine(*left, *right)));
+                return self.in_pairs(&folded.collect::<Vec<_>>(), merged);
+            }
+            return combine(self.in_pairs(left, merged), self.in_pairs(right, merged));
         };
         *one
     }
@@ -148,7 +166,7 @@ fn check(ranks: u32, wire: Wire, options: CommunicatorOptions, calls: Vec<Call>)
         let first = if reproducible { vec![0; call.count] } else { call.ring(ranks, &options) };
         // Over TCP there are links alone, and these calls are short.
         let rings = reproducible || wire != Wire::Tcp;
-        let expected = call.expected(ranks, rings.then_some(&first[..]));
+        let expected = call.expected(ranks, rings.then_some(&first[..]), &options);
         for (rank, results) in got.iter().enumerate() {
             assert!(
                 results[index] == expected,

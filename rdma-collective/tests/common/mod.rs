@@ -13,9 +13,10 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use rdma_collective::collective::CommunicatorOptions;
-use rdma_collective::collective::tuning::Tuning;
-use rdma_core::{Deadline, Wire};
+use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
+use rdma_collective::collective::{Communicator, CommunicatorOptions};
+use rdma_collective::engine::{Engine, EngineOptions};
+use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 /// Each way in which devices of one process reach each other.
 pub const WIRES: [Wire; 3] = [Wire::Local, Wire::Mapped, Wire::Tcp];
@@ -53,22 +54,23 @@ pub fn assert_books(before: &BTreeMap<&'static str, usize>, when: &str) {
     assert_eq!(books(), *before, "{when}");
 }
 
-/// The bytes with which a rank on the software device with default options introduces itself: `docs/wire.md`.
+/// The bytes with which a rank on the software device with default options introduces itself, learnt from such a rank.
 pub fn introduction() -> Vec<u8> {
-    let options = CommunicatorOptions::default();
-    let mut told = vec![7, 0, 1];
-    told.extend(7_u32.to_le_bytes());
-    told.extend(options.slots.to_le_bytes());
-    told.extend((options.slot_bytes as u64).to_le_bytes());
-    told.extend((options.chunk_bytes_min as u64).to_le_bytes());
-    // Nobody has named its host.
-    told.extend([options.reproducible.into(), options.lanes, 0]);
-    // Every way, of each collective.
-    told.extend([0b1111_1111; 9]);
-    let tables = [Tuning::default().to_string(), Tuning::default().to_string()].concat();
-    told.extend(((tables.len() as u64) << 32 | u64::from(crc32c::crc32c(tables.as_bytes()))).to_le_bytes());
-    told.extend([1, b'h', 1, b'd', 1, b't', 1, b'i']);
-    told
+    let token = JobToken::random().unwrap();
+    let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, 2)).unwrap();
+    let join = |rank| {
+        StoreClient::connect(Join { address: server.address(), token, rank, world: 2 }, long()).unwrap()
+    };
+    thread::scope(|threads| {
+        threads.spawn(|| {
+            let engine =
+                Engine::new(&Device::soft(SoftOptions::default()).open().unwrap(), EngineOptions::default());
+            let made =
+                Communicator::new(&engine.unwrap(), &mut join(0), CommunicatorOptions::default(), long());
+            assert!(made.is_err(), "the other rank only listens");
+        });
+        join(1).all_gather("comm/world/0/ranks", b"", long()).unwrap().swap_remove(0)
+    })
 }
 
 /// Never drops `value`. It stays within reach, so that it is no leak to who looks for those.
