@@ -72,7 +72,7 @@ pub(super) enum Silence {
 #[derive(Debug)]
 pub(super) enum Command {
     /// Opens the TCP connection of the requester of `qp`.
-    Connect { qp: QpRef, hello: Hello },
+    Connect { device: DeviceRef, qp: QpRef, hello: Hello },
     /// Sends a request of `qp` over TCP.
     Request { qp: QpRef, request: Request, payload: Option<Payload> },
     /// Sends a reply of the responder of `qp` over TCP.
@@ -270,7 +270,7 @@ impl FabricGuard<'_> {
         while !state.commands.is_empty() {
             while let Some(command) = state.commands.pop_front() {
                 match command {
-                    Command::Connect { qp, hello } => sockets.connect(qp, &hello),
+                    Command::Connect { device, qp, hello } => sockets.connect(device, qp, &hello),
                     Command::Request { qp, request, payload } => {
                         sockets.enqueue_request(qp, &request, payload)
                     }

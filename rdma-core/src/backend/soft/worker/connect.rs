@@ -120,10 +120,11 @@ fn to_ready_to_receive(
     let peer = Peer { gid: hello.destination_gid, qp_num: hello.destination_qp, found: None };
     qp.receive_from(hello.source_gid, peer, psn.value(), carrier, options.min_rnr_timer.code())?;
     qp.mapped.peer_in_process = here;
+    let device = qp.device;
     // A peer that asked too early was refused and waits: it may be accepted now.
     guard.commands.push_back(Command::RetryWaiting);
     if carrier != Carrier::Local && gid::listens_at(hello.destination_gid).is_some() {
-        guard.commands.push_back(Command::Connect { qp: id, hello: *hello });
+        guard.commands.push_back(Command::Connect { device, qp: id, hello: *hello });
     }
     Ok(())
 }

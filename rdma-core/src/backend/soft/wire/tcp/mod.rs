@@ -68,8 +68,8 @@ slotmap::new_key_type! {
 #[derive(Debug)]
 struct Socket {
     fd: OwnedFd,
-    /// The device of a listener, or of the listener that accepted the connection.
-    device: Option<DeviceRef>,
+    /// The device that listens, has accepted the connection or has opened it. It closes the socket when it closes.
+    device: DeviceRef,
     kind: Kind,
 }
 
@@ -84,6 +84,7 @@ enum Kind {
 /// The address and hello of a requester, kept to connect again after each loss.
 #[derive(Debug)]
 struct Requester {
+    device: DeviceRef,
     address: SocketAddrV4,
     hello: [u8; HELLO_BYTES],
     /// This end leaves its own connection where there are two to the same peer.
@@ -232,8 +233,10 @@ impl Tcp {
     /// Opens a connection for the requests of `qp`. Errors show as silence.
     fn connect_link(&mut self, qp: QpRef) {
         let Some(requester) = self.requesters.get(qp) else { return };
+        let device = requester.device;
         let opened = socket::connect(requester.address).and_then(|fd| {
-            self.insert(Socket { fd, device: None, kind: Kind::Link(Link::new(qp, false)) }, EventFlags::IN)
+            let kind = Kind::Link(Link::new(qp, false));
+            self.insert(Socket { fd, device, kind }, EventFlags::IN)
         });
         match opened {
             Ok(key) => self.greet(qp, key),
@@ -331,29 +334,29 @@ impl Tcp {
     /// Listens for peers of `device` at the address and port of its GID (port 0: a free one), and returns the port.
     pub(crate) fn listen(&mut self, device: DeviceRef, address: SocketAddrV4) -> io::Result<u16> {
         let (fd, port) = socket::listen(address)?;
-        self.insert(Socket { fd, device: Some(device), kind: Kind::Listener }, EventFlags::IN)?;
+        self.insert(Socket { fd, device, kind: Kind::Listener }, EventFlags::IN)?;
         self.listeners += 1;
         Ok(port)
     }
 
-    /// Closes the listener of `device` and the connections that it accepted.
+    /// Closes the listener of `device` and its connections, because the driver may end with the last device.
     pub(crate) fn unlisten(&mut self, device: DeviceRef) {
-        let theirs = self.sockets.iter().filter(|(_, socket)| socket.device == Some(device));
+        let theirs = self.sockets.iter().filter(|(_, socket)| socket.device == device);
         let keys: Vec<_> = theirs.map(|(key, _)| key).collect();
         for key in keys {
             self.remove(key);
         }
     }
 
-    /// Notes that `qp` is ready to receive, and that its requester will send to the peer. Errors show as silence.
-    pub(crate) fn connect(&mut self, qp: QpRef, hello: &Hello) {
+    /// Notes that `qp` of `device` is ready to receive, and that its requester will send to the peer. Errors show as silence.
+    pub(crate) fn connect(&mut self, device: DeviceRef, qp: QpRef, hello: &Hello) {
         self.retry_waiting_due = !self.strangers.is_empty();
         // The step to RTR takes this wire only for a GID that listens.
         let Some(address) = gid::listens_at(hello.destination_gid) else { return };
         let names = [(hello.source_gid.0, hello.source_qp), (hello.destination_gid.0, hello.destination_qp)];
         let yields = names[0] > names[1];
         let hello = frame::encode_hello(hello);
-        let requester = Requester { address, hello, yields, link: None, last: None };
+        let requester = Requester { device, address, hello, yields, link: None, last: None };
         self.requesters.insert(qp, requester);
     }
 

@@ -127,7 +127,7 @@ impl End {
     fn join(&mut self, peer: &Self) {
         let hello = self.hello_to(peer);
         self.state.takes.push((peer.hello_to(self), self.qp));
-        self.tcp.connect(self.qp, &hello);
+        self.tcp.connect(self.device, self.qp, &hello);
     }
 
     fn pair() -> (Self, Self) {

@@ -174,3 +174,16 @@ fn a_held_acknowledgement_leaves_with_its_queue_pair() {
     b.tcp.close(b.qp);
     until(&mut a, &mut b, |a, _| a.state.replies.last().is_some_and(|reply| reply.psn == 2));
 }
+
+#[test]
+fn a_device_that_closes_closes_the_connections_that_it_has_opened() {
+    let (mut a, mut b) = End::pair();
+    assert_works_both_ways(&mut a, &mut b);
+    // A last reply, for which the connection lingers.
+    let reply = Reply { psn: 9, kind: ReplyKind::Ack, len: 0 };
+    a.tcp.enqueue_reply(a.qp, &reply, None);
+    a.tcp.close(a.qp);
+    assert_eq!(a.tcp.lingering.len(), 1);
+    a.tcp.unlisten(a.device);
+    assert!(!a.tcp.is_connected());
+}
