@@ -65,6 +65,18 @@ fn nothing_lands_from_a_writer_that_is_stopped_in_the_middle_of_a_copy() {
     holds(Fate::Stopped, 500);
 }
 
+/// A writer that gave up would leave the owner waiting for its writes.
+#[test]
+fn a_writer_waits_for_an_owner_that_is_late_and_then_notices_a_fence() {
+    one_at_a_time(|| {
+        let mut owner = Owner::new(1);
+        owner.late = Duration::from_millis(500);
+        for by in [Revocation::Deregister, Revocation::Fence] {
+            assert_eq!(owner.round(Fate::Stopped, by), Ok(()));
+        }
+    });
+}
+
 /// These rounds also catch a device that does not wait. The fault is planted in all devices of a process of its own.
 #[test]
 fn an_early_return_is_caught() {

@@ -49,6 +49,8 @@ pub struct Owner {
     /// Writers that were stopped, and those of them that were in the middle of a chunk.
     stops: [u32; 2],
     slowest: Duration,
+    /// Time for which the writers wait until the owner connects.
+    pub late: Duration,
 }
 
 impl Owner {
@@ -67,6 +69,7 @@ impl Owner {
             round: 0,
             stops: [0; 2],
             slowest: Duration::ZERO,
+            late: Duration::ZERO,
         }
     }
 
@@ -84,8 +87,7 @@ impl Owner {
     pub fn round(&mut self, fate: Fate, by: Revocation) -> Result<(), Late> {
         self.round += 1;
         let victim = self.round % self.writers.len();
-        let whole = fate != Fate::Runs;
-        let region = self.give(whole)?;
+        let region = self.give(fate, victim)?;
         match fate {
             Fate::Runs => std::thread::sleep(self.random.within(MOMENTS)),
             Fate::Stopped => self.stop_in_a_chunk(&region, victim),
@@ -110,7 +112,7 @@ impl Owner {
     }
 
     /// Returns new memory, or some that has rested, once every writer has begun to write its stripe.
-    fn give(&mut self, whole: bool) -> Result<Region, Late> {
+    fn give(&mut self, fate: Fate, victim: usize) -> Result<Region, Late> {
         let memory = if self.resting.len() < RESTS {
             Memory::allocate(self.writers.len() * STRIPE).unwrap()
         } else {
@@ -124,9 +126,11 @@ impl Owner {
         for (stripe, writer) in self.writers.iter_mut().enumerate() {
             let qp = end::queue_pair(&mut self.worker, &self.pd);
             let (ours, at) = (qp.endpoint(&self.worker, end::GID_INDEX).unwrap(), (stripe * STRIPE) as u64);
-            writer.tell(&ours, region.remote().slice(at..at + STRIPE as u64).unwrap(), whole);
+            let target = region.remote().slice(at..at + STRIPE as u64).unwrap();
+            writer.tell(&ours, target, fate != Fate::Runs, fate == Fate::Stopped && stripe == victim);
             idle.push(qp);
         }
+        std::thread::sleep(self.late);
         let path = PathOptions { gid_index: end::GID_INDEX, ..PathOptions::default() };
         for (writer, qp) in self.writers.iter_mut().zip(idle) {
             let theirs = writer.endpoint();
@@ -146,6 +150,9 @@ impl Owner {
         let patience = soon();
         while ground::first(region, stripe) < OLD {
             assert!(!patience.expired(), "writer {stripe} does not write; SOAK_SEED={}", self.seed());
+            if let Some(status) = self.writers[stripe].ended() {
+                panic!("a write of writer {stripe} failed: {status:?}; SOAK_SEED={}", self.seed());
+            }
             std::thread::sleep(Duration::from_micros(20));
         }
     }

@@ -41,9 +41,10 @@ impl Writer {
         Self { child, says, hears: lines(BufReader::new(hears)), qp: None }
     }
 
-    /// Orders the writer to write that stripe, as a whole each time if `whole`.
-    pub fn tell(&mut self, ours: &Endpoint, stripe: RemoteMemory, whole: bool) {
-        let said = format!("{whole} {}", line(ours, stripe));
+    /// Orders the writer to write that stripe, as a whole each time if `whole`. With `impatient` its writes soon fail
+    /// when nobody answers.
+    pub fn tell(&mut self, ours: &Endpoint, stripe: RemoteMemory, whole: bool, impatient: bool) {
+        let said = format!("{whole} {impatient} {}", line(ours, stripe));
         self.says.write_all(said.as_bytes()).expect("the writer listens");
     }
 
@@ -54,9 +55,12 @@ impl Writer {
 
     /// Returns the status of the writer's last write, which may have been refused.
     pub fn ending(&self) -> CompletionStatus {
-        self.hear("how it has ended", |line| {
-            Some(CompletionStatus(line.strip_prefix(ENDED)?.parse().unwrap()))
-        })
+        self.hear("how it has ended", ending)
+    }
+
+    /// Returns the status of a write that has failed by now, if one has.
+    pub fn ended(&self) -> Option<CompletionStatus> {
+        self.hears.try_iter().find_map(|line| ending(&line))
     }
 
     /// Waits for the next line that `about` accepts.
@@ -98,6 +102,11 @@ impl Drop for Writer {
     }
 }
 
+/// Returns the status that such a line tells.
+fn ending(line: &str) -> Option<CompletionStatus> {
+    Some(CompletionStatus(line.strip_prefix(ENDED)?.parse().unwrap()))
+}
+
 /// Reads the lines of the other side as they come.
 fn lines(from: impl BufRead + Send + 'static) -> Receiver<String> {
     let (says, hears) = channel();
@@ -111,9 +120,9 @@ fn a_writer_of_the_attacks() {
     // The writer must not outlive the thread that started it, however that ends.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
     let hears = lines(BufReader::new(std::io::stdin()));
-    let End { qp, mut worker, pd, context: _context, retry } = End::new();
+    let End { qp, mut worker, pd, context: _context, retry: patient } = End::new();
     // Few retries, so that the writer soon notices that it was fenced.
-    let retry = RetryOptions { ack_timeout: AckTimeout::new(15), retry_cnt: 1, ..retry };
+    let impatient = RetryOptions { ack_timeout: AckTimeout::new(15), retry_cnt: 1, ..patient };
     worker.fence(qp, soon()).unwrap();
     let source = pd.alloc_region(2 * STRIPE, Access::LOCAL_WRITE).unwrap();
     for half in [0, 1] {
@@ -123,11 +132,15 @@ fn a_writer_of_the_attacks() {
     let path = PathOptions { gid_index: end::GID_INDEX, ..PathOptions::default() };
     let mut told = hammer.hears.recv().ok();
     while let Some(said) = told {
-        let (whole, (peer, stripe)) = (said.starts_with("true"), parse(&said).expect("what to write"));
+        let [whole, is_impatient] = [0, 1].map(|word| said.split(' ').nth(word) == Some("true"));
+        let (peer, stripe) = parse(&said).expect("what to write");
         let idle = end::queue_pair(&mut hammer.worker, &pd);
         print!("{}", line(&idle.endpoint(&hammer.worker, end::GID_INDEX).unwrap(), stripe));
         std::io::stdout().flush().unwrap();
-        let qp = idle.connect(&mut hammer.worker, &peer, &path, &retry).unwrap();
+        let retry = if is_impatient { &impatient } else { &patient };
+        let qp = idle.connect(&mut hammer.worker, &peer, &path, retry).unwrap();
+        // A first write that waited for an owner on a busy machine could use up the few retries.
+        hammer.worker.peer_slice(&qp, stripe, soon()).ready().unwrap();
         told = hammer.write_on(&qp, stripe, whole);
         hammer.worker.fence(qp, soon()).unwrap();
         while hammer.worker.poll().unwrap().is_some() {}
