@@ -348,7 +348,8 @@ impl Tcp {
         }
     }
 
-    /// Notes that `qp` of `device` is ready to receive, and that its requester will send to the peer. Errors show as silence.
+    /// Notes that `qp` of `device` is ready to receive, and that its requester will send to the peer. Errors show as
+    /// silence.
     pub(crate) fn connect(&mut self, device: DeviceRef, qp: QpRef, hello: &Hello) {
         self.retry_waiting_due = !self.strangers.is_empty();
         // The step to RTR takes this wire only for a GID that listens.
