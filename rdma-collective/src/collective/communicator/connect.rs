@@ -12,7 +12,7 @@ use rdma_core::{Deadline, RemoteMemory};
 use super::host::HostGroup;
 use super::hosts::Hosts;
 use super::info::Introduction;
-use super::lanes::{LANES_MAX, Lanes, fence_unused};
+use super::lanes::{LANES_MAX, Lanes, fence_unused, slots_of};
 use super::link::Link;
 use super::link_table::LinkTable;
 use super::links::Links;
@@ -354,14 +354,6 @@ impl Setup<'_> {
             rest = behind;
         }
         Ok(blobs)
-    }
-}
-
-/// The peer's mailbox, by the blobs of its lanes.
-pub(super) fn slots_of(peer: &[Blob]) -> Option<RemoteMemory> {
-    match peer.first()?.regions[..] {
-        [slots] => Some(slots),
-        _ => None,
     }
 }
 

@@ -4,7 +4,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{Reach, message_bytes_max};
+use super::message_bytes_max;
+use super::reach::Reach;
 use crate::collective::call::Collective;
 
 /// An algorithm for a collective, or the protocol where ranks map each other's memory, by the name that `NCCL_ALGO` has

@@ -8,7 +8,7 @@ mod failover;
 
 use std::time::Instant;
 
-use rdma_core::{Deadline, PeerAccess};
+use rdma_core::{Deadline, PeerAccess, RemoteMemory};
 
 use self::failover::{Event, Failover, Wires};
 use super::links::FENCE_WITHIN;
@@ -273,6 +273,14 @@ impl Wires for LinkWires<'_> {
             Unsent::Note => lane.note(inbox.freed()),
         }
         Ok(())
+    }
+}
+
+/// The peer's mailbox, by the blobs of its lanes.
+pub(super) fn slots_of(peer: &[Blob]) -> Option<RemoteMemory> {
+    match peer.first()?.regions[..] {
+        [slots] => Some(slots),
+        _ => None,
     }
 }
 

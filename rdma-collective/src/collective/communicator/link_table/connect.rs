@@ -16,10 +16,10 @@ use std::collections::VecDeque;
 
 use rdma_core::Deadline;
 
-use super::{LinkTable, Reach};
+use super::super::reach::Reach;
+use super::LinkTable;
 use crate::collective::CommunicatorError;
-use crate::collective::communicator::connect::slots_of;
-use crate::collective::communicator::lanes::{Lanes, fence_unused};
+use crate::collective::communicator::lanes::{Lanes, fence_unused, slots_of};
 use crate::collective::communicator::link::Link;
 use crate::collective::communicator::links::{FENCE_WITHIN, Lost};
 use crate::engine::{EngineState, LaneId};

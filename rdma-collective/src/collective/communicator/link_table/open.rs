@@ -6,8 +6,9 @@
 use rdma_core::Deadline;
 
 use super::super::connect::CONTROL_BYTES_MAX;
+use super::super::reach::Reach;
 use super::connect::{OpenLink, OpenLinks};
-use super::{Reach, geometry};
+use super::geometry;
 use crate::collective::CollectiveError;
 use crate::collective::CommunicatorError;
 use crate::collective::communicator::Communicator;
