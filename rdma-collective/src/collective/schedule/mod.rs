@@ -27,7 +27,7 @@ pub(crate) use extent::{Buffer, Extent, Source};
 pub(crate) use line::Line;
 pub(crate) use operation::Operation;
 pub(crate) use p2p::P2pSchedule;
-pub(super) use p2p::{Cut, Share, Transfer};
+pub(super) use p2p::{Cut, LATENCY_BYTES, Share, Transfer};
 pub(crate) use ring::Ring;
 pub(crate) use step::{Span, Step};
 

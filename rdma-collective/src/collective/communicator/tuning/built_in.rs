@@ -15,9 +15,9 @@ const NEAR: u32 = crate::collective::communicator::RANKS_MAX;
 const FEW: u32 = 4;
 /// Bytes of a part up to which an all-to-all takes Bruck, which sends each part several times.
 const SHORT: u64 = 256;
-/// Bytes that pass a link in the latency of a message. With sixteen times as many a rank, the latency is a sixteenth of
-/// the time of a ring.
-const LATENCY_BYTES: u64 = 64 << 10;
+/// Bytes that pass a link in the latency of a message, as the algorithms of `tree` reckon. With sixteen times as many a
+/// rank, the latency is a sixteenth of the time of a ring.
+const LATENCY_BYTES: u64 = crate::collective::schedule::LATENCY_BYTES as u64;
 
 /// Bytes up to which the eager exchange is fastest between so many ranks of a host. An eager message may hold more
 /// where each rank would reduce all of it for more than two ranks: 16 KiB then.

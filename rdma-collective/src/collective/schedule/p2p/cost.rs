@@ -9,7 +9,7 @@ use super::round::doublings;
 use crate::collective::schedule::Operation;
 
 /// Bytes that pass a link in the latency of a message: the unit of time is a byte.
-pub(super) const LATENCY_BYTES: usize = 64 << 10;
+pub(crate) const LATENCY_BYTES: usize = 64 << 10;
 
 /// Bytes that a rank copies or reduces in the time in which one byte passes a link.
 const LOCAL_BYTES: u128 = 12;

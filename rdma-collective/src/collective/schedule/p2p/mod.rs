@@ -26,6 +26,7 @@ pub(crate) use self::all_to_all::Share;
 use self::all_to_all::{Bruck, Pairs, Uneven};
 use self::circulant::{Circulant, CirculantOp};
 use self::cost::AllReduce;
+pub(crate) use self::cost::LATENCY_BYTES;
 use self::cube::Cube;
 pub(crate) use self::cut::Cut;
 use self::cut::Pieces;
