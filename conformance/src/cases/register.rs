@@ -18,6 +18,8 @@ cases!("register":
     memory_of_the_callers_is_written_and_given_back,
     #[exact] an_attached_region_is_not_deregistered,
     #[exact] memory_of_another_domain_is_refused_at_the_post,
+    memory_of_two_domains_is_used_in_both,
+    #[exact] memory_in_use_gets_no_further_domain,
     copies_beyond_the_end_are_refused,
     buffers_split_and_keep_their_registration,
 );
@@ -139,6 +141,66 @@ fn memory_of_another_domain_is_refused_at_the_post(lab: &Lab) -> CaseResult {
     check!(matches!(refused.error, PostError::ForeignProtectionDomain), "{}", refused.error);
     check!(matches!(refused.work.into_segment(), Segment::Owned(_)), "the buffer is lost");
     write(lab, &mut left, &pattern(2, 8), target.remote())
+}
+
+fn memory_of_two_domains_is_used_in_both(lab: &Lab) -> CaseResult {
+    let [(mut one, one_right), (mut two, two_right)] = [lab.pair()?, lab.pair()?];
+    let mut target = one_right.pd.alloc_region(64, OPEN)?;
+    check!(two_right.pd.remote(&target).is_none() && !two_right.pd.owns(&target));
+    two_right.pd.add(&mut target)?;
+    let keys = two_right.pd.remote(&target);
+    // Once more, which changes nothing.
+    two_right.pd.add(&mut target)?;
+    check!(keys.is_some() && two_right.pd.remote(&target) == keys && two_right.pd.owns(&target));
+    check_eq!(one_right.pd.remote(&target), Some(target.remote()));
+    let mut buffer = one.pd.alloc_local(64)?;
+    two.pd.add_local(&mut buffer)?;
+    let mut parts = Vec::new();
+    for (seed, (end, right)) in (1..).zip([(&mut two, &two_right), (&mut one, &one_right)]) {
+        let to = right.pd.remote(&target).ok_or("it is registered there")?;
+        buffer.copy_from_slice(&pattern(seed, 64));
+        post(end, Work::write(buffer, to))?;
+        buffer = end.wait(lab)?.buffer.ok_or("the buffer comes back")?;
+        check!(bytes_of(&target)? == pattern(seed, 64), "the bytes of write {seed} arrived wrong");
+        // Attached, the same memory is named by its range.
+        let region = buffer.into_region().map_err(|_| "it is whole")?;
+        let attached = end.worker.attach(&region);
+        region.copy_in(0, &pattern(seed + 2, 64))?;
+        post(end, Work::write(attached.range(0, 64), to))?;
+        end.done(lab)?;
+        check!(bytes_of(&target)? == pattern(seed + 2, 64), "the bytes of range {seed} arrived wrong");
+        drop(end.worker.detach(attached)?);
+        buffer = region.into_local().map_err(|_| "it is the only handle")?;
+    }
+    // Parts keep both registrations.
+    let (front, back) = buffer.split_at(32)?;
+    parts.extend([(&mut one, &one_right, front), (&mut two, &two_right, back)]);
+    for (end, right, part) in parts {
+        let to = right.pd.remote(&target).ok_or("it is registered there")?.slice(0..32)?;
+        post(end, Work::write(part, to))?;
+        end.done(lab)?;
+    }
+    target.deregister()?;
+    Ok(())
+}
+
+fn memory_in_use_gets_no_further_domain(lab: &Lab) -> CaseResult {
+    let (one, two) = (lab.context.alloc_pd()?, lab.context.alloc_pd()?);
+    let mut region = one.alloc_region(64, OPEN)?;
+    let other = region.clone();
+    check!(matches!(two.add(&mut region), Err(RegisterError::InUse)));
+    drop(other);
+    two.add(&mut region)?;
+    let (mut front, back) = one.alloc_local(64)?.split_at(32)?;
+    check!(matches!(two.add_local(&mut front), Err(RegisterError::InUse)));
+    drop((front, back));
+    // An export is of the domain that makes it, also where another one has one to renew.
+    for pd in [&one, &two, &one] {
+        let exported = pd.export(&region, OPEN)?;
+        check!(exported.remote().rkey != region.rkey());
+        exported.revoke(lab.soon())?;
+    }
+    Ok(())
 }
 
 fn copies_beyond_the_end_are_refused(lab: &Lab) -> CaseResult {

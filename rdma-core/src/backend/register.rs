@@ -44,6 +44,16 @@ pub(crate) fn register(
     }
 }
 
+/// Registers registered memory in a further domain, whose queue pairs may then use it, too.
+pub(crate) fn register_in(pd: &AnyPd, memory: &mut Registered, id: PdId) -> Result<(), RegisterError> {
+    let (mapping, access) = (memory.mapping(), memory.access());
+    // SAFETY: `memory` keeps the registration beside its first one, and unmaps the mapping only after `deregister`
+    // returned `Ok` for both. When `register` fails there is no registration.
+    let registration =
+        unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, mapping.backing()) }?;
+    Ok(memory.add(registration, id)?)
+}
+
 /// Registers registered memory once more, under a key that peers may use. [`Exported`] keeps the memory registered
 /// until that key is revoked.
 ///
@@ -52,17 +62,19 @@ pub(crate) fn export(
     pd: &AnyPd,
     memory: &Arc<Registered>,
     access: Access,
+    id: PdId,
 ) -> Result<Exported, RegisterError> {
     let (mapping, mut spare) = (memory.mapping(), memory.spare()?.take());
-    let registration = match spare.take_if(|spare| spare.renew(access, mapping.backing())) {
-        Some(spare) => spare,
+    let renewed = spare.take_if(|(pd, spare)| *pd == id && spare.renew(access, mapping.backing()));
+    let registration = match renewed {
+        Some((_, spare)) => spare,
         None => {
             // SAFETY: `Exported` keeps `memory` alive, and with it the mapping, so that the range stays mapped until
             // `deregister` returned `Ok`.
             unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, mapping.backing()) }?
         }
     };
-    Ok(Exported::new(Arc::clone(memory), registration))
+    Ok(Exported::new(Arc::clone(memory), registration, id))
 }
 
 /// Logs how peers of this host reach memory that the library did not allocate.

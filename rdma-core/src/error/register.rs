@@ -43,6 +43,9 @@ pub enum RegisterError {
     /// The region was registered in another protection domain.
     #[error("the region was registered in another protection domain: export it there")]
     ForeignDomain,
+    /// Other handles to the memory exist, or parts of it have several owners, so that a request may just be using it.
+    #[error("the memory is in use: register it in further domains before it is cloned, attached or split")]
+    InUse,
     /// The system has no memory, descriptors or mappings left.
     #[error("{len} bytes of shared memory could not be allocated ({what}): {source}; {}",
         super::limit_advice(source).unwrap_or("ask for less, or raise the memory limit"))]

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{OwnProcess, Registered, Registration, quarantine};
+use super::{OwnProcess, PdId, Registered, Registration, quarantine};
 use crate::error::{CloseError, Quarantine};
 use crate::{Deadline, Refused, RemoteMemory};
 
@@ -43,16 +43,17 @@ pub struct Exported {
     /// `None` once the right was revoked.
     active: OwnProcess<Option<Active>>,
     remote: RemoteMemory,
+    pd: PdId,
 }
 
 /// The memory, and the registration that gives the right.
 type Active = (Arc<Registered>, Box<dyn Registration>);
 
 impl Exported {
-    pub(crate) fn new(memory: Arc<Registered>, registration: Box<dyn Registration>) -> Self {
+    pub(crate) fn new(memory: Arc<Registered>, registration: Box<dyn Registration>, pd: PdId) -> Self {
         let (addr, len) = (memory.as_ptr().as_ptr() as u64, memory.len() as u64);
         let remote = RemoteMemory { addr, len, rkey: registration.keys().rkey };
-        Self { active: OwnProcess::new(Some((memory, registration))), remote }
+        Self { active: OwnProcess::new(Some((memory, registration))), remote, pd }
     }
 
     /// Returns the description by which a peer names this memory in its requests.
@@ -83,7 +84,7 @@ impl Exported {
         if let Some((memory, registration)) = active.take() {
             // The next export renews this registration, because a new key in a known slot costs less than a
             // registration.
-            *memory.spare()? = Some(registration);
+            *memory.spare()? = Some((self.pd, registration));
         }
         Ok(())
     }

@@ -128,6 +128,11 @@ impl LocalBuf {
         Ok(Region::from_local(self.memory))
     }
 
+    /// Returns the registration, if this is the only handle to it.
+    pub(crate) fn only_handle(&mut self) -> Option<&mut Registered> {
+        Arc::get_mut(&mut self.memory)
+    }
+
     /// Returns whether peers of this host can map the buffer, and why not. Peers fill a mapped receive buffer
     /// without a copy.
     #[must_use]

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::dispatch::AnyPd;
-use crate::backend::register::{export, register};
+use crate::backend::register::{export, register, register_in};
 use crate::error::{Forked, RegisterError};
 use crate::memory::{Mapping, OwnProcess, PdId, Registered};
-use crate::{Access, Exported, LocalBuf, Memory, Refused, Region, Window};
+use crate::{Access, Exported, LocalBuf, Memory, Refused, Region, RemoteMemory, Window};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
 
@@ -115,8 +115,6 @@ impl ProtectionDomain {
     /// exports of a region take about a microsecond; elsewhere every export is a registration. [`Exported`]
     /// has an example.
     ///
-    /// The second time and later it takes a microsecond on the software device; elsewhere it is a registration.
-    ///
     /// # Errors
     ///
     /// The errors of [`register`](Self::register), and [`RegisterError::ForeignDomain`] when `region` was
@@ -126,13 +124,78 @@ impl ProtectionDomain {
             return Err(RegisterError::ForeignDomain);
         }
         check(access)?;
-        export(self.inner()?, region.memory(), access)
+        export(self.inner()?, region.memory(), access, self.id)
     }
 
     /// Returns whether `region` was registered in this domain, so that queue pairs of this domain may use it.
     #[must_use]
     pub fn owns(&self, region: &Region) -> bool {
-        region.memory().pd() == self.id
+        region.memory().keys_in(self.id).is_some()
+    }
+
+    /// Registers a region of another domain in this one, too, with the same rights. Peers of queue pairs in this domain
+    /// name it by [`remote`](Self::remote). A region that is registered here already stays as it is.
+    ///
+    /// Use this where requests may go over any of several devices. The trap: each registration pins the pages once
+    /// more, and counts them against `RLIMIT_MEMLOCK`.
+    ///
+    /// ```
+    /// use rdma_core::{Access, Device, SoftOptions};
+    /// let open = || Device::soft(SoftOptions::default()).open();
+    /// let (one, two) = (open()?.alloc_pd()?, open()?.alloc_pd()?);
+    /// let mut region = one.alloc_region(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// assert!(two.remote(&region).is_none());
+    /// two.add(&mut region)?;
+    /// assert_eq!(two.remote(&region).map(|memory| memory.addr), Some(region.remote().addr));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError::InUse`] when other handles to the region exist (attached ones included); otherwise the errors
+    /// of [`register`](Self::register). The region stays as it was.
+    ///
+    /// See `ibv_reg_mr(3)`.
+    pub fn add(&self, region: &mut Region) -> Result<(), RegisterError> {
+        self.register_more(region.only_handle())
+    }
+
+    /// [`add`](Self::add) for memory of this process alone. The parts of a buffer that is
+    /// [split](LocalBuf::split_at) later are registered in all its domains.
+    ///
+    /// ```
+    /// use rdma_core::{Device, SoftOptions};
+    /// let open = || Device::soft(SoftOptions::default()).open();
+    /// let mut buffer = open()?.alloc_pd()?.alloc_local(64)?;
+    /// open()?.alloc_pd()?.add_local(&mut buffer)?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError::InUse`] when the buffer is a part of a registration; otherwise the errors of
+    /// [`alloc_local`](Self::alloc_local). The buffer stays as it was.
+    ///
+    /// See `ibv_reg_mr(3)`.
+    pub fn add_local(&self, buffer: &mut LocalBuf) -> Result<(), RegisterError> {
+        self.register_more(buffer.only_handle())
+    }
+
+    /// Returns the description by which peers of queue pairs in this domain name `region`; `None` if it is not
+    /// registered here. [`add`](Self::add) has an example.
+    #[must_use]
+    pub fn remote(&self, region: &Region) -> Option<RemoteMemory> {
+        let keys = region.memory().keys_in(self.id)?;
+        Some(RemoteMemory { rkey: keys.rkey, ..region.remote() })
+    }
+
+    /// Registers memory of another domain in this one, too, unless it is registered here.
+    fn register_more(&self, memory: Option<&mut Registered>) -> Result<(), RegisterError> {
+        let (pd, memory) = (self.inner()?, memory.ok_or(RegisterError::InUse)?);
+        if memory.keys_in(self.id).is_some() {
+            return Ok(());
+        }
+        register_in(pd, memory, self.id)
     }
 
     fn register_any(

@@ -7,6 +7,7 @@ use std::slice::from_ref;
 use super::super::in_flight::{Entry, Queue, Tag};
 use super::super::interface::{RawOpcode, RawPostError, RawRecv, RawSend, RawWorker};
 use super::super::work::{Attached, MESSAGE_BYTES_MAX, Operation, Segment, Work};
+use super::regions::AttachedRegion;
 use super::{Qp, QpHandle, WorkerCore};
 use crate::error::{DetachError, PartialPost, PostError, PostRefused};
 use crate::log::Hold;
@@ -23,6 +24,20 @@ struct LocalRange {
     memory: Option<(PdId, Access)>,
     /// The index of the attached region, if the range is of one.
     region: Option<u32>,
+}
+
+impl LocalRange {
+    /// Takes the key of the memory's registration in `pd`, if it has one beside its first.
+    #[cold]
+    fn take_key_in(&mut self, pd: PdId, work: &Work, attached: Option<&AttachedRegion>) {
+        let keys = match &work.segment {
+            Segment::Owned(buffer) => buffer.memory().keys_in(pd),
+            _ => attached.and_then(|attached| attached.keys_in(pd)),
+        };
+        if let (Some(keys), Some((domain, _))) = (keys, &mut self.memory) {
+            (self.lkey, *domain) = (keys.lkey.0, pd);
+        }
+    }
 }
 
 /// A request as the device gets it.
@@ -123,6 +138,9 @@ impl<R: RawWorker> WorkerCore<R> {
         let Some(qp) = entry.and_then(|entry| entry.named(handle.generation)) else {
             return Err(PostError::ForeignWorker { qp_num: handle.qp_num });
         };
+        if local.memory.is_some_and(|(pd, _)| pd != qp.pd) {
+            local.take_key_in(qp.pd, work, attached.as_deref());
+        }
         qp.check(work, &local)?;
         let queue = if work.operation == Operation::Recv { Queue::Recv } else { Queue::Send };
         let ring = qp.ring(queue);

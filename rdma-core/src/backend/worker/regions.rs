@@ -4,7 +4,7 @@
 
 use super::super::work::{Attached, AttachedRange};
 use crate::error::{DetachError, RangeError};
-use crate::memory::PdId;
+use crate::memory::{Keys, PdId};
 use crate::{Access, Region};
 
 /// An attached region. The copied fields do not change while it is registered; reading them here saves following the
@@ -45,6 +45,11 @@ impl AttachedRegion {
     pub(super) fn address_of(&self, range: &AttachedRange) -> Result<u64, RangeError> {
         RangeError::check(range.offset as u64, range.len as u64, self.len as u64)?;
         Ok(self.addr + range.offset as u64)
+    }
+
+    /// Returns the keys of the region in another domain than its first.
+    pub(super) fn keys_in(&self, pd: PdId) -> Option<Keys> {
+        self.region.memory().keys_in(pd)
     }
 
     /// Counts one more request in flight; [`Regions::end`] counts it off.

@@ -155,6 +155,11 @@ impl Region {
         RemoteMemory { addr: self.memory.as_ptr().as_ptr() as u64, len: self.len() as u64, rkey: self.rkey() }
     }
 
+    /// Returns the registration, if this is the only handle to it.
+    pub(crate) fn only_handle(&mut self) -> Option<&mut Registered> {
+        Arc::get_mut(&mut self.memory)
+    }
+
     /// Returns the length in bytes.
     #[must_use]
     #[expect(clippy::len_without_is_empty, reason = "a registration is never empty")]

@@ -1,4 +1,6 @@
-//! [`Registered`]: a mapping with its registration, released in the right order or not at all.
+//! [`Registered`]: a mapping with its registrations, released in the right order or not at all.
+
+mod several;
 
 use std::mem::ManuallyDrop;
 use std::ptr::NonNull;
@@ -6,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
 
+use self::several::Several;
 use super::{Backing, Mapping, OwnProcess, Sharing, quarantine};
 use crate::error::{CloseError, Forked, Quarantine};
 use crate::{Access, Deadline, LocalKey, RemoteKey};
@@ -47,7 +50,7 @@ pub(crate) trait Registration: Send + Sync {
     }
 }
 
-/// A mapping and the registration of it.
+/// A mapping and its registration, or several of them: one for each domain whose queue pairs may use it.
 ///
 /// A forked child inherits this value, but not the right to release it: the registration is the parent's, whose device
 /// goes on using the memory, which both processes share.
@@ -56,7 +59,12 @@ pub(crate) struct Registered {
     keys: Keys,
     access: Access,
     pd: PdId,
+    /// The keys of the further domains. Nearly all memory has none.
+    others: Vec<(PdId, Keys)>,
 }
+
+/// A registration that an export may renew, and its domain.
+pub(crate) type Spare = (PdId, Box<dyn Registration>);
 
 /// The part of a [`Registered`] that is released.
 ///
@@ -66,9 +74,9 @@ pub(crate) struct Registered {
 struct Kept {
     mapping: ManuallyDrop<Mapping>,
     registration: Option<Box<dyn Registration>>,
-    /// The registration of the last revoked [`Exported`](super::Exported), kept so that the next export can
-    /// renew it.
-    spare: Mutex<Option<Box<dyn Registration>>>,
+    /// The registration of the last revoked [`Exported`](super::Exported) and its domain, kept so that the next
+    /// export there can renew it.
+    spare: Mutex<Option<Spare>>,
 }
 
 impl Registered {
@@ -84,7 +92,23 @@ impl Registered {
             registration: Some(registration),
             spare: Mutex::new(None),
         };
-        Self { kept: OwnProcess::new(kept), keys, access, pd }
+        Self { kept: OwnProcess::new(kept), keys, access, pd, others: Vec::new() }
+    }
+
+    /// Keeps a registration of the same memory in a further domain, which ends with the others.
+    pub(crate) fn add(&mut self, registration: Box<dyn Registration>, pd: PdId) -> Result<(), Forked> {
+        let kept = self.kept.get_mut()?;
+        self.others.push((pd, registration.keys()));
+        kept.registration = Some(match kept.registration.take() {
+            Some(first) => Box::new(Several::new(first, registration)),
+            None => registration,
+        });
+        // A peer that is stopped in the middle of a write is otherwise dealt with by new pages. A second device
+        // would go on using the old ones, so this memory keeps its pages, and is quarantined in such a case.
+        if let Some(backing) = kept.mapping.backing() {
+            backing.pages.lend();
+        }
+        Ok(())
     }
 
     #[inline]
@@ -93,7 +117,7 @@ impl Registered {
     }
 
     /// Returns the slot of the registration that the next export may renew.
-    pub(crate) fn spare(&self) -> Result<MutexGuard<'_, Option<Box<dyn Registration>>>, Forked> {
+    pub(crate) fn spare(&self) -> Result<MutexGuard<'_, Option<Spare>>, Forked> {
         Ok(self.kept.get()?.spare.lock())
     }
 
@@ -126,6 +150,15 @@ impl Registered {
         self.pd
     }
 
+    /// Returns the keys by which requests in `pd` name the memory; `None` if it is not registered there.
+    #[inline]
+    pub(crate) fn keys_in(&self, pd: PdId) -> Option<Keys> {
+        if pd == self.pd {
+            return Some(self.keys);
+        }
+        self.others.iter().find(|(other, _)| *other == pd).map(|(_, keys)| *keys)
+    }
+
     /// Keeps the pages from being replaced while the result is held. Required for every write that no device
     /// makes.
     ///
@@ -147,10 +180,10 @@ impl Registered {
         if let Err(error) = self.deregister(Deadline::after(Duration::MAX)) {
             return Err(Box::new((self, error)));
         }
-        let Self { kept, keys, access, pd } = self;
+        let Self { kept, keys, access, pd, others } = self;
         match kept.into_inner() {
             Ok(kept) => Ok(kept.into_mapping()),
-            Err(kept) => Err(Box::new((Self { kept, keys, access, pd }, Forked::new().into()))),
+            Err(kept) => Err(Box::new((Self { kept, keys, access, pd, others }, Forked::new().into()))),
         }
     }
 

@@ -40,7 +40,7 @@ fn it_is_deregistered_once_whether_it_is_taken_apart_or_dropped() {
 fn what_is_put_by_for_the_next_export_goes_with_it() {
     for taken_apart in [true, false] {
         let ((memory, _), spare) = (registered(), Arc::new(AtomicU32::new(0)));
-        *memory.spare().unwrap() = Some(Box::new(Counted(Arc::clone(&spare))));
+        *memory.spare().unwrap() = Some((PdId(1), Box::new(Counted(Arc::clone(&spare)))));
         if taken_apart {
             drop(memory.into_mapping().ok().unwrap());
         } else {
@@ -87,4 +87,55 @@ fn what_a_forked_child_drops_stays_its_parents() {
     memory.kept.pretend_forked(true);
     drop(memory);
     assert_eq!(TOUCHED.load(Ordering::Relaxed), 0);
+}
+
+/// A registration that the device does not end before it was asked so often.
+struct Refusing(u32, Counted);
+
+impl Registration for Refusing {
+    fn keys(&self) -> Keys {
+        self.1.keys()
+    }
+
+    fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
+        if self.0 > 0 {
+            self.0 -= 1;
+            let source = std::io::Error::from(std::io::ErrorKind::ResourceBusy);
+            return Err(CloseError { verb: "ibv_dereg_mr", source });
+        }
+        self.1.deregister(deadline)
+    }
+}
+
+#[test]
+fn registrations_in_several_domains_end_together() {
+    for taken_apart in [true, false] {
+        let ((mut memory, first), others) = (registered(), [0, 1].map(|_| Arc::new(AtomicU32::new(0))));
+        for (pd, other) in (2..).zip(&others) {
+            memory.add(Box::new(Counted(Arc::clone(other))), PdId(pd)).unwrap();
+        }
+        let known = [1, 2, 3, 4].map(|pd| memory.keys_in(PdId(pd)).is_some());
+        assert_eq!(known, [true, true, true, false]);
+        if taken_apart {
+            drop(memory.into_mapping().ok().unwrap());
+        } else {
+            drop(memory);
+        }
+        for count in [&first, &others[0], &others[1]] {
+            assert_eq!(count.load(Ordering::Relaxed), 1, "taken apart: {taken_apart}");
+        }
+    }
+}
+
+#[test]
+fn a_domain_that_keeps_its_registration_keeps_the_memory_and_ends_no_other_twice() {
+    let ((mut memory, first), refusing) = (registered(), Arc::new(AtomicU32::new(0)));
+    memory.add(Box::new(Refusing(2, Counted(Arc::clone(&refusing)))), PdId(2)).unwrap();
+    for _ in 0..2 {
+        let Err(kept) = memory.into_mapping() else { panic!("a device still has the memory") };
+        memory = kept.0;
+        assert_eq!((first.load(Ordering::Relaxed), refusing.load(Ordering::Relaxed)), (1, 0));
+    }
+    assert!(memory.into_mapping().is_ok());
+    assert_eq!((first.load(Ordering::Relaxed), refusing.load(Ordering::Relaxed)), (1, 1));
 }

@@ -93,7 +93,7 @@ impl Pages {
     }
 
     /// Records that somebody may write the memory at any moment without [holding](Self::hold) it.
-    pub(super) fn lend(&self) {
+    pub(in crate::memory) fn lend(&self) {
         self.lent.store(true, Ordering::Relaxed);
     }
 
