@@ -1,6 +1,6 @@
 //! The value of `NCCL_DEBUG`: the level of the log.
 
-use super::nccl::NCCL_DEBUG;
+use super::names::NCCL_DEBUG;
 use super::reader::{Reader, invalid};
 use crate::env::error::EnvErrorKind;
 

@@ -1,6 +1,6 @@
 //! The environment of a process, read and checked as a whole, and the report of which variable decided what.
 
-use super::local_ranks::RDMA_JOB_TOKEN;
+use super::names::RDMA_JOB_TOKEN;
 use super::reader::Reader;
 use super::table::VARIABLES;
 use super::{Launch, Meeting, NcclOptions, Variables, launch};

@@ -6,12 +6,9 @@
 use super::Launcher;
 use super::claim::{Claim, Hosts};
 use super::meeting::Endpoint;
+use super::names::{JOB_COMPLETION_INDEX, MASTER_ADDR, MASTER_PORT, WORLD_SIZE};
 use super::reader::Reader;
-use super::torchrun::{MASTER_ADDR, MASTER_PORT, WORLD_SIZE};
 use crate::env::error::EnvErrorKind;
-
-/// The index of the pod, which is the rank.
-pub(super) const JOB_COMPLETION_INDEX: &str = "JOB_COMPLETION_INDEX";
 
 /// The claim; `None` without `WORLD_SIZE` and `MASTER_ADDR`, because the pods of most Indexed Jobs are independent.
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use rdma_core::Deadline;
 
-use super::local_ranks::RDMA_JOB_TOKEN;
 use super::meeting::Endpoint;
+use super::names::RDMA_JOB_TOKEN;
 use super::resolve::{any, of_this_host, resolve, to_listen};
 use super::{Environment, Launch, Meeting};
 use crate::bootstrap::{BootstrapError, Elsewhere, JobToken, Join, StoreClient, StoreOptions, StoreServer};

@@ -4,12 +4,13 @@
 //! innermost launcher started this process, so its numbering wins ([`Launcher::ALL`] is the order).
 
 use super::claim::{Claim, Hosts, agree};
-use super::local_ranks::{self, RDMA_JOB_TOKEN};
+use super::local_ranks;
 use super::meeting::Endpoint;
-use super::nccl::NCCL_COMM_ID;
-use super::pmi::{PMIX_RANK, PMIX_SIZE};
+use super::names::{
+    MASTER_ADDR, MASTER_PORT, NCCL_COMM_ID, PMIX_RANK, PMIX_SIZE, RANK, RDMA_JOB_TOKEN, WORLD_SIZE,
+};
 use super::reader::Reader;
-use super::torchrun::{self, MASTER_ADDR, MASTER_PORT, RANK, WORLD_SIZE};
+use super::torchrun;
 use super::{Launcher, Meeting, indexed_job, lws, openmpi, pmi, slurm, trainer, volcano};
 use crate::bootstrap::JobToken;
 use crate::env::Setting;

@@ -1,14 +1,10 @@
 //! The variables of [`LocalRanks`](crate::bootstrap::LocalRanks): torch's names, the parent's pid, and the job's token.
 
 use super::claim::{Claim, Hosts};
+use super::names::RDMA_PARENT_PID;
 use super::reader::Reader;
 use super::{Launcher, torchrun};
 use crate::env::error::EnvErrorKind;
-
-/// The pid of the parent, which serves the store, and with which the ranks end.
-pub(super) const RDMA_PARENT_PID: &str = "RDMA_PARENT_PID";
-/// The job's token, a secret of its processes.
-pub(super) const RDMA_JOB_TOKEN: &str = "RDMA_JOB_TOKEN";
 
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     if parent(reader)?.is_none() {

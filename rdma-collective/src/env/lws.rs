@@ -3,13 +3,9 @@
 use super::Launcher;
 use super::claim::{Claim, Hosts};
 use super::meeting::Endpoint;
+use super::names::{LWS_GROUP_SIZE, LWS_LEADER_ADDRESS, LWS_WORKER_INDEX, MASTER_PORT};
 use super::reader::Reader;
-use super::torchrun::MASTER_PORT;
 use crate::env::error::EnvErrorKind;
-
-pub(super) const LWS_LEADER_ADDRESS: &str = "LWS_LEADER_ADDRESS";
-pub(super) const LWS_GROUP_SIZE: &str = "LWS_GROUP_SIZE";
-pub(super) const LWS_WORKER_INDEX: &str = "LWS_WORKER_INDEX";
 
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let Some(host) = reader.text(LWS_LEADER_ADDRESS)? else { return Ok(None) };

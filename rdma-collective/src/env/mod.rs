@@ -23,6 +23,7 @@ mod local_ranks;
 mod lws;
 mod meeting;
 mod name_filter;
+mod names;
 mod nccl;
 mod openmpi;
 mod pmi;

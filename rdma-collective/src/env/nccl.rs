@@ -9,28 +9,16 @@ use rdma_core::gid::{AddressFamily, Preference};
 use rdma_core::{AckTimeout, Context, GidType, LinkLayer, RetryOptions};
 
 use super::error::EnvErrorKind;
+use super::names::{
+    NCCL_ALGO, NCCL_HOSTID, NCCL_IB_ADDR_FAMILY, NCCL_IB_DISABLE, NCCL_IB_GID_INDEX, NCCL_IB_HCA,
+    NCCL_IB_QPS_PER_CONNECTION, NCCL_IB_RETRY_CNT, NCCL_IB_ROCE_VERSION_NUM, NCCL_IB_SL, NCCL_IB_TC,
+    NCCL_IB_TIMEOUT, NCCL_SOCKET_IFNAME, RDMA_TUNING_FILE,
+};
 use super::reader::{Reader, invalid, parse};
 use super::table::VARIABLES;
 use super::{DebugLevel, NameFilter, Variables};
 use super::{EnvError, Setting};
 use crate::engine::{EngineOptions, gid_preference};
-
-pub(super) const NCCL_IB_HCA: &str = "NCCL_IB_HCA";
-pub(super) const NCCL_IB_GID_INDEX: &str = "NCCL_IB_GID_INDEX";
-pub(super) const NCCL_IB_ROCE_VERSION_NUM: &str = "NCCL_IB_ROCE_VERSION_NUM";
-pub(super) const NCCL_IB_ADDR_FAMILY: &str = "NCCL_IB_ADDR_FAMILY";
-pub(super) const NCCL_IB_DISABLE: &str = "NCCL_IB_DISABLE";
-pub(super) const NCCL_IB_TIMEOUT: &str = "NCCL_IB_TIMEOUT";
-pub(super) const NCCL_IB_RETRY_CNT: &str = "NCCL_IB_RETRY_CNT";
-pub(super) const NCCL_IB_TC: &str = "NCCL_IB_TC";
-pub(super) const NCCL_IB_SL: &str = "NCCL_IB_SL";
-pub(super) const NCCL_IB_QPS_PER_CONNECTION: &str = "NCCL_IB_QPS_PER_CONNECTION";
-pub(super) const NCCL_SOCKET_IFNAME: &str = "NCCL_SOCKET_IFNAME";
-pub(super) const NCCL_DEBUG: &str = "NCCL_DEBUG";
-pub(super) const NCCL_HOSTID: &str = "NCCL_HOSTID";
-pub(super) const NCCL_ALGO: &str = "NCCL_ALGO";
-pub(super) const RDMA_TUNING_FILE: &str = "RDMA_TUNING_FILE";
-pub(super) const NCCL_COMM_ID: &str = "NCCL_COMM_ID";
 
 /// The options that NCCL's variables (and `RDMA_TUNING_FILE`) ask for.
 ///
@@ -57,9 +45,8 @@ pub struct NcclOptions {
     pub traffic_class: Option<u8>,
     /// `NCCL_IB_SL`: the InfiniBand service level.
     pub service_level: Option<u8>,
-    /// `NCCL_IB_QPS_PER_CONNECTION`: the number of queue pairs to a peer on each device, 1 to 128. Programs that use
-    /// rails make a rail of each, and take 8 at most. A single engine or communicator ignores it, because they use one
-    /// queue pair to a peer.
+    /// `NCCL_IB_QPS_PER_CONNECTION`: the number of queue pairs to a peer on each device, 1 to 128. They are the lanes
+    /// of a communicator, of which a link has 8 at most.
     pub qps_per_connection: Option<u8>,
     /// `NCCL_SOCKET_IFNAME`: the network interfaces to use.
     pub socket_ifname: NameFilter,

@@ -1,18 +1,13 @@
 //! The variables of Open MPI 4 and 5: mpirun sets them for each process, whatever started mpirun itself.
 
 use super::claim::Claim;
+use super::names::{
+    OMPI_COMM_WORLD_LOCAL_RANK, OMPI_COMM_WORLD_LOCAL_SIZE, OMPI_COMM_WORLD_RANK, OMPI_COMM_WORLD_SIZE,
+    PMIX_NAMESPACE, PMIX_SERVER_URI2,
+};
 use super::reader::Reader;
 use super::{Launcher, Namespace};
 use crate::env::error::EnvErrorKind;
-
-pub(super) const OMPI_COMM_WORLD_RANK: &str = "OMPI_COMM_WORLD_RANK";
-pub(super) const OMPI_COMM_WORLD_SIZE: &str = "OMPI_COMM_WORLD_SIZE";
-pub(super) const OMPI_COMM_WORLD_LOCAL_RANK: &str = "OMPI_COMM_WORLD_LOCAL_RANK";
-pub(super) const OMPI_COMM_WORLD_LOCAL_SIZE: &str = "OMPI_COMM_WORLD_LOCAL_SIZE";
-/// PMIx's name of the job: a number in Open MPI 4, the host and process of mpirun in 5.
-pub(super) const PMIX_NAMESPACE: &str = "PMIX_NAMESPACE";
-/// The address of the job's daemon on this host. It tells apart jobs that have the same number by chance.
-pub(super) const PMIX_SERVER_URI2: &str = "PMIX_SERVER_URI2";
 
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let rank = reader.rank(&[OMPI_COMM_WORLD_RANK])?;

@@ -4,20 +4,13 @@
 //! PMIx itself has no variable for the number of ranks; unless the launcher sets one, its variables are no claim.
 
 use super::claim::{Claim, Hosts};
-use super::openmpi::PMIX_NAMESPACE;
+use super::names::{
+    MPI_LOCALNRANKS, MPI_LOCALRANKID, PMI_JOBID, PMI_LOCAL_RANK, PMI_LOCAL_SIZE, PMI_RANK, PMI_SIZE,
+    PMIX_NAMESPACE, PMIX_RANK, PMIX_SIZE,
+};
 use super::reader::Reader;
 use super::{Launcher, Namespace, slurm};
 use crate::env::error::EnvErrorKind;
-
-pub(super) const PMI_RANK: &str = "PMI_RANK";
-pub(super) const PMI_SIZE: &str = "PMI_SIZE";
-pub(super) const PMI_LOCAL_RANK: &str = "PMI_LOCAL_RANK";
-pub(super) const PMI_LOCAL_SIZE: &str = "PMI_LOCAL_SIZE";
-pub(super) const MPI_LOCALRANKID: &str = "MPI_LOCALRANKID";
-pub(super) const MPI_LOCALNRANKS: &str = "MPI_LOCALNRANKS";
-pub(super) const PMI_JOBID: &str = "PMI_JOBID";
-pub(super) const PMIX_RANK: &str = "PMIX_RANK";
-pub(super) const PMIX_SIZE: &str = "PMIX_SIZE";
 
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let world = reader.world(&[PMI_SIZE, PMIX_SIZE])?;

@@ -3,22 +3,13 @@
 //! A batch script and a shell of salloc have variables of the allocation, too, but are no rank of a step.
 
 use super::claim::{Claim, Hosts};
+use super::names::{
+    SLURM_JOB_ID, SLURM_JOB_NUM_NODES, SLURM_LOCALID, SLURM_NNODES, SLURM_NODEID, SLURM_NTASKS, SLURM_PROCID,
+    SLURM_STEP_ID, SLURM_STEP_NUM_NODES, SLURM_STEP_NUM_TASKS, SLURM_STEP_TASKS_PER_NODE,
+};
 use super::reader::{Number, Reader, invalid, parse};
 use super::{Launcher, Namespace};
 use crate::env::error::EnvErrorKind;
-
-pub(super) const SLURM_PROCID: &str = "SLURM_PROCID";
-pub(super) const SLURM_LOCALID: &str = "SLURM_LOCALID";
-pub(super) const SLURM_NODEID: &str = "SLURM_NODEID";
-/// The number of tasks: the step's within a step, the allocation's elsewhere.
-pub(super) const SLURM_NTASKS: &str = "SLURM_NTASKS";
-pub(super) const SLURM_STEP_NUM_TASKS: &str = "SLURM_STEP_NUM_TASKS";
-pub(super) const SLURM_STEP_NUM_NODES: &str = "SLURM_STEP_NUM_NODES";
-pub(super) const SLURM_NNODES: &str = "SLURM_NNODES";
-pub(super) const SLURM_JOB_NUM_NODES: &str = "SLURM_JOB_NUM_NODES";
-pub(super) const SLURM_STEP_TASKS_PER_NODE: &str = "SLURM_STEP_TASKS_PER_NODE";
-pub(super) const SLURM_JOB_ID: &str = "SLURM_JOB_ID";
-pub(super) const SLURM_STEP_ID: &str = "SLURM_STEP_ID";
 
 /// The first of the special step numbers: the batch script, the interactive shell, and the like.
 const STEP_SPECIAL_MIN: u32 = 0xffff_fff0;

@@ -3,16 +3,7 @@
 
 use std::fmt::Write;
 
-use super::indexed_job::JOB_COMPLETION_INDEX;
-use super::local_ranks::{RDMA_JOB_TOKEN, RDMA_PARENT_PID};
-use super::lws::{LWS_GROUP_SIZE, LWS_LEADER_ADDRESS, LWS_WORKER_INDEX};
-use super::nccl::*;
-use super::openmpi::*;
-use super::pmi::*;
-use super::slurm::*;
-use super::torchrun::*;
-use super::trainer::*;
-use super::volcano::{HOSTNAME, HOSTS, VC_TASK_INDEX, VK_TASK_INDEX};
+use super::names::*;
 
 /// A row of the table.
 #[derive(Debug)]
@@ -252,7 +243,7 @@ pub(super) const VARIABLES: &[Variable] = &[
     row(
         NCCL_IB_QPS_PER_CONNECTION,
         PEOPLE,
-        "queue pairs to a peer on each device, each a rail of the collectives' programs, 8 at most; the same on all ranks",
+        "queue pairs to a peer on each device, 8 at most in all: the lanes of a communicator; the same on all ranks",
         "a number from 1 to 128",
         "1",
     ),

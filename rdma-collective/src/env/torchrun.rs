@@ -3,17 +3,11 @@
 use super::Launcher;
 use super::claim::Claim;
 use super::meeting::Endpoint;
+use super::names::{
+    LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT, RANK, TORCHELASTIC_RUN_ID, WORLD_SIZE,
+};
 use super::reader::Reader;
 use crate::env::error::EnvErrorKind;
-
-pub(super) const RANK: &str = "RANK";
-pub(super) const WORLD_SIZE: &str = "WORLD_SIZE";
-pub(super) const LOCAL_RANK: &str = "LOCAL_RANK";
-pub(super) const LOCAL_WORLD_SIZE: &str = "LOCAL_WORLD_SIZE";
-pub(super) const MASTER_ADDR: &str = "MASTER_ADDR";
-pub(super) const MASTER_PORT: &str = "MASTER_PORT";
-/// The run's name, which only torchrun sets. The other variables are set by many, so this one tells torchrun from them.
-pub(super) const TORCHELASTIC_RUN_ID: &str = "TORCHELASTIC_RUN_ID";
 
 /// The claim of torchrun; `None` if torchrun did not start this process.
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {

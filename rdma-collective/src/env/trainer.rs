@@ -5,14 +5,9 @@
 use super::Launcher;
 use super::claim::{Claim, Hosts};
 use super::meeting::Endpoint;
+use super::names::{PET_MASTER_ADDR, PET_MASTER_PORT, PET_NNODES, PET_NODE_RANK, PET_NPROC_PER_NODE};
 use super::reader::{Reader, invalid};
 use crate::env::error::EnvErrorKind;
-
-pub(super) const PET_NODE_RANK: &str = "PET_NODE_RANK";
-pub(super) const PET_NNODES: &str = "PET_NNODES";
-pub(super) const PET_NPROC_PER_NODE: &str = "PET_NPROC_PER_NODE";
-pub(super) const PET_MASTER_ADDR: &str = "PET_MASTER_ADDR";
-pub(super) const PET_MASTER_PORT: &str = "PET_MASTER_PORT";
 
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
     let (rank, world) = match (reader.rank(&[PET_NODE_RANK])?, reader.world(&[PET_NNODES])?) {

@@ -6,17 +6,10 @@
 use super::Launcher;
 use super::claim::{Claim, Hosts};
 use super::meeting::Endpoint;
+use super::names::{HOSTNAME, HOSTS, MASTER_PORT, VC_TASK_INDEX, VK_TASK_INDEX};
 use super::reader::{Number, Reader, WORLD_MAX, invalid};
-use super::torchrun::MASTER_PORT;
 use crate::env::Setting;
 use crate::env::error::EnvErrorKind;
-
-pub(super) const VC_TASK_INDEX: &str = "VC_TASK_INDEX";
-pub(super) const VK_TASK_INDEX: &str = "VK_TASK_INDEX";
-/// Prefix and suffix of the variables that list hosts; the task's name is between them, in capitals.
-pub(super) const HOSTS: (&str, &str) = ("VC_", "_HOSTS");
-/// The name that Kubernetes gives the pod, which Volcano's lists contain, too.
-pub(super) const HOSTNAME: &str = "HOSTNAME";
 
 /// The claim of Volcano: the ranks are the hosts of all lists, in the order of the tasks' names.
 pub(super) fn claim(reader: &Reader<'_>) -> Result<Option<Claim>, EnvErrorKind> {
