@@ -57,7 +57,7 @@ const KILLED_RANKS: &[&str] = &[
 ];
 const TRANSFERS: &[&str] =
     &["test", "-p", "rdma-collective", "--test", "transfers", "--no-fail-fast", "faulty::"];
-const RAILS: &[&str] = &["test", "-p", "rdma-collective", "--test", "rails", "--", "--nocapture"];
+const LANES: &[&str] = &["test", "-p", "rdma-collective", "--test", "lanes", "--", "--nocapture"];
 const ROUNDS: &[&str] = &[
     "test",
     "-p",
@@ -99,7 +99,7 @@ enum Suite {
     /// KV transfers of random blocks between ends that have trouble.
     Transfers,
     /// Devices of ranks that die one by one.
-    Rails,
+    Lanes,
     /// Processes that write memory while it is taken back from them, and such as are killed, on the mapped wire.
     Mapped,
     /// Every case of schedules and of arithmetic.
@@ -125,7 +125,7 @@ pub fn main(args: &Args) -> Result<()> {
             Suite::Hosts => tests(HOSTS, args),
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),
-            Suite::Rails => tests(RAILS, args),
+            Suite::Lanes => tests(LANES, args),
             Suite::Mapped => tests(MAPPED, args).and_then(|()| tests(KILLED, args)),
             Suite::Exhaustive => tests(EXHAUSTIVE, args),
             Suite::Instrumented => ci::soak_instrumented(),

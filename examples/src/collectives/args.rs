@@ -141,7 +141,7 @@ pub const RANKS_MAX: i64 = 256;
 const AFTER: &str = "\
 Started by torchrun, mpirun, srun, LeaderWorkerSet, Kubeflow Trainer, Volcano or an Indexed Job, or with RANK,
 WORLD_SIZE, MASTER_ADDR and MASTER_PORT set, this process is one rank. NCCL_IB_HCA, NCCL_DEBUG and others of NCCL's
-variables count: docs/environment.md has them all. With NCCL_IB_QPS_PER_CONNECTION each device is so many rails.
+variables count: docs/environment.md has them all. With NCCL_IB_QPS_PER_CONNECTION each device has so many lanes to a peer.
 
 Exit status:
   0  the run is complete, and every element that was checked is right

@@ -1,7 +1,6 @@
 //! The memory that an operation works on: the library's, or a slice as any program has it.
 
 use super::args::Args;
-use super::carrier::Carrier;
 use super::job::Job;
 use rdma_collective::collective::{Element, Tensor};
 use std::ops::{Deref, DerefMut, Range};
@@ -10,7 +9,7 @@ use std::ops::{Deref, DerefMut, Range};
 pub enum Buffer<T> {
     /// Registered, and lent to operations.
     Owned(Tensor<T>),
-    /// Memory of the program, borrowed by operations: `--plain`, and rails.
+    /// Memory of the program, borrowed by operations: `--plain`.
     Plain(Plain<T>),
 }
 
@@ -39,10 +38,10 @@ impl<T: Element + Default> Buffer<T> {
     ///
     /// A limit on pinned memory.
     pub fn new(job: &Job, args: &Args, count: usize) -> anyhow::Result<Self> {
-        match &job.carrier {
-            Carrier::One(comm) if !args.plain => Ok(Self::Owned(comm.alloc(count)?)),
-            _ => Ok(Self::Plain(Plain { all: vec![T::default(); count], range: 0..count })),
+        if args.plain {
+            return Ok(Self::Plain(Plain { all: vec![T::default(); count], range: 0..count }));
         }
+        Ok(Self::Owned(job.comm.alloc(count)?))
     }
 
     /// Returns the tensor that is lent to an operation.

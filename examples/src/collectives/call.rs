@@ -1,12 +1,10 @@
 //! The call that is asked of the library: which collective, with which reduction and root, in place or out of place.
 
 use super::kind::Collective;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use rdma_collective::collective::{Communicator, Pending};
-use rdma_collective::collective::{Element, Rails, ReduceOp, Tensor};
+use rdma_collective::collective::{Element, ReduceOp, Tensor};
 use rdma_core::Deadline;
-
-const NO_SENDS: &str = "rails have no sends between two ranks";
 
 /// Whether an operation's result takes the place of its input.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -117,54 +115,6 @@ impl Call {
                 let (next, previous) = around(comm);
                 comm.send_recv(input, next, output, previous, deadline)?;
             }
-        }
-        Ok(())
-    }
-
-    /// Does it in place over rails.
-    ///
-    /// # Errors
-    ///
-    /// The error of the rails, which have no sends between two ranks.
-    pub fn run_over<T: Element>(self, rails: &mut Rails, data: &mut [T], deadline: Deadline) -> Result<()> {
-        let Self { collective, op, root } = self;
-        match collective {
-            Collective::AllReduce => rails.all_reduce(data, op, deadline)?,
-            Collective::AllGather => rails.all_gather(data, deadline)?,
-            Collective::ReduceScatter => rails.reduce_scatter(data, op, deadline)?,
-            Collective::Broadcast => rails.broadcast(data, root, deadline)?,
-            Collective::Reduce => rails.reduce(data, op, root, deadline)?,
-            Collective::AllToAll => rails.all_to_all(data, deadline)?,
-            Collective::Gather => rails.gather(data, root, deadline)?,
-            Collective::Scatter => rails.scatter(data, root, deadline)?,
-            Collective::SendRecv => bail!(NO_SENDS),
-        }
-        Ok(())
-    }
-
-    /// Does it out of place over rails.
-    ///
-    /// # Errors
-    ///
-    /// As for [`run_over`](Self::run_over).
-    pub fn run_over_into<T: Element>(
-        self,
-        rails: &mut Rails,
-        input: &[T],
-        output: &mut [T],
-        deadline: Deadline,
-    ) -> Result<()> {
-        let Self { collective, op, root } = self;
-        match collective {
-            Collective::AllReduce => rails.all_reduce_into(input, output, op, deadline)?,
-            Collective::AllGather => rails.all_gather_into(input, output, deadline)?,
-            Collective::ReduceScatter => rails.reduce_scatter_into(input, output, op, deadline)?,
-            Collective::Broadcast => rails.broadcast_into(input, output, root, deadline)?,
-            Collective::Reduce => rails.reduce_into(input, output, op, root, deadline)?,
-            Collective::AllToAll => rails.all_to_all_into(input, output, deadline)?,
-            Collective::Gather => rails.gather_into(input, output, root, deadline)?,
-            Collective::Scatter => rails.scatter_into(input, output, root, deadline)?,
-            Collective::SendRecv => bail!(NO_SENDS),
         }
         Ok(())
     }

@@ -1,16 +1,14 @@
-//! A rank: its devices, the carrier of its data, and what it tells the other ranks besides the data.
+//! A rank: its devices, the communicator that carries its data, and what it tells the other ranks besides the data.
 
 use super::args::Args;
-use super::carrier::Carrier;
 use super::kind::Collective;
-use super::rails::Plan;
+use super::lanes::Plan;
 use crate::columns::header::{RankDevice, Refused};
 use crate::fault::FaultAt;
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, ensure};
 use rdma_collective::bootstrap::BootstrapError;
 use rdma_collective::bootstrap::{StoreClient, StoreServer};
 use rdma_collective::collective::{Algorithm, Communicator, CommunicatorOptions};
-use rdma_collective::collective::{Rails, RailsOptions};
 use rdma_collective::engine::Engine;
 use rdma_collective::env::{Joined, Launch, NcclOptions, SelectedDevice};
 use rdma_core::fault::FaultPlan;
@@ -24,7 +22,7 @@ const EXPLAIN_WITHIN: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub struct Job {
     /// Carries the data.
-    pub carrier: Carrier,
+    pub comm: Communicator,
     /// Carries times and verdicts: what the data's path gets wrong, it cannot hide.
     store: StoreClient,
     /// Where every rank runs.
@@ -54,6 +52,7 @@ impl Job {
         let mut options =
             CommunicatorOptions { reproducible: args.reproducible, ..CommunicatorOptions::default() };
         nccl.apply_to_communicator(&mut options)?;
+        options.lanes = u8::try_from(plan.queue_pairs)?;
         if let Some(ignored) = &plan.ignored {
             tracing::warn!("ignored {ignored}");
         }
@@ -76,18 +75,19 @@ impl Job {
             "--fault is for the software device, and {} is not: add --device soft",
             args.device.join(",")
         );
-        check_alike(&mut store, plan, deadline)?;
-        let mut carrier = carrier(&selected, (nccl, plan), &mut store, options, deadline)?;
+        let used: Vec<_> =
+            selected.iter().map(|device| (device.context.clone(), device.engine_options(nccl))).collect();
+        let mut comm = Communicator::new(&Engine::over(&used)?, &mut store, options, deadline)?;
         if args.collective == Collective::SendRecv {
-            carrier.one()?.connect(deadline)?;
+            comm.connect(deadline)?;
         }
-        let devices = where_ranks_run(&carrier, (&selected, plan), &mut store, deadline)?;
+        let devices = where_ranks_run(&comm, &selected, &mut store, deadline)?;
         let own_devices = selected.iter().map(|device| device.context.name().to_owned()).collect();
         let refused = selected.first().map_or_else(Vec::new, |first| Refused::all(&first.refused));
         let timeout = args.timeout();
         let served_by_rank_0 = launch.parent.is_none();
         Ok(Self {
-            carrier,
+            comm,
             store,
             devices,
             own_devices,
@@ -106,23 +106,22 @@ impl Job {
     ///
     /// As [`join`](Self::join).
     pub fn renew(&mut self, way: Algorithm) -> anyhow::Result<()> {
-        let comm = self.carrier.one()?;
-        let options = comm.options();
+        let options = self.comm.options();
         let options = CommunicatorOptions {
             algorithms: [way].into_iter().collect(),
             epoch: options.epoch + 1,
             ..options.clone()
         };
-        let engine = comm.engine().clone();
+        let engine = self.comm.engine().clone();
         let deadline = self.deadline();
         let comm = Communicator::new(&engine, &mut self.store, options, deadline)?;
-        std::mem::replace(&mut self.carrier, Carrier::One(comm)).close(deadline)?;
+        std::mem::replace(&mut self.comm, comm).close(deadline)?;
         Ok(())
     }
 
     /// Whether this is the rank that prints.
     pub fn prints(&self) -> bool {
-        self.carrier.rank() == 0
+        self.comm.rank() == 0
     }
 
     /// Ranks in the job.
@@ -154,7 +153,7 @@ impl Job {
         let lost = matches!(error, BootstrapError::Lost { .. });
         // At a deadline those that know have had their time to say so.
         let within = if lost { EXPLAIN_WITHIN } else { EXPLAIN_WITHIN / 5 };
-        if let Some(failure) = self.carrier.failure(Deadline::after(within)) {
+        if let Some(failure) = self.comm.failure(Deadline::after(within)) {
             return failure.into();
         }
         let gone = lost || matches!(error, BootstrapError::NoAnswer { .. });
@@ -174,7 +173,7 @@ impl Job {
     pub fn close(mut self) -> anyhow::Result<()> {
         let _ = self.gather(0)?;
         let deadline = self.deadline();
-        self.carrier.close(deadline)?;
+        self.comm.close(deadline)?;
         drop(self.store);
         match self.server {
             Some(server) => Ok(server.close(deadline)?),
@@ -183,64 +182,21 @@ impl Job {
     }
 }
 
-/// Ranks with other rails would wait for each other.
-fn check_alike(store: &mut StoreClient, plan: &Plan, deadline: Deadline) -> anyhow::Result<()> {
-    let own = plan.rails().to_string();
-    let told = store.all_gather("rails", own.as_bytes(), deadline)?;
-    match told.iter().enumerate().find(|(_, theirs)| **theirs != own.as_bytes()) {
-        None => Ok(()),
-        Some((rank, theirs)) => bail!(
-            "rank {rank} has rails: {}, and this one: {own}; give all ranks the same --device and \
-             NCCL_IB_QPS_PER_CONNECTION",
-            String::from_utf8_lossy(theirs).escape_debug()
-        ),
-    }
-}
-
-/// Connects: one communicator, or one on each rail.
-fn carrier(
-    selected: &[SelectedDevice],
-    (nccl, plan): (&NcclOptions, &Plan),
-    store: &mut StoreClient,
-    options: CommunicatorOptions,
-    deadline: Deadline,
-) -> anyhow::Result<Carrier> {
-    let mut engines = Vec::new();
-    for device in selected {
-        let engine = Engine::new(&device.context, device.engine_options(nccl))?;
-        engines.extend(std::iter::repeat_n(engine, plan.queue_pairs));
-    }
-    match engines.as_slice() {
-        [engine] => Ok(Carrier::One(Communicator::new(engine, store, options, deadline)?)),
-        engines => {
-            let options = RailsOptions { communicator: options, ..RailsOptions::default() };
-            Ok(Carrier::Rails(Rails::new(engines, store, options, deadline)?))
-        }
-    }
-}
-
 /// A line for each rank, with all of its devices.
 fn where_ranks_run(
-    carrier: &Carrier,
-    (selected, plan): (&[SelectedDevice], &Plan),
+    comm: &Communicator,
+    selected: &[SelectedDevice],
     store: &mut StoreClient,
     deadline: Deadline,
 ) -> anyhow::Result<Vec<RankDevice>> {
-    // The first of a device's rails stands for all of them, because they are made alike.
-    let comms: Vec<&Communicator> = carrier.all().step_by(plan.queue_pairs).collect();
-    let wires: Vec<String> =
-        comms.iter().zip(selected).map(|(comm, device)| describe_wire(comm, device)).collect();
+    let wires: Vec<String> = selected.iter().map(|device| describe_wire(comm, device)).collect();
     let told = store.all_gather("wires", wires.join("; ").as_bytes(), deadline)?;
-    let first = comms.first().context("there is no device")?;
-    let devices = first.ranks().iter().zip(&told).enumerate().map(|(rank, (info, wires))| {
-        let named = comms.iter().filter_map(|comm| comm.ranks().get(rank));
-        RankDevice {
-            rank,
-            pid: info.pid,
-            hostname: info.host.clone(),
-            device: named.map(|info| info.device.as_str()).collect::<Vec<_>>().join(","),
-            device_info: String::from_utf8_lossy(wires).into_owned(),
-        }
+    let devices = comm.ranks().iter().zip(&told).enumerate().map(|(rank, (info, wires))| RankDevice {
+        rank,
+        pid: info.pid,
+        hostname: info.host.clone(),
+        device: info.device.clone(),
+        device_info: String::from_utf8_lossy(wires).into_owned(),
     });
     Ok(devices.collect())
 }

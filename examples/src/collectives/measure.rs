@@ -135,7 +135,7 @@ impl<'a, T: Element> Bench<'a, T> {
                 fault.arm(plan);
             }
             self.iteration(case)?;
-            let rank = self.job.carrier.rank() as usize;
+            let rank = self.job.comm.rank() as usize;
             let expected = Expected { inputs, call, place, rank, count: shape.count };
             let mut own = 0;
             for buffers in &mut self.buffers {
@@ -154,7 +154,7 @@ impl<'a, T: Element> Bench<'a, T> {
         self.round += 1;
         let Case { call, shape, place } = case;
         let inputs = Inputs { ranks: self.job.ranks(), op: call.op, round: self.round, exact };
-        let rank = self.job.carrier.rank() as usize;
+        let rank = self.job.comm.rank() as usize;
         for buffers in &mut self.buffers {
             let output: &mut [T] = view(&mut buffers.output, self.args, case.output())?;
             if place == Place::In {
@@ -171,7 +171,7 @@ impl<'a, T: Element> Bench<'a, T> {
     /// As many operations as `-m` says, all of them under way before the first is waited for.
     fn iteration(&mut self, case: Case) -> anyhow::Result<()> {
         let (deadline, Case { call, shape, place }) = (self.job.deadline(), case);
-        let carrier = &mut self.job.carrier;
+        let comm = &mut self.job.comm;
         for buffers in &mut self.buffers {
             view(&mut buffers.output, self.args, case.output())?;
             if place == Place::Out {
@@ -179,19 +179,19 @@ impl<'a, T: Element> Bench<'a, T> {
             }
             match (place, &buffers.input, &mut buffers.output) {
                 (Place::In, _, Some(Buffer::Plain(output))) => {
-                    carrier.run(call, output.chosen_mut(), deadline)?
+                    call.run(comm, output.chosen_mut(), deadline)?
                 }
                 (Place::Out, Some(Buffer::Plain(input)), Some(Buffer::Plain(output))) => {
-                    carrier.run_into(call, input.chosen(), output.chosen_mut(), deadline)?;
+                    call.run_into(comm, input.chosen(), output.chosen_mut(), deadline)?;
                 }
                 (Place::In, ..) => {
                     let output = buffers.output.take().and_then(Buffer::owned).context(LOST)?;
-                    self.started.push(Started::In(call.start(carrier.one()?, output, deadline)?));
+                    self.started.push(Started::In(call.start(comm, output, deadline)?));
                 }
                 (Place::Out, ..) => {
                     let input = buffers.input.take().and_then(Buffer::owned).context(LOST)?;
                     let output = buffers.output.take().and_then(Buffer::owned).context(LOST)?;
-                    let started = call.start_into(carrier.one()?, input, output, deadline)?;
+                    let started = call.start_into(comm, input, output, deadline)?;
                     self.started.push(Started::Out(started));
                 }
             }

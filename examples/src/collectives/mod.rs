@@ -7,14 +7,13 @@
 mod args;
 mod buffer;
 mod call;
-mod carrier;
 mod check;
 mod job;
 mod kind;
+mod lanes;
 mod launch;
 mod measure;
 mod plot;
-mod rails;
 mod report;
 mod table;
 pub mod tune;
@@ -28,7 +27,7 @@ use anyhow::Context;
 use args::Args;
 use clap::error::ErrorKind;
 use job::Job;
-use rails::Plan;
+use lanes::Plan;
 use rdma_collective::bootstrap::{JobToken, StoreOptions, StoreServer};
 use rdma_collective::env::{Environment, Launch, Launcher, NcclOptions};
 use report::Report;
@@ -44,7 +43,7 @@ pub fn main(collective: Collective) -> ExitCode {
     let sweep = args
         .sweep()
         .unwrap_or_else(|error| Args::command_of(collective).error(ErrorKind::ValueValidation, error).exit());
-    if let Err(error) = rails::check(&args) {
+    if let Err(error) = lanes::check(&args) {
         Args::command_of(collective).error(ErrorKind::ValueValidation, error).exit();
     }
     output::end(place(&args, &sweep).context(collective.name()), args.timeout())
@@ -56,9 +55,9 @@ fn place(args: &Args, sweep: &Sweep) -> anyhow::Result<u8> {
     let nccl = environment.nccl.clone();
     debug::say_what_happens(nccl.debug, environment.launch.as_ref().map(|launch| launch.rank));
     debug::say_which_variables_won(nccl.debug, &environment.report());
-    let plan = Plan::of(args, &nccl)?;
+    let plan = Plan::of(args, &nccl);
     match launch::rank(environment, args)? {
-        None => start(args, sweep, &plan),
+        None => start(args, sweep),
         Some(launch) => {
             let ok = run((&launch, &nccl), args, sweep, &plan);
             ok.map(|ok| u8::from(!ok)).with_context(|| format!("rank {}", launch.rank))
@@ -67,11 +66,11 @@ fn place(args: &Args, sweep: &Sweep) -> anyhow::Result<u8> {
 }
 
 /// Starts all ranks, once it is known that their buffers fit.
-fn start(args: &Args, sweep: &Sweep, plan: &Plan) -> anyhow::Result<u8> {
+fn start(args: &Args, sweep: &Sweep) -> anyhow::Result<u8> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let ranks = args.ranks(cores);
     args.check_root(u32::try_from(ranks)?)?;
-    fits(args, sweep, plan, ranks)?;
+    fits(args, sweep, ranks)?;
     start_ranks(args.collective.name(), ranks)
 }
 
@@ -92,13 +91,10 @@ fn start_ranks(name: &'static str, ranks: usize) -> anyhow::Result<u8> {
 }
 
 /// Checks that the buffers of so many ranks fit this machine.
-fn fits(args: &Args, sweep: &Sweep, plan: &Plan, ranks: usize) -> anyhow::Result<()> {
+fn fits(args: &Args, sweep: &Sweep, ranks: usize) -> anyhow::Result<()> {
     let buffers = 2 * args.agg_iters;
     let what = format!("{buffers} buffers of {} bytes on each of {ranks} ranks", sweep.last());
-    // Each rail has what a communicator has, and the pieces under way.
-    let rails = if plan.has_rails() { RANK_BYTES * plan.rails() as u64 } else { 0 };
-    let each = args.buffer_bytes(sweep.last()).saturating_add(rails);
-    memory_for(&what, each, ranks, "lower -e, -m or --ranks")
+    memory_for(&what, args.buffer_bytes(sweep.last()), ranks, "lower -e, -m or --ranks")
 }
 
 /// Checks that buffers of so many bytes a rank fit this machine.
@@ -116,7 +112,7 @@ fn run(
 ) -> anyhow::Result<bool> {
     args.check_root(launch.world)?;
     if launch.launcher != Launcher::LocalRanks {
-        fits(args, sweep, plan, launch.local_world.unwrap_or(1) as usize)?; // ours has looked for all ranks together
+        fits(args, sweep, launch.local_world.unwrap_or(1) as usize)?; // ours has looked for all ranks together
     }
     let mut job = Job::join(launch, nccl, args, plan)?;
     let mut report = Report::begin(&job, args, sweep, plan)?;

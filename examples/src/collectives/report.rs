@@ -2,8 +2,8 @@
 
 use super::args::Args;
 use super::job::Job;
+use super::lanes::Plan;
 use super::plot::Plot;
-use super::rails::Plan;
 use crate::columns::header::Config;
 use crate::columns::{Closing, Row, json, print};
 use crate::output;
@@ -47,7 +47,7 @@ impl Report {
             iterations: args.iters,
             aggregated_iterations: args.agg_iters,
             validation: args.check,
-            rails: plan.describe(job.own_devices.iter().map(String::as_str)),
+            lanes: plan.describe(job.own_devices.iter().map(String::as_str)),
             ignored: plan.ignored.clone(),
             devices: job.devices.clone(),
             refused: job.refused.clone(),
@@ -80,15 +80,16 @@ impl Report {
         Ok(())
     }
 
-    /// Says which rails the run has lost: it went on without them.
+    /// Says which lanes of this rank the run has lost: it went on without them.
     ///
     /// # Errors
     ///
     /// The system's error at standard output.
     pub fn lost(&self, job: &Job) -> anyhow::Result<()> {
-        job.carrier.lost().try_for_each(|(number, why)| {
-            let why = why.to_string().replace('\n', " ");
-            self.say(&format!("# Rail {number} was lost on the way ({why})\n"))
+        job.comm.lost_lanes().iter().try_for_each(|lost| {
+            let why = lost.reason.replace('\n', " ");
+            let (lane, device, rank) = (lost.lane, &lost.device, lost.rank);
+            self.say(&format!("# Lane {lane} ({device}) to rank {rank} was lost on the way ({why})\n"))
         })
     }
 

@@ -39,7 +39,7 @@ pub fn run(job: &mut Job, args: &Args, sweep: &Sweep, report: &mut Report) -> an
 }
 
 fn rows<T: Element>(job: &mut Job, args: &Args, sweep: &Sweep, report: &mut Report) -> anyhow::Result<()> {
-    let ranks = job.carrier.size();
+    let ranks = job.comm.size();
     let mut bench = Bench::<T>::new(job, args, sweep.last())?;
     for call in calls(args, ranks) {
         for bytes in sweep.sizes() {

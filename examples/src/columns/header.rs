@@ -30,9 +30,9 @@ pub struct Config {
     pub aggregated_iterations: u32,
     /// `-c`.
     pub validation: u32,
-    /// The rails of each rank, where operations go over several, as rank 0 has them.
+    /// The lanes to each peer, where there are several, as rank 0 has them.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub rails: Option<String>,
+    pub lanes: Option<String>,
     /// The request of a variable that cannot be met, and why.
     #[serde(skip)]
     pub ignored: Option<String>,
@@ -93,8 +93,8 @@ impl Config {
             self.aggregated_iterations,
             self.validation
         );
-        if let Some(rails) = &self.rails {
-            let _ = writeln!(text, "# Rails {rails}, on buffers of the program's own, as with --plain");
+        if let Some(lanes) = &self.lanes {
+            let _ = writeln!(text, "# Lanes {lanes}");
         }
         if let Some(ignored) = &self.ignored {
             let _ = writeln!(text, "# Ignored {ignored}");
@@ -150,7 +150,7 @@ pub(super) mod tests {
             iterations: 20,
             aggregated_iterations: 1,
             validation: 1,
-            rails: None,
+            lanes: None,
             ignored: None,
             devices: vec![rank(0, 4711), rank(1, 4712)],
             refused: vec![Refused { device: "mlx5_0".into(), reason: "port 1 is DOWN".into() }],
@@ -158,13 +158,11 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn rails_and_what_is_ignored_have_their_lines() {
-        let rails = Config { rails: Some("2 (soft0, soft1)".into()), ..config() }.lines();
-        assert!(
-            rails.contains("\n# Rails 2 (soft0, soft1), on buffers of the program's own, as with --plain\n")
-        );
-        let ignored = Config { ignored: Some("X=2: sendrecv has no rails".into()), ..config() }.lines();
-        assert!(ignored.contains("\n# Ignored X=2: sendrecv has no rails\n"), "{ignored}");
+    fn lanes_and_what_is_ignored_have_their_lines() {
+        let lanes = Config { lanes: Some("2 (soft0, soft1)".into()), ..config() }.lines();
+        assert!(lanes.contains("\n# Lanes 2 (soft0, soft1)\n"), "{lanes}");
+        let ignored = Config { ignored: Some("X=9 beyond 8".into()), ..config() }.lines();
+        assert!(ignored.contains("\n# Ignored X=9 beyond 8\n"), "{ignored}");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-mod rails;
+mod lanes;
 mod tuning;
 
 use common::{free_port, program, run, start_with};

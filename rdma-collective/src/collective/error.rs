@@ -367,15 +367,6 @@ pub enum CollectiveError {
         /// The allocation's error.
         source: Arc<AllocError>,
     },
-    /// A rail carries no more operations, because another rank has lost it or because it fell too far behind.
-    #[error(
-        "rail {rail} is given up, because another rank has lost it or it was too far behind; see the log of the other \
-         ranks, and the rail's devices, ports and network"
-    )]
-    RailLost {
-        /// The rail's number.
-        rail: usize,
-    },
     /// The engine cannot go on.
     #[error(transparent)]
     Engine(#[from] EngineError),

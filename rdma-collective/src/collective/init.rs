@@ -25,7 +25,8 @@ pub struct InitOptions {
     /// The time within which all ranks must have met and connected (60 s: pods and jobs start seconds apart).
     pub timeout: Duration,
     /// The device by its name, `soft` for the software device, or `auto` (`auto`): the first RDMA device that works, as
-    /// far as NCCL's variables allow it, else the software device.
+    /// far as NCCL's variables allow it, else the software device. Several names with commas between make an engine
+    /// [over all of them](Engine::over); all ranks name as many.
     pub device: String,
     /// The wire of the software device ([`Wire::Auto`]: shared memory on one host, TCP between hosts).
     pub wire: Wire,
@@ -162,10 +163,19 @@ impl Communicator {
         };
         let InitOptions { device, wire, mut communicator, .. } = options;
         environment.nccl.apply_to_communicator(&mut communicator)?;
-        let soft = SoftOptions { address: joined.address, wire, ..SoftOptions::default() };
-        let selected = environment.nccl.select(&device, soft, None)?;
-        let engine = Engine::new(&selected.context, selected.engine_options(&environment.nccl));
-        let engine = engine.map_err(CommunicatorError::from)?;
+        let soft = |number| SoftOptions {
+            name: format!("soft{number}"),
+            address: joined.address,
+            wire,
+            ..SoftOptions::default()
+        };
+        let names: Vec<&str> = device.split(',').collect();
+        let selected = environment.nccl.select_each(&names, soft, None)?;
+        let devices: Vec<_> = selected
+            .into_iter()
+            .map(|device| (device.context.clone(), device.engine_options(&environment.nccl)))
+            .collect();
+        let engine = Engine::over(&devices).map_err(CommunicatorError::from)?;
         let comm = Self::new(&engine, &mut joined.store, communicator, deadline)?;
         // Rank 0 serves the store: it must not leave before the others have read what they need from it.
         joined.close(deadline).map_err(JoinError::from)?;

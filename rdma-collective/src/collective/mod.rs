@@ -35,7 +35,6 @@ mod error;
 mod execute;
 mod init;
 pub(crate) mod operation;
-mod rails;
 mod rank_of;
 mod reduce;
 mod schedule;
@@ -51,13 +50,12 @@ pub mod numerics {}
 
 pub use api::{Group, Result, Started};
 pub use communicator::{
-    Aborter, Algorithm, Algorithms, Communicator, CommunicatorOptions, Pending, PendingFuture, RankInfo,
-    StillPending, UnknownAlgorithm, WaitError, tuning,
+    Aborter, Algorithm, Algorithms, Communicator, CommunicatorOptions, LostLane, Pending, PendingFuture,
+    RankInfo, StillPending, UnknownAlgorithm, WaitError, tuning,
 };
 pub use error::{AbortReason, CollectiveError, Interrupted, OperationName};
 pub use half::{bf16, f16};
 pub use init::{InitError, InitOptions};
-pub use rails::{Rails, RailsOptions};
 pub use reduce::{AllocError, DataType, Element, ReduceError, ReduceOp, Reduction, ScheduleError, Vectors};
 pub use setup_error::CommunicatorError;
 pub use tensor::Tensor;

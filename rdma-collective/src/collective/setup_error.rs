@@ -45,25 +45,14 @@ pub enum CommunicatorError {
         /// The rank.
         rank: u32,
     },
-    /// There are no rails, or more than there can be.
-    #[error("{count} rails; pass an engine for each, at least one and at most {max}")]
-    Rails {
-        /// How many.
-        count: usize,
-        /// How many there can be.
-        max: usize,
-    },
     /// A link cannot have so many lanes.
-    #[error("{count} lanes; ask for at least one and at most {max}")]
+    #[error("{count} lanes; ask for at least one on each device of the engine, and at most {max} in all")]
     Lanes {
-        /// The number of lanes that the options ask for.
+        /// The number of lanes that the options ask for, on all devices of the engine together.
         count: u8,
         /// The largest number of lanes.
         max: u8,
     },
-    /// An engine of a rail is driven by its callers alone.
-    #[error("an engine of a rail has no thread of its own; make it with `Driver::Thread`")]
-    RailUndriven,
 }
 
 impl<E: Into<SetupError>> From<E> for CommunicatorError {

@@ -50,11 +50,6 @@ impl<T: Element> Tensor<T> {
         at(range.start).zip(at(range.end)).is_some_and(|(start, end)| self.job.select(start..end))
     }
 
-    /// The length of the memory in bytes, whatever is selected.
-    pub(super) fn room(&self) -> usize {
-        self.job.room()
-    }
-
     /// Makes the job of an operation whose output is this tensor.
     pub(super) fn into_job(self, input: Option<Self>) -> Box<Job> {
         let mut job = self.job;

@@ -12,6 +12,9 @@ use crate::link::LaneFailure;
 use crate::link::{Lane, Patience};
 use crate::liveness::{Process, Sign, Watch};
 
+/// Completions taken before it is looked for deaths: what a dead peer has sent is taken first.
+const LOOK_BUDGET: usize = 1024;
+
 /// Heartbeat and timeout settings of an engine, and the times at which it was driven.
 #[derive(Debug)]
 pub(super) struct Alive {
@@ -164,6 +167,12 @@ impl EngineState {
             }
         });
         any
+    }
+
+    /// Ends the lanes whose peers have died by now, without the pause between two looks.
+    pub(crate) fn look_for_deaths_now(&mut self) {
+        self.deaths.look_next();
+        self.drive(Instant::now, LOOK_BUDGET);
     }
 
     /// Sends the heartbeats that are due, and ends the lanes whose peers have died or are silent for too long.

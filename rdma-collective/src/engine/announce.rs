@@ -1,15 +1,22 @@
-//! The engine's lines about its device, at INFO and once per engine, in the form of NCCL's `NET/IB : Using`.
+//! The engine's lines about its devices, at INFO and once per engine, in the form of NCCL's `NET/IB : Using`.
 //!
 //! The devices that were not chosen are reported by `env::select`, which made the choice.
 
 use rdma_core::{Context, Gid, LinkLayer, PortAttributes, gid};
 
-/// Logs the device, the port and the GID that the lanes will use, and for each other GID the reason against it.
-pub(super) fn announce(context: &Context, port: &PortAttributes, gid: &gid::Chosen, asked: bool) {
+/// Logs the device, the port and the GID that the lanes of rail `rail` will use, and for each other GID the reason
+/// against it.
+pub(super) fn announce(
+    context: &Context,
+    rail: usize,
+    port: &PortAttributes,
+    gid: &gid::Chosen,
+    asked: bool,
+) {
     let net = net(context);
     let (name, number, mtu) = (context.name(), port.port, port.active_mtu);
     let fabric = if port.link_layer == LinkLayer::INFINIBAND { "IB" } else { "RoCE" };
-    crate::log::info!("{net} : Using [0]{name}:{number}/{fabric}, MTU {mtu}");
+    crate::log::info!("{net} : Using [{rail}]{name}:{number}/{fabric}, MTU {mtu}");
     let gid::Chosen { entry, rejected } = gid;
     let why = why(entry.gid, asked && rejected.is_empty());
     crate::log::info!("{net} : GID {} {} ({}) is used: {why}", entry.index, entry.gid, entry.kind);

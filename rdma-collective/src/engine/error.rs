@@ -93,6 +93,14 @@ pub enum SetupError {
         /// The part that is wrong.
         field: &'static str,
     },
+    /// An engine works on 1 to 8 devices.
+    #[error("an engine works on 1 to {max} devices, not on {count}; name as many on all ranks")]
+    Devices {
+        /// Number of devices.
+        count: usize,
+        /// The most that an engine works on.
+        max: usize,
+    },
     /// The timeout is so short that living peers would count as lost.
     #[error(
         "a peer_timeout of {peer_timeout:?} with heartbeats every {heartbeat:?} would take living peers for lost ones; \

@@ -12,10 +12,11 @@ use rdma_core::{
 use super::state::LaneSlot;
 use super::{Engine, EngineState, LaneId};
 use crate::engine::SetupError;
-use crate::link::{LaneMemory, LaneOptions};
+use crate::link::{LaneMemory, LaneOptions, OpeningLane};
 
 impl Engine {
-    /// Registers `memory` on the engine's device, for use by communicators and links of this engine.
+    /// Registers `memory` on the engine's device (on each of several), for use by communicators and links of this
+    /// engine.
     ///
     /// Registration pins the pages and may take seconds for hundreds of gigabytes. The engine goes on meanwhile; only
     /// the calling thread waits.
@@ -23,25 +24,54 @@ impl Engine {
     /// # Errors
     ///
     /// [`Refused`] hands the memory back if the access rights contradict each other, or if a limit of the system or of
-    /// the device is reached; the error names the limit and how to raise it.
+    /// a device is reached; the error names the limit and how to raise it. If one of several devices refuses and
+    /// another does not let go of the memory then, the memory is kept for good, and an empty one comes back.
     pub fn register(&self, memory: Memory, access: Access) -> Result<Region, Refused<Memory, RegisterError>> {
-        self.pd().register(memory, access)
+        let mut region = self.pd().register(memory, access)?;
+        for other in self.pds().skip(1) {
+            if let Err(error) = other.add(&mut region) {
+                let object = region.deregister().unwrap_or_else(|kept| {
+                    crate::log::error!(error = %kept.error, "memory that one device refused is kept by another");
+                    Memory::from(Vec::new())
+                });
+                return Err(Refused { object, error });
+            }
+        }
+        Ok(region)
     }
 
     /// Allocates memory that this engine's lanes can use, and that no peer can reach.
     pub(crate) fn alloc_local(&self, bytes: usize) -> Result<LocalBuf, RegisterError> {
-        self.pd().alloc_local(bytes)
+        let mut memory = self.pd().alloc_local(bytes)?;
+        for other in self.pds().skip(1) {
+            other.add_local(&mut memory)?;
+        }
+        Ok(memory)
     }
 
-    /// Creates a lane that waits for its peer's blob.
-    pub(crate) fn open_lane(&self, options: LaneOptions) -> Result<LaneId, SetupError> {
-        let memory = LaneMemory::alloc(&self.pd(), options)?;
+    /// Creates a lane on a rail, which waits for its peer's blob.
+    pub(crate) fn open_lane(&self, rail: usize, options: LaneOptions) -> Result<LaneId, SetupError> {
+        let pd = self.pds().nth(rail).ok_or(SetupError::LaneGone)?;
+        let memory = LaneMemory::alloc((rail, pd), options)?;
         self.lock().open_lane(memory)
     }
 
-    /// The protection domain. It is a handle of its own, so memory is registered in it without the engine's lock.
-    pub(crate) fn pd(&self) -> ProtectionDomain {
-        self.shared().pd.clone()
+    /// The protection domains of all rails. They are handles of their own, so memory is registered in them without the
+    /// engine's lock.
+    pub(crate) fn pds(&self) -> impl ExactSizeIterator<Item = &ProtectionDomain> {
+        self.shared().devices.iter().map(|device| &device.pd)
+    }
+
+    /// The domain of the first rail.
+    pub(crate) fn pd(&self) -> &ProtectionDomain {
+        &self.shared().devices[0].pd
+    }
+
+    /// `region`, as requests of the peer of `lane` name it.
+    pub(crate) fn remote(&self, lane: LaneId, region: &Region) -> Result<RemoteMemory, SetupError> {
+        let rail = self.lock().opening(lane).map(OpeningLane::rail);
+        let pd = rail.and_then(|rail| self.pds().nth(rail));
+        pd.and_then(|pd| pd.remote(region)).ok_or(SetupError::LaneGone)
     }
 }
 
@@ -55,7 +85,9 @@ impl EngineState {
     ) -> Result<PeerWindow, ReachError> {
         match self.lanes.get(id.index as usize) {
             Some((generation, LaneSlot::Open(lane))) if *generation == id.generation => {
-                self.worker.peer_window(lane.qp().ok_or(ReachError::PeerGone)?, window, deadline)
+                let (rail, qp) =
+                    self.rails.get_mut(lane.rail()).zip(lane.qp()).ok_or(ReachError::PeerGone)?;
+                rail.worker.peer_window(qp, window, deadline)
             }
             _ => Err(ReachError::PeerGone),
         }
@@ -70,7 +102,9 @@ impl EngineState {
     ) -> Result<PeerSlice<'_>, ReachError> {
         match self.lanes.get(id.index as usize) {
             Some((generation, LaneSlot::Open(lane))) if *generation == id.generation => {
-                Ok(self.worker.peer_slice(lane.qp().ok_or(ReachError::PeerGone)?, memory, deadline))
+                let (rail, qp) =
+                    self.rails.get_mut(lane.rail()).zip(lane.qp()).ok_or(ReachError::PeerGone)?;
+                Ok(rail.worker.peer_slice(qp, memory, deadline))
             }
             _ => Err(ReachError::PeerGone),
         }

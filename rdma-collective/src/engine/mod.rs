@@ -1,4 +1,5 @@
-//! The progress engine: it owns a device's worker and lanes, and moves all operations on them along when it is driven.
+//! The progress engine: it owns the workers and lanes of a device or several, and moves all operations on them along
+//! when it is driven.
 //!
 //! Sans-IO in style: [`drive`](Engine::drive) takes the time and a budget, and waits for nothing;
 //! [`next_deadline`](Engine::next_deadline) is the latest time for the next drive; [`wake_fd`](Engine::wake_fd) is
@@ -21,6 +22,7 @@ mod meet;
 mod memory;
 mod news;
 mod options;
+mod rail;
 mod service;
 mod state;
 mod thread;
@@ -38,6 +40,7 @@ pub(crate) use self::announce::net;
 use self::attendance::Sleeper;
 use self::callers::Callers;
 use self::locked::Locked;
+use self::rail::Rail;
 pub(crate) use self::state::{EngineState, LaneId};
 pub(crate) use options::gid_preference;
 pub use options::{Driver, EngineOptions};
@@ -47,7 +50,9 @@ use thread::{Nudge, Thread};
 
 pub use error::{EngineError, SetupError};
 
-/// A progress engine over one device. A clone is another handle to the same engine.
+use crate::link::RAILS_MAX;
+
+/// A progress engine over a device, or over [several](Self::over). A clone is another handle to the same engine.
 ///
 /// Any number of communicators and KV links can be made on one engine. They make progress on the engine's own
 /// [thread](Driver::Thread), during every blocking call, and whenever a caller [drives](Self::drive) the engine.
@@ -107,11 +112,19 @@ struct Shared {
     wake_fd: OwnedFd,
     /// The descriptor by which callers sleep.
     callers: Callers,
+    /// At least one.
+    devices: Vec<EngineDevice>,
+    /// The options of the first device.
+    options: EngineOptions,
+}
+
+/// A device of an engine: what is used of it without the engine's lock.
+#[derive(Debug)]
+struct EngineDevice {
     context: Context,
-    /// The domain of the worker's queue pairs. Registering needs no lock.
+    /// The domain of the rail's queue pairs. Registering needs no lock.
     pd: ProtectionDomain,
     gid: gid::Chosen,
-    options: EngineOptions,
 }
 
 impl Engine {
@@ -124,27 +137,67 @@ impl Engine {
     /// [`SetupError::PeerTimeout`] if `peer_timeout` is too short; the other variants if the device or a limit of the
     /// system refuses.
     pub fn new(context: &Context, options: EngineOptions) -> Result<Self, SetupError> {
-        options.check_times()?;
-        let port = context.port(options.port)?;
-        let table = context.gids(options.port)?;
-        let gid = options.choose_gid(context.name(), &port, table)?;
-        announce::announce(context, &port, &gid, options.gid_index.is_some());
-        let core = EngineState::new(context, &options, gid.entry.index)?;
+        Self::over(&[(context.clone(), options)])
+    }
+
+    /// Makes an engine over several open devices (or ports of one), for hosts with several NICs.
+    ///
+    /// Each device is a *rail*. A communicator on this engine has at least one lane on each rail to every peer, and
+    /// stripes the messages of all its operations over them; a rail that fails costs time only. All ranks name as many
+    /// devices, in the same order, because the first rail of one rank is connected to the first of another. Memory of
+    /// the engine is registered on every device. A KV link uses the first.
+    ///
+    /// [`driver`](EngineOptions::driver), [`spin`](EngineOptions::spin), [`heartbeat`](EngineOptions::heartbeat) and
+    /// [`peer_timeout`](EngineOptions::peer_timeout) are those of the first device, since they belong to the engine.
+    /// Each device has its own of all other options.
+    ///
+    /// ```
+    /// use rdma_collective::engine::{Engine, EngineOptions};
+    /// use rdma_core::{Device, SoftOptions};
+    ///
+    /// let open = |name: &str| Device::soft(SoftOptions { name: name.to_owned(), ..SoftOptions::default() }).open();
+    /// let devices = [open("soft0")?, open("soft1")?].map(|context| (context, EngineOptions::default()));
+    /// let engine = Engine::over(&devices)?;
+    /// let names: Vec<_> = engine.contexts().map(|context| context.name()).collect();
+    /// assert_eq!(names, ["soft0", "soft1"]);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`SetupError::Devices`] without devices, or with more than 8. Otherwise as for [`new`](Self::new), of the first
+    /// device that cannot be used.
+    pub fn over(devices: &[(Context, EngineOptions)]) -> Result<Self, SetupError> {
+        let beyond = SetupError::Devices { count: devices.len(), max: RAILS_MAX };
+        let Some((_, options)) = devices.first().filter(|_| devices.len() <= RAILS_MAX) else {
+            return Err(beyond);
+        };
+        let (mut rails, mut used) = (Vec::new(), Vec::new());
+        for (number, (context, options)) in devices.iter().enumerate() {
+            options.check_times()?;
+            let port = context.port(options.port)?;
+            let table = context.gids(options.port)?;
+            let gid = options.choose_gid(context.name(), &port, table)?;
+            announce::announce(context, number, &port, &gid, options.gid_index.is_some());
+            let rail = Rail::new(context, options, gid.entry.index)?;
+            used.push(EngineDevice { context: context.clone(), pd: rail.pd.clone(), gid });
+            rails.push(rail);
+        }
+        let options = options.clone();
+        let core = EngineState::new(rails, &options)?;
         let wake_fd = core
             .wake_fd()
             .try_clone_to_owned()
             .map_err(|source| SetupError::Descriptor { what: "the completion channel", source })?;
         let callers = Callers::new(options.driver, wake_fd.as_fd())?;
         let shared = Arc::new(Shared {
-            pd: core.pd().clone(),
             core: Mutex::new(core),
             woken: Condvar::new(),
             nudge: Nudge::new()?,
             leader: Nudge::new()?,
             wake_fd,
             callers,
-            context: context.clone(),
-            gid,
+            devices: used,
             options,
         });
         let thread = match shared.options.driver {
@@ -264,19 +317,24 @@ impl Engine {
         self.shared().callers.as_fd()
     }
 
-    /// The device that the engine works on.
+    /// The device that the engine works on; of several, the first.
     #[must_use]
     pub fn context(&self) -> &Context {
-        &self.shared().context
+        &self.shared().devices[0].context
     }
 
-    /// The GID that the lanes send from, and the reasons against the others.
+    /// All devices that the engine works on.
+    pub fn contexts(&self) -> impl ExactSizeIterator<Item = &Context> {
+        self.shared().devices.iter().map(|device| &device.context)
+    }
+
+    /// The GID that the lanes send from, and the reasons against the others; of several devices, that of the first.
     #[must_use]
     pub fn gid(&self) -> &gid::Chosen {
-        &self.shared().gid
+        &self.shared().devices[0].gid
     }
 
-    /// The options that the engine was made with.
+    /// The options that the engine was made with; of several devices, those of the first.
     #[must_use]
     pub fn options(&self) -> &EngineOptions {
         &self.shared().options

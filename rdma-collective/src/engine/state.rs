@@ -1,10 +1,9 @@
-//! The state of an engine behind its lock: the worker, the lanes by name, and the services that are driven.
+//! The state of an engine behind its lock: the rails, the lanes by name, and the services that are driven.
 //!
 //! A single thread at a time uses the state (`locked` holds the lock, and tells the others what was found). This file
 //! opens, connects and ends lanes, and drives once. Who drives and who sleeps is decided in `wait` and `thread`,
 //! and recorded in `attendance`; heartbeats and deaths are in `alive`.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -12,19 +11,16 @@ use std::task::Waker;
 use std::time::Instant;
 
 use rdma_core::error::PollError;
-use rdma_core::{
-    Access, Attached, Context, Deadline, DeviceAttributes, InitOptions, PeerAccess, ProtectionDomain, QpNum,
-    Refused, Region, RetryOptions, Worker, WorkerOptions,
-};
+use rdma_core::{Deadline, PeerAccess, ProtectionDomain, QueuePair, Refused, Region, State, Worker};
 
 use super::alive::Alive;
 use super::attendance::Attendance;
-use super::known::Known;
 use super::news::News;
+use super::rail::Rail;
 use super::{Driver, EngineOptions, Service};
 use crate::engine::{EngineError, SetupError};
 use crate::link::LaneFailure;
-use crate::link::{Blob, ConnectOverrides, Connection, Lane, LaneMemory, OpeningLane};
+use crate::link::{AttachedOnRails, Blob, ConnectOverrides, Lane, LaneMemory, OpeningLane};
 use crate::liveness::{Deaths, Process};
 
 /// The name of a lane within its engine. The generation tells the lane from earlier ones with the same index, so that a
@@ -45,26 +41,20 @@ pub(super) enum LaneSlot {
 
 /// The state of an engine, used by one thread at a time.
 pub(crate) struct EngineState {
-    pub(super) worker: Worker,
-    pd: ProtectionDomain,
-    init: InitOptions,
-    connection: Connection,
-    device: DeviceAttributes,
+    /// At least one.
+    pub(super) rails: Vec<Rail>,
     pub(super) alive: Alive,
     pub(super) deaths: Deaths,
     /// Lanes by index, each with the generation of its slot.
     pub(super) lanes: Vec<(u32, LaneSlot)>,
-    /// The index of the lane that owns a queue pair, by which completions find their lane.
-    by_qp: HashMap<QpNum, usize>,
     pub(super) services: Vec<Weak<Mutex<dyn Service>>>,
     /// Scratch for [`advance_services`](Self::advance_services), kept so that a drive allocates nothing.
     driving: Vec<Arc<Mutex<dyn Service>>>,
     /// Completions that [`stop_lane`](Self::stop_lane) took. The next drive counts them, because they may be of other
     /// services, which have to look at them.
     taken_aside: usize,
-    /// The failure of the device, once it has failed. Nothing on the engine goes on after that.
+    /// The failure of the last device, once all have failed. Nothing on the engine goes on after that.
     broken: Option<Arc<PollError>>,
-    known: Known,
     pub(super) attendance: Attendance,
     /// Callers that wait for the thread that sleeps for all.
     pub(super) followers: usize,
@@ -76,33 +66,14 @@ pub(crate) struct EngineState {
 }
 
 impl EngineState {
-    pub(super) fn new(
-        context: &Context,
-        options: &EngineOptions,
-        gid_index: u32,
-    ) -> Result<Self, SetupError> {
-        let pd = context.alloc_pd()?;
-        let worker =
-            context.worker(WorkerOptions { max_cqe: options.max_cqe, ..WorkerOptions::default() })?;
-        let deaths = Deaths::new(worker.event_fd()).map_err(|error| SetupError::Descriptor {
+    pub(super) fn new(rails: Vec<Rail>, options: &EngineOptions) -> Result<Self, SetupError> {
+        let channels = rails.iter().map(|rail| rail.worker.event_fd());
+        let deaths = Deaths::new(channels).map_err(|error| SetupError::Descriptor {
             what: "the completion channel",
             source: error.into(),
         })?;
-        let device = context.attributes()?;
-        let suiting = || RetryOptions::suiting(&device).lasting(options.peer_timeout, &device);
-        let retry = options.retry.clone().unwrap_or_else(suiting);
-        let path = rdma_core::PathOptions { gid_index, ..options.path.clone() };
-        let init = InitOptions {
-            port: options.port,
-            access: Access::REMOTE_WRITE | Access::REMOTE_READ,
-            ..InitOptions::default()
-        };
         Ok(Self {
-            worker,
-            pd,
-            init,
-            connection: Connection { path, retry },
-            device,
+            rails,
             alive: Alive {
                 heartbeat: options.heartbeat,
                 patience: options.patience(),
@@ -113,12 +84,10 @@ impl EngineState {
             },
             deaths,
             lanes: Vec::new(),
-            by_qp: HashMap::new(),
             services: Vec::new(),
             driving: Vec::new(),
             taken_aside: 0,
             broken: None,
-            known: Known::new(options.max_cqe, Instant::now()),
             attendance: Attendance::default(),
             followers: 0,
             turn: 0,
@@ -127,23 +96,25 @@ impl EngineState {
         })
     }
 
+    /// The domain of the first rail.
     pub(crate) fn pd(&self) -> &ProtectionDomain {
-        &self.pd
+        &self.rails[0].pd
     }
 
-    pub(crate) fn attach(&mut self, region: &Region) -> Attached {
-        self.worker.attach(region)
+    pub(crate) fn attach(&mut self, region: &Region) -> AttachedOnRails {
+        let first = self.rails[0].worker.attach(region);
+        AttachedOnRails::new(first, self.rails[1..].iter_mut().map(|rail| rail.worker.attach(region)))
     }
 
     /// Detaches a region, and returns whether that worked: a region that requests still use stays attached.
-    pub(crate) fn detach(&mut self, attached: Attached) -> bool {
-        match self.worker.detach(attached) {
-            Ok(_) => true,
-            Err(error) => {
-                crate::log::warn!(%error, "cannot detach a region: it stays attached until the engine is dropped");
-                false
-            }
+    pub(crate) fn detach(&mut self, attached: AttachedOnRails) -> bool {
+        let mut detached = true;
+        for (number, rail) in self.rails.iter_mut().enumerate() {
+            let Err(error) = rail.worker.detach(attached.on(number)) else { continue };
+            crate::log::warn!(%error, "cannot detach a region: it stays attached until the engine is dropped");
+            detached = false;
         }
+        detached
     }
 
     /// Wakes a task after the lock is released: the task may need the lock at once.
@@ -154,19 +125,22 @@ impl EngineState {
     /// The time up to which every completion was taken. An operation that was due before and is not complete is late;
     /// for later times a completion may still lie in the queue.
     pub(crate) fn known_until(&self) -> Instant {
-        self.known.until()
+        let working = self.rails.iter().filter(|rail| !rail.broken);
+        working.map(|rail| rail.known.until()).min().unwrap_or(self.alive.driven)
     }
 
     /// Creates a lane that waits for its peer's blob.
     pub(super) fn open_lane(&mut self, memory: LaneMemory) -> Result<LaneId, SetupError> {
-        let gid_index = self.connection.path.gid_index;
-        let lane = OpeningLane::new(&mut self.worker, &self.pd, &self.init, gid_index, memory)?;
+        let number = memory.rail();
+        let rail = self.rails.get_mut(number).ok_or(SetupError::LaneGone)?;
+        let gid_index = rail.connection.path.gid_index;
+        let lane = OpeningLane::new(&mut rail.worker, &rail.pd, &rail.init, gid_index, memory)?;
         let vacant = self.lanes.iter().position(|(_, slot)| matches!(slot, LaneSlot::Vacant));
         let index = vacant.unwrap_or(self.lanes.len());
         if index == self.lanes.len() {
             self.lanes.push((0, LaneSlot::Vacant));
         }
-        self.by_qp.insert(lane.endpoint().qp_num, index);
+        rail.by_qp.insert(lane.endpoint().qp_num, index);
         let (generation, slot) = &mut self.lanes[index];
         *slot = LaneSlot::Opening(lane);
         // The cast keeps the value: a worker has at most 65536 queue pairs, and each lane has one.
@@ -205,11 +179,12 @@ impl EngineState {
             return Err(SetupError::LaneGone);
         };
         let qp_num = lane.endpoint().qp_num;
-        let connection = self.connection.clone().with(overrides, &self.device);
-        match lane.connect(&mut self.worker, peer, &connection, now) {
+        let rail = self.rails.get_mut(lane.rail()).ok_or(SetupError::LaneGone)?;
+        let connection = rail.connection.clone().with(overrides, &rail.device);
+        match lane.connect(&mut rail.worker, peer, &connection, now) {
             Ok(lane) => *slot = LaneSlot::Open(Box::new(lane)),
             Err(error) => {
-                self.by_qp.remove(&qp_num);
+                rail.by_qp.remove(&qp_num);
                 return Err(error);
             }
         }
@@ -234,7 +209,8 @@ impl EngineState {
         if *generation != id.generation {
             return Err(SetupError::LaneGone);
         }
-        Ok(lane.qp().ok_or(SetupError::LaneGone)?.peer_access(&mut self.worker)?)
+        let (rail, qp) = self.rails.get_mut(lane.rail()).zip(lane.qp()).ok_or(SetupError::LaneGone)?;
+        Ok(qp.peer_access(&mut rail.worker)?)
     }
 
     fn slot(&self, id: LaneId) -> Option<&LaneSlot> {
@@ -256,20 +232,29 @@ impl EngineState {
         // The name dies before the queue pair does: whatever the fence does, nobody uses this lane again.
         *generation = generation.wrapping_add(1);
         self.deaths.forget(id.key());
-        let (qp_num, fenced) = match std::mem::replace(slot, LaneSlot::Vacant) {
-            LaneSlot::Vacant => return Ok(()),
-            LaneSlot::Opening(lane) => {
-                let qp = lane.into_qp();
-                (qp.num(), self.worker.fence(qp, deadline).map_err(|Refused { error, .. }| error))
-            }
-            LaneSlot::Open(mut lane) => {
+        match std::mem::replace(slot, LaneSlot::Vacant) {
+            LaneSlot::Vacant => Ok(()),
+            LaneSlot::Opening(lane) => self.fence(lane.rail(), lane.into_qp(), deadline),
+            LaneSlot::Open(mut lane) => match lane.take_qp() {
+                Some(qp) => self.fence(lane.rail(), qp, deadline),
                 // A lane that was stopped is fenced already.
-                let Some(qp) = lane.take_qp() else { return Ok(()) };
-                (qp.num(), self.worker.fence(qp, deadline).map_err(|Refused { error, .. }| error))
-            }
-        };
-        self.by_qp.remove(&qp_num);
-        fenced.map_err(|source| EngineError::Fence { qp_num, source: Arc::new(source) })
+                None => Ok(()),
+            },
+        }
+    }
+
+    /// Fences a queue pair, and forgets which lane it belonged to.
+    fn fence<S: State>(
+        &mut self,
+        rail: usize,
+        qp: QueuePair<S>,
+        deadline: Deadline,
+    ) -> Result<(), EngineError> {
+        let Some(rail) = self.rails.get_mut(rail) else { return Ok(()) };
+        let qp_num = qp.num();
+        let fenced = rail.worker.fence(qp, deadline);
+        rail.by_qp.remove(&qp_num);
+        fenced.map_err(|Refused { error, .. }| EngineError::Fence { qp_num, source: Arc::new(error) })
     }
 
     /// Fences the queue pair of a lane, and keeps the lane with all that it has received and has not sent. After `Ok`
@@ -281,13 +266,14 @@ impl EngineState {
     pub(crate) fn stop_lane(&mut self, id: LaneId, deadline: Deadline) -> Result<(), EngineError> {
         let Some(lane) = self.lane(id) else { return Ok(()) };
         lane.stop();
-        let Some(qp) = lane.take_qp() else { return Ok(()) };
+        let number = lane.rail();
+        let Some((qp, rail)) = lane.take_qp().zip(self.rails.get_mut(number)) else { return Ok(()) };
         let qp_num = qp.num();
-        let fenced = self.worker.fence(qp, deadline).map_err(|Refused { error, .. }| error);
+        let fenced = rail.worker.fence(qp, deadline);
         // The fence has left a completion of every request. Peers' credits bound what the other lanes add meanwhile.
-        self.taken_aside += self.take_completions(self.alive.driven, usize::MAX);
-        self.by_qp.remove(&qp_num);
-        fenced.map_err(|source| EngineError::Fence { qp_num, source: Arc::new(source) })
+        self.taken_aside += self.take_from(number, self.alive.driven, usize::MAX);
+        self.rails[number].by_qp.remove(&qp_num);
+        fenced.map_err(|Refused { error, .. }| EngineError::Fence { qp_num, source: Arc::new(error) })
     }
 
     /// Drives `service` from now on. The engine keeps a weak reference, so the service ends when its owner drops it.
@@ -306,11 +292,10 @@ impl EngineState {
     pub(crate) fn drive(&mut self, clock: impl Fn() -> Instant, budget: usize) -> usize {
         let looked = clock();
         let died = self.look_for_deaths(looked);
-        let taken = self.take_completions(looked, budget);
-        self.known.taken(taken, taken < budget, looked);
+        let (taken, all) = self.take_completions(looked, budget);
         let now = if died || taken > 0 { clock() } else { looked };
         self.notice_absence(now);
-        self.keep_alive(now, taken < budget);
+        self.keep_alive(now, all);
         let happened = taken + self.advance_services(now) + std::mem::take(&mut self.taken_aside);
         if died || happened > 0 {
             self.news.note();
@@ -318,21 +303,36 @@ impl EngineState {
         happened
     }
 
-    fn take_completions(&mut self, now: Instant, budget: usize) -> usize {
+    /// Takes completions of all rails; returns how many, and whether none is left. Each rail has an equal share of the
+    /// budget, so that none waits for a busy one.
+    fn take_completions(&mut self, now: Instant, budget: usize) -> (usize, bool) {
+        let share = budget.div_ceil(self.rails.len());
+        let (mut sum, mut all) = (0, true);
+        for number in 0..self.rails.len() {
+            let taken = self.take_from(number, now, share);
+            self.rails[number].known.taken(taken, taken < share, now);
+            sum += taken;
+            all &= taken < share;
+        }
+        (sum, all)
+    }
+
+    /// Takes completions of one rail, at most `budget`.
+    fn take_from(&mut self, number: usize, now: Instant, budget: usize) -> usize {
+        let Self { rails, lanes, .. } = self;
+        let Some(rail) = rails.get_mut(number).filter(|rail| !rail.broken) else { return 0 };
         for taken in 0..budget {
-            match self.worker.poll() {
+            match rail.worker.poll() {
                 Ok(None) => return taken,
                 Ok(Some(completion)) => {
                     // Late completions of a fenced queue pair have no lane: dropping them drops their buffers.
-                    let index = self.by_qp.get(&completion.qp_num);
-                    if let Some((_, LaneSlot::Open(lane))) =
-                        index.and_then(|&index| self.lanes.get_mut(index))
-                    {
+                    let index = rail.by_qp.get(&completion.qp_num);
+                    if let Some((_, LaneSlot::Open(lane))) = index.and_then(|&index| lanes.get_mut(index)) {
                         lane.sort(completion, now);
                     }
                 }
                 Err(error) => {
-                    self.fail(error);
+                    self.fail(number, error);
                     return taken;
                 }
             }
@@ -361,9 +361,12 @@ impl EngineState {
 
     /// Posts the requests that the lanes have queued, with one doorbell for each lane.
     pub(crate) fn flush(&mut self) {
-        for (_, slot) in &mut self.lanes {
-            if let LaneSlot::Open(lane) = slot {
-                lane.flush(&mut self.worker, self.alive.driven);
+        let Self { rails, lanes, alive, .. } = self;
+        for (_, slot) in lanes {
+            if let LaneSlot::Open(lane) = slot
+                && let Some(rail) = rails.get_mut(lane.rail())
+            {
+                lane.flush(&mut rail.worker, alive.driven);
             }
         }
     }
@@ -381,19 +384,27 @@ impl EngineState {
         self.next_pending().into_iter().chain(self.next_sign_of_life()).min()
     }
 
-    /// Asks the device for an event at the next completion. Completions that are in the queue already raise none, so
+    /// Asks the devices for an event at the next completion. Completions that are in the queues already raise none, so
     /// the caller must drive once more before it sleeps.
     pub(super) fn arm(&mut self) {
-        if let Err(error) = self.worker.request_notify() {
-            self.fail(error);
-        }
+        self.of_each_worker(Worker::request_notify);
     }
 
     /// Takes the events that woke a sleeper; otherwise the descriptor would stay readable.
     pub(super) fn consume_events(&mut self) {
         self.deaths.look_next();
-        if let Err(error) = self.worker.consume_events() {
-            self.fail(error);
+        self.of_each_worker(Worker::consume_events);
+    }
+
+    /// Calls `ask` for the worker of each rail that works; a device that refuses has failed.
+    fn of_each_worker(&mut self, ask: impl Fn(&mut Worker) -> Result<(), PollError>) {
+        for number in 0..self.rails.len() {
+            let rail = &mut self.rails[number];
+            if !rail.broken
+                && let Err(error) = ask(&mut rail.worker)
+            {
+                self.fail(number, error);
+            }
         }
     }
 
@@ -402,7 +413,7 @@ impl EngineState {
         self.deaths.as_fd()
     }
 
-    /// Fails once the device has failed, with the first failure.
+    /// Fails once all devices have failed, with the failure of the last.
     pub(crate) fn health(&self) -> Result<(), EngineError> {
         match &self.broken {
             Some(source) => Err(EngineError::Device { source: Arc::clone(source) }),
@@ -410,26 +421,29 @@ impl EngineState {
         }
     }
 
-    /// Marks the device as failed, and every open lane with it.
-    pub(super) fn fail(&mut self, error: PollError) {
-        if self.broken.is_some() {
-            return;
-        }
+    /// Marks the device of a rail as failed, and every open lane on it.
+    pub(super) fn fail(&mut self, number: usize, error: PollError) {
+        let Some(rail) = self.rails.get_mut(number).filter(|rail| !rail.broken) else { return };
+        rail.broken = true;
         self.news.note();
         let text: Arc<str> = error.to_string().into();
         for (_, slot) in &mut self.lanes {
-            if let LaneSlot::Open(lane) = slot {
+            if let LaneSlot::Open(lane) = slot
+                && lane.rail() == number
+            {
                 lane.fail(LaneFailure::Device(Arc::clone(&text)));
             }
         }
-        self.broken = Some(Arc::new(error));
+        if self.rails.iter().all(|rail| rail.broken) {
+            self.broken = Some(Arc::new(error));
+        }
     }
 }
 
 impl fmt::Debug for EngineState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("EngineState")
-            .field("worker", &self.worker)
+            .field("rails", &self.rails)
             .field("lanes", &self.lanes)
             .finish_non_exhaustive()
     }

@@ -30,7 +30,8 @@ impl Engine {
 impl EngineState {
     /// As if the device denied that the queue pairs there are now are its own.
     pub(crate) fn disown_queue_pairs(&mut self) {
-        self.worker = self.worker.context().worker(WorkerOptions::default()).unwrap();
+        let worker = &mut self.rails[0].worker;
+        *worker = worker.context().worker(WorkerOptions::default()).unwrap();
     }
 
     /// When anything is due, besides a sign of life.
@@ -42,7 +43,7 @@ impl EngineState {
 #[test]
 fn an_engine_whose_device_has_failed_rests() {
     let engine = engine(Driver::Thread);
-    engine.lock().fail(PollError::Overrun);
+    engine.lock().fail(0, PollError::Overrun);
     assert!(engine.drive(Instant::now(), 1).is_err());
     // The thread sleeps already.
     engine.shared().nudge.send();

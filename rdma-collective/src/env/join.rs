@@ -103,7 +103,11 @@ impl Launch {
             Meeting::BesideTorch(endpoint) => self.join_ports(endpoint, true, deadline),
             Meeting::Namespace(name) => self.join_by_name(name.as_str(), deadline),
         };
-        Ok(outcome?)
+        let mut joined = outcome?;
+        if self.parent.is_none() && !matches!(self.meeting, Meeting::Served(_)) {
+            joined.store.set_served_by(0);
+        }
+        Ok(joined)
     }
 
     /// The token of ranks that meet at a port: the job's, or one derived from the port, which is no secret.

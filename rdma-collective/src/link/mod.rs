@@ -13,6 +13,7 @@ pub(crate) mod imm;
 mod lane;
 pub(crate) mod mailbox;
 mod pulse;
+mod rails;
 
 pub(crate) use blob::{Blob, LinkKind};
 pub use error::{BlobError, HandshakeError, LaneFailure, LaneName, PeerName};
@@ -21,3 +22,4 @@ pub(crate) use lane::{
     Arrival, ConnectOverrides, Connection, Lane, LaneMemory, LaneOptions, OpeningLane, Unsent,
 };
 pub(crate) use pulse::Patience;
+pub(crate) use rails::{AttachedOnRails, FIRST_RAIL, RAILS_MAX, RangeOnRails};

@@ -6,9 +6,7 @@ use std::time::Duration;
 use rdma_collective::bootstrap::{
     JobToken, Join, LocalRanks, SpawnError, StoreClient, StoreOptions, StoreServer,
 };
-use rdma_collective::collective::{
-    Aborter, Communicator, CommunicatorOptions, Pending, Rails, RailsOptions, ReduceOp, Tensor,
-};
+use rdma_collective::collective::{Aborter, Communicator, CommunicatorOptions, Pending, ReduceOp, Tensor};
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::{
     Decode, Grant, LinkOptions, Offer, Pool, PoolUse, Prefill, Prepared, Pull, Push, Verdicts,
@@ -35,7 +33,6 @@ pub struct Fixture {
     pub tensor: Tensor<f32>,
     pub other_tensor: Tensor<f32>,
     pub region: Region,
-    pub rails: Rails,
     pub store: StoreClient,
     pub server: StoreServer,
     pub ranks: LocalRanks,
@@ -97,12 +94,10 @@ fn on(device: impl Fn(u32) -> Context + Send + Sync + 'static) -> (Fixture, Busy
     let token = JobToken::random().unwrap();
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, 1)).unwrap();
     let join = Join { address: server.address(), token, rank: 0, world: 1 };
-    let mut store = StoreClient::connect(join, soon()).unwrap();
+    let store = StoreClient::connect(join, soon()).unwrap();
     let tensor = comm.alloc::<f32>(4).unwrap();
     let memory = Memory::allocate(4 << 20).unwrap();
     let fixture = Fixture {
-        rails: Rails::new(std::slice::from_ref(&engine), &mut store, RailsOptions::default(), soon())
-            .unwrap(),
         aborter: comm.aborter(),
         tensor: comm.alloc(4).unwrap(),
         other_tensor: comm.alloc(4).unwrap(),

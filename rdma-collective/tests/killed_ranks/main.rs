@@ -104,6 +104,14 @@ impl Case {
         Self { phase, signal, wire, ranks, victim: ((chance >> 32) % u64::from(ranks)) as u32, moment }
     }
 
+    /// Case `number` of a kill of rank 0 while four ranks leave the store, which it serves, and link each other: some
+    /// are then still joining, and others in an operation already.
+    fn of_the_server(number: u32, cases: u32) -> Self {
+        let moment = Duration::from_micros(2500).mul_f64(f64::from(number) / f64::from(cases));
+        let (phase, signal, wire) = (Phase::Linking, Signal::KILL, "mapped");
+        Self { phase, signal, wire, ranks: 4, victim: 0, moment }
+    }
+
     /// Whether a rank stays at the point of the phase until it may go on. All begin to close together.
     fn stays_at_point(&self, rank: u32) -> bool {
         rank == self.victim || self.phase == Phase::Closing
@@ -182,8 +190,8 @@ fn mix(seed: u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
-/// Runs the cases of a signal, all of them even if some fail, and prints what the survivors have said.
-fn assert_named(signal: Signal, cases: u32) {
+/// Runs so many cases by number and seed, all of them even if some fail, and prints what the survivors have said.
+fn assert_named(cases: u32, case: impl Fn(u32, u64) -> Case) {
     let seed = match std::env::var("SOAK_SEED") {
         Ok(seed) => seed.parse().expect("SOAK_SEED is a number"),
         Err(_) => std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64),
@@ -192,7 +200,7 @@ fn assert_named(signal: Signal, cases: u32) {
     let mut told: BTreeMap<_, u32> = BTreeMap::new();
     let mut failed = 0;
     for number in 0..cases {
-        let case = Case::of(signal, number, seed);
+        let case = case(number, seed);
         match std::panic::catch_unwind(|| case.run()) {
             Ok(said) => said.into_iter().for_each(|said| {
                 *told.entry(format!("{:?}: {said}", case.phase)).or_default() += 1;
@@ -209,10 +217,18 @@ fn assert_named(signal: Signal, cases: u32) {
 
 #[test]
 fn a_rank_that_is_killed_while_ranks_meet_connect_and_close_is_named_by_all_others() {
-    assert_named(Signal::KILL, if is_soak() { 300 } else { 14 });
+    let cases = if is_soak() { 300 } else { 14 };
+    assert_named(cases, |number, seed| Case::of(Signal::KILL, number, seed));
+}
+
+#[test]
+fn rank_0_that_is_killed_while_ranks_leave_its_store_is_named_by_all_others() {
+    let cases = if is_soak() { 300 } else { 40 };
+    assert_named(cases, |number, _| Case::of_the_server(number, cases));
 }
 
 #[test]
 fn a_rank_that_is_stopped_while_ranks_meet_connect_and_close_is_named_by_all_others() {
-    assert_named(Signal::STOP, if is_soak() { 100 } else { 7 });
+    let cases = if is_soak() { 100 } else { 7 };
+    assert_named(cases, |number, seed| Case::of(Signal::STOP, number, seed));
 }

@@ -1,16 +1,20 @@
-//! Links of several lanes: every element, whatever becomes of a lane.
+//! Links of several lanes, on a device or on several: every element, whatever becomes of a lane or of a device.
 
 #[path = "../common/mod.rs"]
 mod common;
+mod devices;
+mod dying;
 mod parts;
 #[path = "../world/mod.rs"]
 mod world;
 
 use common::long;
+use devices::{Devices, each_over};
 use proptest::prelude::*;
 use rdma_collective::collective::{Communicator, CommunicatorError, CommunicatorOptions, ReduceOp};
-use rdma_core::Wire;
-use world::{each_communicator, each_rank};
+use rdma_collective::engine::{Engine, EngineOptions, SetupError};
+use rdma_core::{Access, Device, Memory, SoftOptions, Wire};
+use world::{each_communicator, each_rank, each_rank_over};
 
 /// A call: the collective, the elements of a part, and the root.
 #[derive(Debug, Clone, Copy)]
@@ -35,7 +39,7 @@ fn sum(ranks: u32, at: usize) -> i32 {
 }
 
 /// How many kinds of them there are.
-const KINDS: u8 = 16;
+const KINDS: u8 = 21;
 
 impl Call {
     /// Makes it, and says whether every element of the output is what it must be.
@@ -109,9 +113,9 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 16, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn every_element_is_right_over_any_number_of_lanes(
+    fn every_element_is_right_over_any_number_of_lanes_and_devices(
         ranks in 1_u32..5,
-        lanes in 1_u8..=8,
+        (devices, lanes) in (1_usize..5).prop_flat_map(|devices| (Just(devices), 1..=8 / devices as u8)),
         slots in 1_u16..10,
         slot_bytes in prop::sample::select(vec![64_usize, 4096, 256 * 1024]),
         wire in prop::sample::select(&[Wire::Local, Wire::Tcp][..]),
@@ -121,7 +125,8 @@ proptest! {
             calls.into_iter().map(|(kind, count, root)| Call { kind, count, root }).collect();
         let options = CommunicatorOptions { slots, slot_bytes, ..of(lanes) };
         let shared = calls.clone();
-        let wrong = each_communicator(ranks, wire, options, move |mut comm| {
+        let devices = Devices { options, ..Devices::new(ranks, devices, wire) };
+        let wrong = each_over(devices, move |mut comm| {
             let wrong = shared.iter().position(|call| !call.is_right(&mut comm));
             comm.close(long()).unwrap();
             wrong
@@ -134,13 +139,16 @@ proptest! {
 
 #[test]
 fn large_ones_of_every_kind_go_over_several_lanes() {
-    each_communicator(3, Wire::Tcp, of(4), |mut comm| {
-        for kind in 0..KINDS {
-            let call = Call { kind, count: 700_001, root: 1 };
-            assert!(call.is_right(&mut comm), "{call:?}");
-        }
-        comm.close(long()).unwrap();
-    });
+    for devices in [1, 2] {
+        let devices = Devices { options: of(4 / devices as u8), ..Devices::new(3, devices, Wire::Tcp) };
+        each_over(devices, |mut comm| {
+            for kind in 0..KINDS {
+                let call = Call { kind, count: 700_001, root: 1 };
+                assert!(call.is_right(&mut comm), "{call:?}");
+            }
+            comm.close(long()).unwrap();
+        });
+    }
 }
 
 #[test]
@@ -179,6 +187,42 @@ fn a_rank_with_another_number_of_lanes_is_named() {
     {
         assert!(error.contains(ours) && error.contains(other), "{error}");
     }
+}
+
+#[test]
+fn a_rank_with_another_number_of_devices_is_named() {
+    let devices = |rank: u32| {
+        let one = |number| (devices::soft(rank, number, Wire::Local, None), EngineOptions::default());
+        (0..=rank as usize).map(one).collect()
+    };
+    let errors = each_rank_over(2, devices, |mut rank| {
+        Communicator::new(&rank.engine, &mut rank.store, of(1), long()).unwrap_err().to_string()
+    });
+    assert!(errors[0].contains("lanes is 1") && errors[0].contains("2 on rank 1"), "{errors:?}");
+    assert!(errors[1].contains("lanes is 2") && errors[1].contains("1 on rank 0"), "{errors:?}");
+}
+
+#[test]
+fn an_engine_without_a_device_or_with_too_many_is_refused() {
+    for count in [0, 9] {
+        let one = |number| (devices::soft(0, number, Wire::Local, None), EngineOptions::default());
+        let error = Engine::over(&(0..count).map(one).collect::<Vec<_>>()).unwrap_err();
+        assert!(matches!(error, SetupError::Devices { max: 8, .. }), "{error}");
+        assert!(error.to_string().contains(&count.to_string()), "{error}");
+    }
+}
+
+#[test]
+fn memory_that_one_of_the_devices_refuses_comes_back() {
+    let narrow = SoftOptions { max_mr_size: 1 << 16, ..SoftOptions::default() };
+    let devices = [SoftOptions::default(), narrow].map(|options| Device::soft(options).open().unwrap());
+    let engine = Engine::over(&devices.map(|context| (context, EngineOptions::default()))).unwrap();
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let refused = engine.register(Memory::adopt(vec![7_u8; 1 << 17]), rights).unwrap_err();
+    assert!(refused.error.to_string().contains("max_mr_size"), "{}", refused.error);
+    assert_eq!(refused.object.into_owner::<Vec<u8>>().unwrap(), vec![7; 1 << 17]);
+    let region = engine.register(Memory::adopt(vec![8_u8; 1 << 16]), rights).unwrap();
+    assert_eq!(region.deregister().unwrap().into_owner::<Vec<u8>>().unwrap(), vec![8; 1 << 16]);
 }
 
 #[test]

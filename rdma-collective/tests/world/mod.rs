@@ -55,14 +55,23 @@ pub fn each_rank_with<T: Send + 'static>(
     device: impl Fn(u32) -> Context + Send + Sync + 'static,
     body: impl Fn(Rank) -> T + Send + Sync + 'static,
 ) -> Vec<T> {
+    each_rank_over(ranks, move |rank| vec![(device(rank), options(rank))], body)
+}
+
+/// As `each_rank`, over devices of its own for each rank.
+pub fn each_rank_over<T: Send + 'static>(
+    ranks: u32,
+    devices: impl Fn(u32) -> Vec<(Context, EngineOptions)> + Send + Sync + 'static,
+    body: impl Fn(Rank) -> T + Send + Sync + 'static,
+) -> Vec<T> {
     let token = JobToken::random().unwrap();
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, ranks)).unwrap();
-    let (address, shared) = (server.address(), Arc::new((device, body, options)));
+    let (address, shared) = (server.address(), Arc::new((devices, body)));
     let threads = (0..ranks).map(|rank| {
         let shared = Arc::clone(&shared);
         thread::spawn(move || {
-            let (device, body, options) = &*shared;
-            let engine = Engine::new(&device(rank), options(rank)).unwrap();
+            let (devices, body) = &*shared;
+            let engine = Engine::over(&devices(rank)).unwrap();
             let join = Join { address, token, rank, world: ranks };
             body(Rank { rank, engine, store: StoreClient::connect(join, long()).unwrap() })
         })

@@ -43,11 +43,11 @@ impl Times {
     ///
     /// The communicator's error, or the number of wrong elements.
     pub fn measure(&mut self, job: &mut Job, args: &TuneArgs, sizes: &[u64]) -> anyhow::Result<()> {
-        let comm = job.carrier.one()?;
+        let comm = &job.comm;
         let (peers, asked) = (comm.peers(), comm.options().algorithms);
         for _ in 0..args.repeats {
             for way in Algorithm::ALL.iter().copied() {
-                if !job.carrier.one()?.can(way) {
+                if !job.comm.can(way) {
                     continue;
                 }
                 job.renew(way)?;
@@ -107,7 +107,7 @@ fn barrier(job: &mut Job, args: &TuneArgs) -> anyhow::Result<f64> {
     let meet = |job: &mut Job, count: u32| {
         (0..count).try_for_each(|_| {
             let deadline = job.deadline();
-            anyhow::Ok(job.carrier.one()?.barrier(deadline)?)
+            anyhow::Ok(job.comm.barrier(deadline)?)
         })
     };
     meet(job, args.warmup_iters)?;

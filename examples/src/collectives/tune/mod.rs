@@ -8,7 +8,7 @@ mod table;
 mod tunable;
 
 use super::job::Job;
-use super::rails::Plan;
+use super::lanes::Plan;
 use super::{launch, memory_for, start_ranks};
 use crate::{debug, output};
 use anyhow::{Context, bail, ensure};
@@ -69,8 +69,8 @@ fn run(launch: &Launch, nccl: &NcclOptions, args: &TuneArgs) -> anyhow::Result<(
         _ => Vec::new(),
     };
     let each = args.each();
-    let mut job = Job::join(launch, nccl, &each, &Plan::without(&each, nccl, NAME))?;
-    let among = (job.carrier.size(), job.carrier.one()?.peers());
+    let mut job = Job::join(launch, nccl, &each, &Plan::of(&each, nccl))?;
+    let among = (job.comm.size(), job.comm.peers());
     let measured: Vec<Collective> = args.collectives().filter_map(|of| of.tuned()).collect();
     let kept =
         kept(there, &measured, among).context("-o is there already, and is kept: name another file")?;

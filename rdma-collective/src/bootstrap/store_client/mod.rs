@@ -66,6 +66,8 @@ pub struct StoreClient {
     lost: bool,
     /// The mismatch between rank 0's address and the one that others were given, for the error when they do not come.
     elsewhere: Option<Box<Elsewhere>>,
+    /// The rank whose process serves the store, as far as is known.
+    served_by: Option<u32>,
 }
 
 impl StoreClient {
@@ -96,6 +98,20 @@ impl StoreClient {
             }
             std::thread::sleep(pausing);
             pause = (pause * 2).min(CONNECT_PAUSE_MAX);
+        }
+    }
+
+    /// Notes which rank's process serves the store.
+    pub(crate) fn set_served_by(&mut self, rank: u32) {
+        self.served_by = Some(rank);
+    }
+
+    /// The rank whose end explains an error, as far as it is known.
+    pub(crate) fn culprit(&self, error: &BootstrapError) -> Option<u32> {
+        match error {
+            BootstrapError::RankLeft { rank, .. } => Some(*rank),
+            BootstrapError::Lost { .. } | BootstrapError::NoAnswer { .. } => self.served_by,
+            _ => None,
         }
     }
 
@@ -243,6 +259,7 @@ impl StoreClient {
             next_id: 0,
             lost: false,
             elsewhere: None,
+            served_by: None,
         })
     }
 

@@ -7,22 +7,24 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdma_core::{Deadline, RemoteMemory};
+use rdma_core::Deadline;
 
 use super::host::HostGroup;
 use super::hosts::Hosts;
 use super::info::Introduction;
-use super::lanes::{LANES_MAX, Lanes, fence_unused, slots_of};
+use super::lanes::{LANES_MAX, Lanes, fence_unused};
 use super::link::Link;
 use super::link_table::LinkTable;
 use super::links::Links;
 use super::liveness_socket::{self, Listener, WatchedPeer};
+use super::open_link::{LinkShape, OpenLink, read_blobs};
 use super::{Announcer, Communicator, CommunicatorOptions, FENCE_WITHIN, Origin, Rendezvous};
 use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
-use crate::collective::CommunicatorError;
+use crate::collective::operation::{ABORT, Abort};
+use crate::collective::{AbortReason, CommunicatorError};
 use crate::engine::SetupError;
 use crate::engine::{Engine, LaneId};
-use crate::link::mailbox::{self, Geometry, Inbox, Outbox};
+use crate::link::mailbox::Geometry;
 use crate::link::{Blob, LaneFailure, LaneOptions, LinkKind};
 use crate::liveness::{EXIT_WITHIN, Process};
 
@@ -76,7 +78,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<Self, CommunicatorError> {
         engine.own_process().map_err(SetupError::from)?;
-        let count = options.lanes;
+        let count = Lanes::count(engine, &options);
         if !(1..=LANES_MAX).contains(&count) {
             return Err(CommunicatorError::Lanes { count, max: LANES_MAX });
         }
@@ -96,21 +98,15 @@ impl Communicator {
 
 /// The longest reason that a rank gives to the others, in bytes.
 const REASON_BYTES_MAX: usize = 1000;
+/// How long a rank whose gathering has failed waits until its neighbours know why.
+const GOODBYE_WITHIN: Duration = Duration::from_millis(250);
 /// How long a rank that has failed waits for the others to gather its reason. They may still be trying to connect
 /// liveness sockets, which takes up to [`liveness_socket::CONNECT_WITHIN`]; the other 5 s are for the gathering itself.
 const REASON_WITHIN: Duration = liveness_socket::CONNECT_WITHIN.saturating_add(Duration::from_secs(5));
 
-/// This rank's end of the link to a neighbour that does not know it yet.
-struct OpenNeighbour {
-    rank: u32,
-    lanes: Vec<LaneId>,
-    outbox: Outbox,
-    inbox: Inbox,
-}
-
 /// The ends of the links to the neighbours, before they know of them. Both neighbours of a ring of two are one rank.
 struct OpenRing {
-    neighbours: Vec<OpenNeighbour>,
+    neighbours: Vec<OpenLink>,
     listener: Listener,
 }
 
@@ -139,6 +135,11 @@ impl Setup<'_> {
         format!("comm/{}/{}/{what}", self.options.name, self.options.epoch)
     }
 
+    /// Lanes of each link.
+    fn lanes(&self) -> u8 {
+        Lanes::count(self.engine, self.options)
+    }
+
     /// Introduces this rank and connects it; there are no links if it is alone.
     fn ranks(&mut self) -> Result<(Vec<Introduction>, Option<LinksAndHost>), CommunicatorError> {
         let ranks = self.introduce()?;
@@ -155,7 +156,7 @@ impl Setup<'_> {
     /// Gathers the introductions. Every rank compares itself with all others, so a difference is an error on all ranks.
     fn introduce(&mut self) -> Result<Vec<Introduction>, CommunicatorError> {
         // Each rank names the first rank that differs from itself.
-        let own = Introduction::own(self.engine.context(), self.options);
+        let own = Introduction::own(self.engine, self.options);
         let told = self.store.all_gather(&self.key("ranks"), &own.encode(), self.deadline)?;
         let read = (0..).zip(&told).map(|(rank, bytes)| Introduction::decode(bytes, rank));
         let ranks = read.collect::<Result<Vec<_>, _>>()?;
@@ -167,16 +168,45 @@ impl Setup<'_> {
 
     fn links(&mut self) -> Result<LinksAndHost, CommunicatorError> {
         let opened = self.open();
-        let lanes: Vec<LaneId> = opened.iter().flat_map(OpenRing::lanes).collect();
+        let ends = opened.iter().flat_map(|ring| &ring.neighbours);
+        let ends: Vec<_> = ends.map(|link| (link.rank, link.lanes.clone())).collect();
         let connected = self.publish_and_connect(opened).and_then(|links| {
             let host = self.host(&links)?;
             Ok((links, host))
         });
-        // The engine may outlive this attempt, and must not keep its lanes.
-        if connected.is_err() {
+        if let Err(error) = &connected {
+            let lanes: Vec<LaneId> = ends.iter().flat_map(|(_, lanes)| lanes.iter().copied()).collect();
+            // A gathering tells all ranks of any other failure.
+            if matches!(error, CommunicatorError::Bootstrap(_)) {
+                self.tell_neighbours(&ends, self.store.culprit(error));
+                // Nothing may be sent behind the news, and the news must arrive.
+                self.engine.say_goodbye(&lanes, self.deadline.min(Deadline::after(GOODBYE_WITHIN)));
+            }
+            // The engine may outlive this attempt, and must not keep its lanes.
             self.fence(&lanes);
         }
         connected
+    }
+
+    /// Tells the neighbours which rank's end is the reason why this one leaves: they may have joined already, and would
+    /// take this rank for the one at fault.
+    fn tell_neighbours(&self, ends: &[(u32, Vec<LaneId>)], culprit: Option<u32>) {
+        let reporter = self.store.rank();
+        self.engine.lock_with(|core| {
+            core.look_for_deaths_now();
+            let first = |lanes: &[LaneId]| lanes.first().copied();
+            let dead = ends.iter().find(|(_, lanes)| {
+                first(lanes).and_then(|id| core.lane(id)).is_some_and(|lane| lane.ended().is_some())
+            });
+            let culprit = culprit.or(dead.map(|(rank, _)| *rank)).unwrap_or(reporter);
+            let abort = Abort { sequence: 0, culprit, reporter, reason: AbortReason::PeerFailed };
+            for lane in ends.iter().filter_map(|(_, lanes)| first(lanes)) {
+                // A lane that is not connected yet has nobody to tell.
+                let Some(lane) = core.lane(lane) else { continue };
+                let told = lane.last_word(ABORT, |body| abort.write(body));
+                debug_assert!(told.is_ok(), "an abort fits a control message");
+            }
+        });
     }
 
     /// The next and the previous rank of the ring.
@@ -201,7 +231,9 @@ impl Setup<'_> {
             listener: Listener::open(self.engine, self.store.local_address()),
         };
         for rank in [Some(next), Some(previous).filter(|previous| *previous != next)].into_iter().flatten() {
-            match self.open_neighbour(rank) {
+            // The first blob has the address to which the previous rank connects its liveness socket.
+            let opened_link = OpenLink::open(self.engine, rank, &self.shape(), opened.listener.address());
+            match opened_link {
                 Ok(neighbour) => opened.neighbours.push(neighbour),
                 Err(error) => {
                     self.fence(&opened.lanes().collect::<Vec<_>>());
@@ -212,19 +244,18 @@ impl Setup<'_> {
         Ok(opened)
     }
 
-    fn open_neighbour(&self, rank: u32) -> Result<OpenNeighbour, CommunicatorError> {
-        let CommunicatorOptions { slots, slot_bytes, epoch, lanes, .. } = *self.options;
-        let geometry = Geometry { slots, slot_bytes };
-        let (outbox, inbox) = mailbox::open(&self.engine.pd(), geometry)?;
-        let slots = u32::from(slots);
-        let options = LaneOptions {
+    /// The shape of the links to the neighbours.
+    fn shape(&self) -> LinkShape {
+        let CommunicatorOptions { slots, slot_bytes, epoch, .. } = *self.options;
+        let (geometry, slots) = (Geometry { slots, slot_bytes }, u32::from(slots));
+        let lane = LaneOptions {
             epoch,
             max_send_wr: 2 * slots + 32,
             credits: 4 * slots + 32,
             control_bytes_max: CONTROL_BYTES_MAX,
         };
-        let lanes = Lanes::open(self.engine, lanes, &options)?;
-        Ok(OpenNeighbour { rank, lanes, outbox, inbox })
+        let job = self.store.token().fingerprint();
+        LinkShape { kind: LinkKind::COLLECTIVE, job, lanes: self.lanes(), lane, geometry }
     }
 
     fn publish_and_connect(
@@ -280,15 +311,8 @@ impl Setup<'_> {
     /// Gives the neighbours the blobs of this rank's ends.
     fn publish(&mut self, opened: &OpenRing) -> Result<(), CommunicatorError> {
         let rank = self.store.rank();
-        for OpenNeighbour { rank: to, lanes, inbox, .. } in &opened.neighbours {
-            // Each blob has the mailbox into which the neighbour writes. The first also has the address to which the
-            // previous rank connects its liveness socket.
-            let mut address = opened.listener.address();
-            let mut blobs = Vec::new();
-            for lane in lanes {
-                blobs.extend(self.blob(*lane, vec![inbox.remote()], std::mem::take(&mut address))?);
-            }
-            self.store.set(&self.key(format_args!("{rank}/{to}")), &blobs, self.deadline)?;
+        for OpenLink { rank: to, blobs, .. } in &opened.neighbours {
+            self.store.set(&self.key(format_args!("{rank}/{to}")), blobs, self.deadline)?;
         }
         Ok(())
     }
@@ -310,48 +334,30 @@ impl Setup<'_> {
             .collect();
         listener.connect(self.engine, &self.store.token(), rank, &watched, self.deadline);
         let job = (self.store.token().fingerprint(), self.options.epoch);
-        let made = (links, self.options.lanes);
+        let made = (links, self.lanes());
         let table = LinkTable::new(made, (rank, world), job, Arc::clone(&self.hosts));
         Ok(Links::new(self.ring(), (rank, world), table))
     }
 
     /// Connects the link to one neighbour.
-    fn neighbour(&self, opened: OpenNeighbour, peer: &[Blob]) -> Result<Link, CommunicatorError> {
-        let OpenNeighbour { rank, lanes, mut outbox, inbox } = opened;
-        let odd = CommunicatorError::Introduction { rank };
-        let Some((first, slots)) = peer.first().zip(slots_of(peer)) else { return Err(odd) };
-        outbox.lead_to(slots)?;
+    fn neighbour(&self, opened: OpenLink, peer: &[Blob]) -> Result<Link, CommunicatorError> {
+        let rank = opened.rank;
+        let Some(first) = peer.first() else { return Err(CommunicatorError::Introduction { rank }) };
         let overrides = self.hosts.connect_overrides([self.store.rank(), rank]);
-        let connected = self.engine.lock_with(|core| Lanes::connect(core, lanes, (rank, peer), overrides));
+        let connected = self.engine.lock_with(|core| opened.connect(core, peer, overrides));
         // The engine is released: to find out whether the peer has died may take a while.
-        let (lanes, access) = connected.map_err(|error| or_lost(error, (rank, &first.process)))?;
-        Ok(Link::new((rank, access), lanes, outbox, inbox))
-    }
-
-    /// The encoded blob of one of this rank's lanes.
-    pub(super) fn blob(
-        &self,
-        lane: LaneId,
-        regions: Vec<RemoteMemory>,
-        payload: Vec<u8>,
-    ) -> Result<Vec<u8>, CommunicatorError> {
-        let blob = self.engine.blob(lane, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
-        Ok(Blob { regions, payload, ..blob }.encode()?)
+        connected.map_err(|error| or_lost(error, (rank, &first.process)))
     }
 
     /// Reads the blobs that a neighbour has published for this rank, one for each lane.
     fn peer(&mut self, rank: u32) -> Result<Vec<Blob>, CommunicatorError> {
         let own = self.store.rank();
         let bytes = self.store.get(&self.key(format_args!("{rank}/{own}")), self.deadline)?;
-        let (mut blobs, mut rest) = (Vec::new(), &bytes[..]);
-        for _ in 0..self.options.lanes {
-            let (blob, behind) = Blob::decode(rest, LinkKind::COLLECTIVE, self.store.token().fingerprint())?;
-            if blob.epoch != self.options.epoch {
-                let (ours, theirs) = (self.options.epoch.to_string(), blob.epoch.to_string());
-                return Err(CommunicatorError::Differs { field: "epoch", rank, ours, theirs });
-            }
-            blobs.push(blob);
-            rest = behind;
+        let job = self.store.token().fingerprint();
+        let (blobs, _) = read_blobs(&bytes, (LinkKind::COLLECTIVE, job), self.lanes())?;
+        if let Some(other) = blobs.iter().find(|blob| blob.epoch != self.options.epoch) {
+            let (ours, theirs) = (self.options.epoch.to_string(), other.epoch.to_string());
+            return Err(CommunicatorError::Differs { field: "epoch", rank, ours, theirs });
         }
         Ok(blobs)
     }

@@ -49,10 +49,11 @@ impl Communicator {
         if idle.is_none() {
             shared.lock().end(&CollectiveError::Unsent);
         }
-        if self.options.lanes > 1 {
+        if self.lanes_of_link() > 1 {
             self.settle_links(deadline);
         }
         let known = self.check_last_rounds();
+        self.tell_of_losses();
         let mut lanes: Vec<LaneId> = shared.lock().links.iter().flat_map(Links::lanes).collect();
         let others = shared.host.iter().flat_map(|host| host.lanes());
         lanes.extend(others.filter(|lane| !lanes.contains(lane)).collect::<Vec<_>>());
@@ -93,6 +94,23 @@ impl Communicator {
         if settled.is_none() {
             crate::log::debug!("not all messages have arrived before this rank leaves");
         }
+    }
+
+    /// Tells the linked ranks of a rank that has died, if this rank knows of one: a rank that leaves because of that
+    /// would be taken for the one at fault.
+    fn tell_of_losses(&self) {
+        let shared = &self.shared;
+        shared.engine.lock_with(|core| {
+            core.look_for_deaths_now();
+            let mut state = shared.lock();
+            let sequence = shared.gate.sequence();
+            let Some(links) = state.links.as_mut().filter(|links| links.abort.is_none()) else { return };
+            if let Some(lost) = links.lost(core) {
+                let culprit = lost.culprit(self.rank);
+                let (reporter, reason) = (self.rank, AbortReason::PeerFailed);
+                links.tell(core, Abort { sequence, culprit, reporter, reason });
+            }
+        });
     }
 
     /// Compares the eager messages that this rank did not need with what it had called.

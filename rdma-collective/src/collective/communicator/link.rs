@@ -2,7 +2,7 @@
 //!
 //! Executors put and take messages by it, and know of no lane. `link_table` owns the links of a rank.
 
-use rdma_core::{AttachedRange, LocalBuf, PeerAccess};
+use rdma_core::{LocalBuf, PeerAccess};
 
 use super::lanes::Lanes;
 use super::links::{Lost, violation};
@@ -11,7 +11,7 @@ use crate::engine::{EngineState, LaneId};
 use crate::link::codec::{NoRoom, Writer};
 use crate::link::control::Kind;
 use crate::link::mailbox::{HEADER_BYTES, Inbox, Outbox};
-use crate::link::{Lane, LaneFailure};
+use crate::link::{Lane, LaneFailure, RangeOnRails};
 
 /// The name of a violation: a message that this peer may not send, or not now.
 pub(super) const MISPLACED: &str = "a control message that does not belong here";
@@ -81,7 +81,7 @@ impl Link {
     ///
     /// The device refuses to end a lane.
     pub(super) fn fence_failed(&mut self, core: &mut EngineState) -> Result<(), Lost> {
-        let fenced = self.lanes.fence_failed(core, self.rank, (&mut self.outbox, &self.inbox));
+        let fenced = self.lanes.fence_failed(core, self.rank, (&mut self.outbox, &mut self.inbox));
         fenced.map_err(|cause| self.lost(core, self.lanes.first, cause))
     }
 
@@ -104,7 +104,7 @@ impl Link {
         if self.lanes.have_to_fence() {
             return Ok(true);
         }
-        let mended = self.lanes.mend(core, (&mut self.outbox, &self.inbox));
+        let mended = self.lanes.mend(core, (&mut self.outbox, &mut self.inbox));
         mended.map_err(|what| self.violation(core, what)).map(|()| false)
     }
 
@@ -146,6 +146,9 @@ impl Link {
         }
         // A lane that is gone is no error here: whoever waits looks for ended links, and learns the reason there.
         self.take_returned(core);
+        if self.inbox.should_tell() {
+            self.tell_freed(core);
+        }
         let lane = core.lane(self.lanes.of(self.outbox.sent()))?;
         self.outbox.is_ready(lane).then_some(Room { link: self, lane })
     }
@@ -171,8 +174,13 @@ impl Link {
         self.outbox.stage(buffer);
     }
 
-    /// Gives back the slots of all messages below `number`; `false` if there is no room to say so now.
+    /// Gives back the slots of all messages below `number`; `false` if the peer has to be told and there is no room to
+    /// say so now.
     pub(crate) fn give_back(&mut self, core: &mut EngineState, number: u64) -> bool {
+        if !self.inbox.has_to_tell(number) {
+            self.inbox.give_back(number);
+            return true;
+        }
         let Some(lane) = core.lane(self.lanes.first).filter(|_| !self.lanes.is_paused) else { return false };
         // A rank that has closed sends nothing more. It needs no slots, and waiting for room on its lane would never
         // end.
@@ -180,11 +188,17 @@ impl Link {
             return false;
         }
         // The room was checked first: slots that are given back here but never reported would be lost to the sender.
-        let freed = self.inbox.give_back(number);
+        self.inbox.give_back(number);
         if !lane.is_closed() {
-            lane.note(freed);
+            lane.note(self.inbox.freed());
         }
         true
+    }
+
+    /// Tells the peer of the slots that are given back, unless there is no room for that now.
+    pub(super) fn tell_freed(&mut self, core: &mut EngineState) {
+        let lane = core.lane(self.lanes.first).filter(|lane| !self.lanes.is_paused && lane.room() > 0);
+        lane.into_iter().for_each(|lane| lane.note(self.inbox.freed()));
     }
 
     /// Sends a control message to the peer; `false` if there is no room for it now.
@@ -243,7 +257,7 @@ impl Room<'_> {
 
     /// Puts a message that the device reads in registered memory; `false` if it is longer than a slot. The completion
     /// of a write that `asks` for one tells of all writes before.
-    pub(crate) fn put_range(self, range: AttachedRange, len: usize, asks: bool) -> bool {
+    pub(crate) fn put_range(self, range: RangeOnRails, len: usize, asks: bool) -> bool {
         let Self { link, lane } = self;
         // A later write takes the place of an earlier one that asks: that one's completion does not tell of this. Over
         // several lanes every write asks.

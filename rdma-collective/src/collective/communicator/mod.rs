@@ -19,6 +19,7 @@ mod link_table;
 mod links;
 mod liveness_socket;
 mod nccl;
+mod open_link;
 mod options;
 mod pending;
 mod progress;
@@ -53,6 +54,7 @@ pub(crate) use host::{
 };
 pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
+pub use lanes::LostLane;
 pub(crate) use link::Link;
 #[cfg(any(fuzzing, test))]
 pub(crate) use link_table::find_blobs;
@@ -185,6 +187,33 @@ impl Communicator {
     #[must_use]
     pub fn engine(&self) -> &Engine {
         &self.shared.engine
+    }
+
+    /// Lanes of each link.
+    pub(in crate::collective) fn lanes_of_link(&self) -> u8 {
+        lanes::Lanes::count(self.engine(), &self.options)
+    }
+
+    /// The lanes that have failed so far, of links that went on over their other lanes.
+    ///
+    /// The log tells of each at WARN when it fails. The communicator does not use them again; to do so, make the next
+    /// one with the next [epoch](CommunicatorOptions::epoch).
+    #[must_use]
+    pub fn lost_lanes(&self) -> Vec<LostLane> {
+        if self.engine().is_forked() {
+            return Vec::new();
+        }
+        let devices: Vec<&str> = self.engine().contexts().map(|context| context.name()).collect();
+        let shared = self.shared.lock();
+        let links = shared.links.iter().flat_map(|links| links.table.links());
+        let lost = links.flat_map(|link| link.lanes.lost().iter().map(|lost| (link.rank, lost)));
+        let tell = |(rank, (lane, reason)): (u32, &(usize, String))| LostLane {
+            rank,
+            lane: *lane,
+            device: devices[lane % devices.len()].to_owned(),
+            reason: reason.clone(),
+        };
+        lost.map(tell).collect()
     }
 
     /// The two ring neighbours of this rank, and how their memory is reached; none when the rank is alone.

@@ -24,9 +24,9 @@ pub struct CommunicatorOptions {
     /// Whether every operation reduces in the order of ranks (off). Floating point then gives the same bits whatever
     /// the count, an element's position and the other options; see [`numerics`](crate::collective::numerics).
     pub reproducible: bool,
-    /// Lanes of each link (1), at most 8: queue pairs over which the messages to one peer are striped. All of them
-    /// write into one mailbox, so that more lanes take hardly more memory. A lane that fails costs time and nothing
-    /// else: its messages go over the others.
+    /// Lanes to each peer on each device of the engine (1): queue pairs over which the messages to the peer are
+    /// striped. A link has at most 8 in all. All of them write into one mailbox, so that more lanes take hardly more
+    /// memory. A lane that fails costs time and nothing else: its messages go over the others.
     pub lanes: u8,
     /// Identity of this rank's host (the boot of its kernel). Ranks with equal identities count as one host, and
     /// [`Algorithm::Hierarchical`](super::Algorithm::Hierarchical) reduces inside hosts first.

@@ -28,6 +28,9 @@ pub(crate) trait Rendezvous {
     /// The communicator that is split; `None` for a store.
     fn parent(&self) -> Option<&Parent>;
 
+    /// The rank whose end explains why a gathering failed, as far as it is known.
+    fn culprit(&self, error: &CommunicatorError) -> Option<u32>;
+
     /// Sets `key`. Other ranks may read it after the next gathering.
     ///
     /// # Errors
@@ -104,6 +107,13 @@ impl Rendezvous for StoreClient {
 
     fn parent(&self) -> Option<&Parent> {
         None
+    }
+
+    fn culprit(&self, error: &CommunicatorError) -> Option<u32> {
+        match error {
+            CommunicatorError::Bootstrap(error) => Self::culprit(self, error),
+            _ => None,
+        }
     }
 
     fn set(&mut self, key: &str, value: &[u8], deadline: Deadline) -> Result<(), CommunicatorError> {

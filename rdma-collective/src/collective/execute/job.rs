@@ -56,7 +56,7 @@ enum JobMemory {
     /// A buffer that this thread may read and write.
     Here(LocalBuf),
     /// Buffers that the device may use. No reference to their bytes may exist.
-    Lent(RegisteredBuffers),
+    Lent(Box<RegisteredBuffers>),
     /// A region to which others have handles. Its bytes are only copied, never borrowed.
     Shared(Region),
     /// The bytes of a barrier, which belong to no tensor and are never registered.
@@ -102,14 +102,6 @@ impl Job {
             self.range = range;
         }
         fits
-    }
-
-    /// The length of the memory in bytes, whatever is selected; 0 while the job does not hold it.
-    pub(in crate::collective) fn room(&self) -> usize {
-        match &self.memory {
-            JobMemory::Here(memory) => memory.len(),
-            _ => 0,
-        }
     }
 
     /// The selected bytes; empty while a device may use them.
@@ -269,7 +261,7 @@ impl Job {
             // `advance` fail with `ForeignMemory`.
             let input = self.input.as_mut().and_then(|input| input.lend(core, origins.input));
             if let Some(output) = self.lend(core, origins.output) {
-                self.memory = JobMemory::Lent(RegisteredBuffers::new(input, output));
+                self.memory = JobMemory::Lent(Box::new(RegisteredBuffers::new(input, output)));
             }
         }
         // The peers' silence counts from now on, before the first message: a peer may be gone already.
@@ -332,7 +324,7 @@ impl Job {
         } else if let (Some(Work { plan, running }), JobMemory::Lent(buffers)) =
             (&mut self.work, &mut self.memory)
         {
-            exec::advance(running.as_mut(), plan, parts, core, (buffers, &mut []))
+            exec::advance(running.as_mut(), plan, parts, core, (&mut **buffers, &mut []))
         } else {
             return Poll::Ready(Err(CollectiveError::ForeignMemory));
         };

@@ -88,7 +88,7 @@ impl Communicator {
         }
         let (ranks, staging) = (self.rank_of(), staging(self.options()));
         let words = |bytes| self.words(bytes, staging);
-        let words = [words(word_bytes(reach, self.size(), self.options().lanes))?, words(VERDICT_BYTES)?];
+        let words = [words(word_bytes(reach, self.size(), self.lanes_of_link()))?, words(VERDICT_BYTES)?];
         let instead = call.schedule(ranks, staging, self.options().reproducible)?.map(LinkPlan::around);
         let connect = Some(Box::new(LinkSetup { words, instead }));
         if ownership == Ownership::Owned {

@@ -19,7 +19,7 @@ use crate::kv::pool::{Pool, PoolUse};
 use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
 use crate::link::handshake::{Meet, Met, exchange};
-use crate::link::{Blob, ConnectOverrides, LaneOptions, LinkKind};
+use crate::link::{Blob, ConnectOverrides, FIRST_RAIL, LaneOptions, LinkKind};
 use crate::link::{BlobError, LaneFailure, PeerName};
 use crate::liveness::{EXIT_WITHIN, Process};
 
@@ -148,7 +148,7 @@ impl Opening {
         if !pool.is_of(engine) {
             return Err(LinkError::OtherEngine);
         }
-        let lane = engine.open_lane(lane_options)?;
+        let lane = engine.open_lane(FIRST_RAIL, lane_options)?;
         let (engine, pool, job, options) =
             (engine.clone(), pool.clone(), token.fingerprint(), options.clone());
         let mut opening = Self { engine, pool, job, options, lane: Some(lane), exported: Vec::new() };

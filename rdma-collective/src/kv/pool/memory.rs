@@ -13,6 +13,7 @@ use crate::engine::{Engine, EngineState};
 use crate::kv::PoolError;
 use crate::kv::layout::Layout;
 use crate::kv::lease::Holds;
+use crate::link::{AttachedOnRails, FIRST_RAIL};
 use crate::log::Held;
 
 /// Pause between two looks at a pool that is being closed: 1 ms, short for the caller and little work for the
@@ -22,7 +23,7 @@ const CLOSE_PAUSE: Duration = Duration::from_millis(1);
 /// The attachment of a pool to the engine's worker, and its number of users.
 #[derive(Debug, Default)]
 pub(super) struct Attachments {
-    attached: Option<Attached>,
+    attached: Option<AttachedOnRails>,
     users: usize,
 }
 
@@ -194,7 +195,7 @@ impl Pool {
         let mut attachments = self.attachments();
         attachments.users += 1;
         let attached = *attachments.attached.get_or_insert_with(|| core.attach(&self.inner.region));
-        AttachedPool { attached, offset: self.inner.offset }
+        AttachedPool { attached: attached.on(FIRST_RAIL), offset: self.inner.offset }
     }
 
     /// Takes back one [`attach`](Self::attach). The worker forgets the memory with the last user.

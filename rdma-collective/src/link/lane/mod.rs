@@ -16,7 +16,7 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use rdma_core::{
-    DeviceAttributes, LocalBuf, PathOptions, QueuePair, ReadyToSend, RetryOptions, Work, WorkId,
+    DeviceAttributes, LocalBuf, PathOptions, QueuePair, ReadyToSend, RemoteMemory, RetryOptions, Work, WorkId,
 };
 
 use super::credit::Credits;
@@ -78,8 +78,12 @@ pub(crate) struct Received {
 #[derive(Debug)]
 pub(crate) struct Lane {
     name: LaneName,
+    /// The number of the rail that the lane belongs to.
+    rail: usize,
     /// The queue pair, until it is fenced.
     qp: Option<QueuePair<ReadyToSend>>,
+    /// The slots of the peer's mailbox, as requests of this lane name them.
+    slots: RemoteMemory,
     max_send_wr: usize,
     /// The longest control message that can be sent, in bytes, envelope included.
     control_bytes_max: usize,
@@ -125,6 +129,21 @@ pub(crate) struct Lane {
 impl Lane {
     pub(crate) fn name(&self) -> LaneName {
         self.name
+    }
+
+    /// The number of the rail that the lane belongs to.
+    pub(crate) fn rail(&self) -> usize {
+        self.rail
+    }
+
+    /// The slots of the peer's mailbox, as requests of this lane name them.
+    pub(super) fn slots(&self) -> RemoteMemory {
+        self.slots
+    }
+
+    /// Sets the slots of the peer's mailbox.
+    pub(crate) fn lead_to(&mut self, slots: RemoteMemory) {
+        self.slots = slots;
     }
 
     /// The queue pair; `None` once the lane was stopped.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use rdma_core::error::ConnectError;
 use rdma_core::{
     Deadline, Endpoint, Init, InitOptions, LocalBuf, ProtectionDomain, QueuePair, QueuePairOptions, Refused,
-    State, Worker,
+    RemoteKey, RemoteMemory, State, Worker,
 };
 
 use super::{Connection, Lane, LaneOptions};
@@ -27,6 +27,7 @@ const END_WITHIN: Duration = Duration::from_secs(1);
 /// A lane whose queue pair waits for its peer's address.
 #[derive(Debug)]
 pub(crate) struct OpeningLane {
+    rail: usize,
     qp: QueuePair<Init>,
     endpoint: Endpoint,
     options: LaneOptions,
@@ -36,19 +37,28 @@ pub(crate) struct OpeningLane {
 /// The buffers of a lane. Registering them takes long, so it is done before the engine is locked.
 #[derive(Debug)]
 pub(crate) struct LaneMemory {
+    rail: usize,
     buffers: LocalBuf,
     receives: u32,
     options: LaneOptions,
 }
 
 impl LaneMemory {
-    /// Allocates and registers the buffers of a lane with `options`.
-    pub(crate) fn alloc(pd: &ProtectionDomain, options: LaneOptions) -> Result<Self, SetupError> {
+    /// Allocates the buffers of a lane with `options`, and registers them in `pd`, the domain of that rail.
+    pub(crate) fn alloc(
+        (rail, pd): (usize, &ProtectionDomain),
+        options: LaneOptions,
+    ) -> Result<Self, SetupError> {
         // A saturated number is more than any device offers, and the device refuses it with an error.
         let receives = options.credits.saturating_add(RESERVED);
         let count = (receives as usize).saturating_add(CONTROL_SENDS);
         let buffers = pd.alloc_local(count.saturating_mul(options.control_bytes_max as usize))?;
-        Ok(Self { buffers, receives, options })
+        Ok(Self { rail, buffers, receives, options })
+    }
+
+    /// The rail of the lane.
+    pub(crate) fn rail(&self) -> usize {
+        self.rail
     }
 }
 
@@ -61,7 +71,7 @@ impl OpeningLane {
         gid_index: u32,
         memory: LaneMemory,
     ) -> Result<Self, SetupError> {
-        let LaneMemory { buffers, receives, options } = memory;
+        let LaneMemory { rail, buffers, receives, options } = memory;
         let queues = QueuePairOptions {
             max_send_wr: options.max_send_wr,
             max_recv_wr: receives,
@@ -71,12 +81,17 @@ impl OpeningLane {
         let qp = qp.init(worker, init).map_err(|refused| end(worker, refused))?;
         let control = post_receives(worker, &qp, buffers, receives, options.control_bytes_max as usize);
         match control.and_then(|control| Ok((control, qp.endpoint(worker, gid_index)?))) {
-            Ok((control, endpoint)) => Ok(Self { qp, endpoint, options, control }),
+            Ok((control, endpoint)) => Ok(Self { rail, qp, endpoint, options, control }),
             Err(error) => {
                 fence(worker, qp);
                 Err(error)
             }
         }
+    }
+
+    /// The rail of the lane.
+    pub(crate) fn rail(&self) -> usize {
+        self.rail
     }
 
     /// The endpoint that the peer connects to.
@@ -101,7 +116,7 @@ impl OpeningLane {
         connection: &Connection,
         now: Instant,
     ) -> Result<Lane, SetupError> {
-        let Self { qp, options, control, .. } = self;
+        let Self { rail, qp, options, control, .. } = self;
         let name = LaneName { qp_num: qp.num(), epoch: options.epoch };
         let qp = qp
             .ready_to_receive(worker, &peer.endpoint, &connection.path)
@@ -112,7 +127,9 @@ impl OpeningLane {
         let arrivals_max = options.credits as usize;
         Ok(Lane {
             name,
+            rail,
             qp: Some(qp),
+            slots: RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) },
             max_send_wr: sends,
             control_bytes_max: options.control_bytes_max.min(peer.control_bytes_max) as usize,
             credits: Credits::new(peer.credits, options.credits),
@@ -185,7 +202,7 @@ mod tests {
         let mut worker = context.worker(WorkerOptions::default()).unwrap();
         let (pd, init) = (context.alloc_pd().unwrap(), InitOptions::default());
         let options = LaneOptions { epoch: 0, max_send_wr: 16, credits: 6, control_bytes_max: 64 };
-        let memory = LaneMemory::alloc(&pd, options).unwrap();
+        let memory = LaneMemory::alloc((0, &pd), options).unwrap();
         let registered = memory.buffers.as_ptr_range();
         let gid = context.gids(init.port).unwrap()[0].index;
         let lane = OpeningLane::new(&mut worker, &pd, &init, gid, memory).unwrap();

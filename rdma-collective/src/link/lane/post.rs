@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rdma_core::memory::CacheHint;
 use rdma_core::{AttachedRange, LocalBuf, RemoteKey, RemoteMemory, Segment, Work, Worker};
 
-use super::{Lane, Sent};
+use super::{Lane, Sent, Unsent};
 use crate::link::LaneFailure;
 use crate::link::codec::{NoRoom, Writer};
 use crate::link::control::{self, Kind};
@@ -193,16 +193,22 @@ impl Lane {
                 break;
             }
         }
+        let pushed = self.posted.len();
         for (work, sent) in self.queued.drain(..) {
+            if refused.is_some() {
+                self.unposted.extend(Unsent::of_work(work, sent));
+                continue;
+            }
             match batch.push(work) {
                 Ok(id) => self.posted.push_back((id, sent)),
                 Err(error) => {
+                    self.unposted.extend(Unsent::of_work(error.work, sent));
                     refused = Some(error.error);
-                    break;
                 }
             }
         }
         if let Err(partial) = batch.submit() {
+            self.keep_rejected(pushed, partial.rejected);
             refused = Some(partial.error);
         }
         if let Some(error) = refused {

@@ -31,6 +31,15 @@ impl Unsent {
             _ => return None,
         })
     }
+
+    /// The message of a request that was not posted.
+    pub(super) fn of_work(work: Work, sent: Sent) -> Option<Self> {
+        let buffer = match work.into_segment() {
+            Segment::Owned(buffer) => Some(buffer),
+            _ => None,
+        };
+        Self::of(sent, buffer)
+    }
 }
 
 impl Lane {
@@ -52,14 +61,20 @@ impl Lane {
 
     /// Keeps the requests that were queued and will never be posted.
     pub(super) fn keep_queued(&mut self) {
-        let queued = self.queued.drain(..).filter_map(|(work, sent)| {
-            let buffer = match work.into_segment() {
-                Segment::Owned(buffer) => Some(buffer),
-                _ => None,
-            };
-            Unsent::of(sent, buffer)
-        });
+        let queued = self.queued.drain(..).filter_map(|(work, sent)| Unsent::of_work(work, sent));
         self.unposted.extend(queued);
+    }
+
+    /// Keeps the requests that the device has refused, of a batch whose sends begin at number `pushed` of those posted.
+    /// The refused ones are the last of the batch, and its sends stand behind its receives.
+    #[cold]
+    pub(super) fn keep_rejected(&mut self, pushed: usize, mut rejected: Vec<Work>) {
+        let sends = rejected.len().min(self.posted.len() - pushed);
+        let sends = rejected.split_off(rejected.len() - sends);
+        let kinds = self.posted.split_off(self.posted.len() - sends.len());
+        let unsent = sends.into_iter().zip(kinds).filter_map(|(work, (_, sent))| Unsent::of_work(work, sent));
+        // In front of those that were not even pushed.
+        self.unposted.splice(0..0, unsent);
     }
 
     /// The number of messages that were sent since the lane began, of those that cost a credit.
@@ -80,8 +95,20 @@ impl Lane {
         unsent
     }
 
-    /// Sends a control message of another lane of the link. Check [`room`](Self::room) first.
-    pub(crate) fn control_again(&mut self, buffer: LocalBuf) {
+    /// Sends a control message of another lane of the link; gives it back if no buffer is free now. Check
+    /// [`room`](Self::room) first.
+    ///
+    /// The message is copied, because the other lane's buffer may be registered with another device.
+    pub(crate) fn control_again(&mut self, message: LocalBuf) -> Result<(), LocalBuf> {
+        let Some(mut buffer) = self.control.pop() else { return Err(message) };
+        buffer.reset_view();
+        // Lanes of a link have buffers of one length.
+        if buffer.set_view(0..message.len()).is_err() {
+            self.control.push(buffer);
+            return Err(message);
+        }
+        buffer.copy_from_slice(&message);
         self.queue_counted(Work::send(buffer), Sent::Control, true);
+        Ok(())
     }
 }

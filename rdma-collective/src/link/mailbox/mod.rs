@@ -9,14 +9,19 @@
 
 use rdma_core::error::RangeError;
 use rdma_core::memory::CacheHint;
-use rdma_core::{Access, AttachedRange, LocalBuf, ProtectionDomain, Region, RemoteKey, RemoteMemory};
+use rdma_core::{Access, LocalBuf, Memory, Region, RemoteMemory};
 
 use super::imm::{self, Imm, SLOTS_MAX};
 use super::lane::Lane;
-use crate::engine::SetupError;
+use super::rails::RangeOnRails;
+use crate::engine::{Engine, SetupError};
 
 /// Bytes of the header in front of each slot.
 pub(crate) const HEADER_BYTES: usize = 64;
+
+/// Bytes of the longest message whose slot is given back together with others: to tell the sender of each would cost as
+/// much as the message.
+pub(crate) const SHORT_BYTES_MAX: usize = 4 << 10;
 
 /// The size of a mailbox. Both ends must use the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,12 +55,13 @@ impl Geometry {
     }
 }
 
-/// Opens this side's ends of a link: the end that sends, before the peer's slots are known, and the end that receives.
-pub(crate) fn open(pd: &ProtectionDomain, geometry: Geometry) -> Result<(Outbox, Inbox), SetupError> {
+/// Opens this side's ends of a link: the end that sends, and the end that receives.
+pub(crate) fn open(engine: &Engine, geometry: Geometry) -> Result<(Outbox, Inbox), SetupError> {
     let Geometry { slots, slot_bytes } = geometry;
     let bytes = geometry.bytes().ok_or(SetupError::Mailbox { slots, slot_bytes })?;
-    let region = pd.alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
-    Ok((Outbox::opened(pd, geometry)?, Inbox::new(geometry, region)))
+    let rights = Access::LOCAL_WRITE | Access::REMOTE_WRITE;
+    let region = engine.register(Memory::allocate(bytes)?, rights).map_err(|refused| refused.error)?;
+    Ok((Outbox::new(geometry, engine.alloc_local(bytes)?)?, Inbox::new(geometry, region)))
 }
 
 /// How a message was put.
@@ -64,15 +70,13 @@ enum Kept {
     /// Copied into a buffer; the write began so many bytes behind the beginning of the slot.
     Copied { start: usize },
     /// Read by the device in registered memory, so many bytes.
-    Range(AttachedRange, usize),
+    Range(RangeOnRails, usize),
 }
 
 /// The sender's end of a mailbox.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     geometry: Geometry,
-    /// The receiver's slots.
-    slots: RemoteMemory,
     /// Buffers that no write is using.
     buffers: Vec<LocalBuf>,
     /// The next message, if it was made before it could be put.
@@ -88,12 +92,9 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// Makes an end with as many buffers as there are slots, before the receiver's slots are known;
-    /// [`lead_to`](Self::lead_to) sets them.
-    pub(crate) fn opened(pd: &ProtectionDomain, geometry: Geometry) -> Result<Self, SetupError> {
-        let Geometry { slots, slot_bytes } = geometry;
-        let bytes = geometry.bytes().ok_or(SetupError::Mailbox { slots, slot_bytes })?;
-        let mut rest = pd.alloc_local(bytes)?;
+    /// Makes an end whose buffers, as many as there are slots, are parts of `rest`. Each lane knows
+    /// [where](Lane::lead_to) the receiver's slots are.
+    fn new(geometry: Geometry, mut rest: LocalBuf) -> Result<Self, SetupError> {
         let mut buffers = Vec::with_capacity(geometry.slots.into());
         for _ in 1..geometry.slots {
             let (buffer, tail) = rest.split_at(geometry.stride())?;
@@ -102,24 +103,20 @@ impl Outbox {
         }
         buffers.push(rest);
         let kept = vec![Kept::Copied { start: 0 }; geometry.slots.into()].into();
-        let slots = RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) };
         // Buffers come back only with a completion, so half of them are always on the way.
         let signal_every = u64::from(geometry.slots / 2).max(1);
-        Ok(Self { geometry, slots, buffers, staged: None, sent: 0, freed: 0, kept, signal_every })
+        Ok(Self { geometry, buffers, staged: None, sent: 0, freed: 0, kept, signal_every })
     }
 
-    /// Sets the receiver's slots.
+    /// Checks that the receiver's slots have the size of this end's geometry.
     ///
     /// # Errors
     ///
-    /// [`SetupError::Mailbox`] if their size is not that of this end's geometry.
-    pub(crate) fn lead_to(&mut self, slots: RemoteMemory) -> Result<(), SetupError> {
-        if self.geometry.bytes().is_none_or(|bytes| bytes as u64 != slots.len) {
-            let Geometry { slots, slot_bytes } = self.geometry;
-            return Err(SetupError::Mailbox { slots, slot_bytes });
-        }
-        self.slots = slots;
-        Ok(())
+    /// [`SetupError::Mailbox`] if they have not.
+    pub(crate) fn check(&self, slots: RemoteMemory) -> Result<(), SetupError> {
+        let Geometry { slots: count, slot_bytes } = self.geometry;
+        let fits = self.geometry.bytes().is_some_and(|bytes| bytes as u64 == slots.len);
+        if fits { Ok(()) } else { Err(SetupError::Mailbox { slots: count, slot_bytes }) }
     }
 
     /// The number of messages sent so far, which is the number of the next one.
@@ -172,7 +169,7 @@ impl Outbox {
         }
         let (first, end) = (if header.is_some() { 0 } else { HEADER_BYTES }, buffer.len());
         let at = self.geometry.stride() as u64 * u64::from(self.geometry.slot(self.sent));
-        let Ok(to) = self.slots.slice(at + first as u64..at + end as u64) else { return false };
+        let Ok(to) = lane.slots().slice(at + first as u64..at + end as u64) else { return false };
         if buffer.set_view(first..end).is_err() {
             return false;
         }
@@ -202,21 +199,15 @@ impl Outbox {
     ///
     /// The range must stay unchanged until the message has arrived, and registered until the write has completed. The
     /// write is signalled if it is the `last` of several, so that its completion tells of all.
-    pub(crate) fn put_range(
-        &mut self,
-        lane: &mut Lane,
-        range: AttachedRange,
-        len: usize,
-        last: bool,
-    ) -> bool {
+    pub(crate) fn put_range(&mut self, lane: &mut Lane, range: RangeOnRails, len: usize, last: bool) -> bool {
         if len > self.geometry.slot_bytes {
             return false;
         }
         let at =
             self.geometry.stride() as u64 * u64::from(self.geometry.slot(self.sent)) + HEADER_BYTES as u64;
-        let Ok(to) = self.slots.slice(at..at + len as u64) else { return false };
+        let Ok(to) = lane.slots().slice(at..at + len as u64) else { return false };
         let (imm, signalled) = self.announce(Kept::Range(range, len));
-        lane.write_range(range, to, imm, CacheHint::Cached, signalled || last);
+        lane.write_range(range.on(lane.rail()), to, imm, CacheHint::Cached, signalled || last);
         true
     }
 
@@ -236,9 +227,10 @@ impl Outbox {
         // The slot was not given back, so this is still its last message.
         let Some(kept) = self.kept.get(usize::from(slot)) else { return };
         let place = self.geometry.stride() as u64 * u64::from(slot);
+        let slots = lane.slots();
         let to = |start: usize, len: usize| {
             let at = place + start as u64;
-            self.slots.slice(at..at + len as u64)
+            slots.slice(at..at + len as u64)
         };
         match (*kept, buffer) {
             (Kept::Copied { start }, Some(buffer)) => {
@@ -248,7 +240,7 @@ impl Outbox {
             }
             (Kept::Range(range, len), _) => {
                 if let Ok(to) = to(HEADER_BYTES, len) {
-                    lane.write_range(range, to, imm, CacheHint::Cached, true);
+                    lane.write_range(range.on(lane.rail()), to, imm, CacheHint::Cached, true);
                 }
             }
             (Kept::Copied { .. }, None) => debug_assert!(false, "a copied message without its buffer"),
@@ -277,17 +269,28 @@ pub(crate) struct Inbox {
     arrived: Box<[Option<u32>]>,
     /// Messages given back since the lane began.
     given_back: u64,
+    /// Messages of which the sender was told that they are given back.
+    told: u64,
+    /// Messages that have arrived and were not given back.
+    held: u64,
 }
 
 impl Inbox {
     /// Makes an end whose slots are `region`.
     pub(crate) fn new(geometry: Geometry, region: Region) -> Self {
-        Self { geometry, region, arrived: vec![None; geometry.slots.into()].into(), given_back: 0 }
+        Self {
+            geometry,
+            region,
+            arrived: vec![None; geometry.slots.into()].into(),
+            given_back: 0,
+            told: 0,
+            held: 0,
+        }
     }
 
-    /// The remote address of the slots, for the sender.
-    pub(crate) fn remote(&self) -> RemoteMemory {
-        self.region.remote()
+    /// The slots.
+    pub(crate) fn region(&self) -> &Region {
+        &self.region
     }
 
     /// The number of messages given back so far. Between operations that is the number of the next message.
@@ -305,6 +308,7 @@ impl Inbox {
         let first = place.is_none() && expected == turn;
         if first {
             *place = Some(bytes);
+            self.held += 1;
         }
         first
     }
@@ -352,18 +356,41 @@ impl Inbox {
         usize::from(self.geometry.slot(number)) * self.geometry.stride()
     }
 
-    /// Gives back all messages below `number`, and returns the immediate that reports it to the sender.
-    pub(crate) fn give_back(&mut self, number: u64) -> Imm {
+    /// Whether the sender has to be told once all messages below `number` are given back.
+    ///
+    /// After [short messages](SHORT_BYTES_MAX) it is told of many at a time; but at once when it has no slot left,
+    /// because it may wait for one while this rank waits for others.
+    pub(crate) fn has_to_tell(&self, number: u64) -> bool {
+        let (slots, untold) = (u64::from(self.geometry.slots), number.saturating_sub(self.told));
+        let is_out = self.given_back - self.told + self.held >= slots;
+        let mut given_back = self.given_back..number;
+        let mut any_long = || {
+            given_back
+                .any(|number| self.arrived(number).is_some_and(|len| len > HEADER_BYTES + SHORT_BYTES_MAX))
+        };
+        untold > 0 && (untold >= slots - slots / 4 || is_out || any_long())
+    }
+
+    /// Whether so many messages are given back untold that the next message to the sender should tell of them: beside
+    /// another message the news cost little.
+    pub(crate) fn should_tell(&self) -> bool {
+        let untold = self.given_back - self.told;
+        untold > 0 && untold >= u64::from(self.geometry.slots / 2)
+    }
+
+    /// Gives back all messages below `number`.
+    pub(crate) fn give_back(&mut self, number: u64) {
         while self.given_back < number {
             let slot = usize::from(self.geometry.slot(self.given_back));
             self.arrived[slot] = None;
             self.given_back += 1;
+            self.held = self.held.saturating_sub(1);
         }
-        self.freed()
     }
 
     /// The immediate that reports to the sender how many messages were given back.
-    pub(crate) fn freed(&self) -> Imm {
+    pub(crate) fn freed(&mut self) -> Imm {
+        self.told = self.given_back;
         Imm::Freed { count: self.given_back as u32 & imm::COUNT_MASK }
     }
 }

@@ -1,7 +1,7 @@
 //! Two ends over every wrap, and the sizes that are refused.
 
 use proptest::prelude::*;
-use rdma_core::{Access, Device, SoftOptions};
+use rdma_core::{Access, Device, RemoteKey, SoftOptions};
 
 use super::*;
 
@@ -12,8 +12,8 @@ fn ends(slots: u16, before: u64) -> (Outbox, Inbox) {
     let bytes = geometry.bytes().unwrap();
     let region = pd.alloc_region(bytes, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap();
     let mut inbox = Inbox::new(geometry, region);
-    let mut outbox = Outbox::opened(&pd, geometry).unwrap();
-    outbox.lead_to(inbox.remote()).unwrap();
+    let mut outbox = Outbox::new(geometry, pd.alloc_local(bytes).unwrap()).unwrap();
+    outbox.check(inbox.region().remote()).unwrap();
     (outbox.sent, outbox.freed, inbox.given_back) = (before, before, before);
     (outbox, inbox)
 }
@@ -46,7 +46,8 @@ proptest! {
                 prop_assert!(inbox.announce(slot, turn, 8) && !inbox.announce(slot, turn, 8));
                 prop_assert_eq!(inbox.arrived(*number), Some(8));
             }
-            let Imm::Freed { count } = inbox.give_back(first + u64::from(slots)) else { unreachable!() };
+            inbox.give_back(first + u64::from(slots));
+            let Imm::Freed { count } = inbox.freed() else { unreachable!() };
             prop_assert!(!outbox.freed(count.wrapping_add(1) & imm::COUNT_MASK), "more than was sent");
             prop_assert!(outbox.freed(count));
             prop_assert_eq!(outbox.freed, outbox.sent);
@@ -63,8 +64,9 @@ fn sizes_that_are_no_mailbox_are_refused() {
     let pd = Device::soft(SoftOptions::default()).open().unwrap().alloc_pd().unwrap();
     for len in [0, 71, 73, u64::MAX] {
         let slots = RemoteMemory { addr: 0, len, rkey: RemoteKey(1) };
-        let mut outbox = Outbox::opened(&pd, Geometry { slots: 1, slot_bytes: 8 }).unwrap();
-        let error = outbox.lead_to(slots).unwrap_err();
+        let geometry = Geometry { slots: 1, slot_bytes: 8 };
+        let outbox = Outbox::new(geometry, pd.alloc_local(72).unwrap()).unwrap();
+        let error = outbox.check(slots).unwrap_err();
         assert!(matches!(error, SetupError::Mailbox { .. }), "{error}");
     }
 }

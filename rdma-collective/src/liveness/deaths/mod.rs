@@ -1,4 +1,4 @@
-//! The epoll descriptor by which an engine sleeps: its completion channel, and the watches on its peers' processes.
+//! The epoll descriptor by which an engine sleeps: its completion channels, and the watches on its peers' processes.
 //!
 //! A process of this host is watched by its pidfd, one of another host by a TCP connection that it holds: the kernel
 //! closes both when the process ends, by a crash included.
@@ -14,7 +14,7 @@ use rustix::io::{Errno, Result};
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 /// Deaths taken with one look; the next look takes the others.
 const BATCH: usize = 16;
-/// The key of the completion channel; keys of lanes never reach it.
+/// The key of the completion channels; keys of lanes never reach it.
 const CHANNEL: u64 = u64::MAX;
 
 /// The evidence by which the end of a process is known.
@@ -37,10 +37,12 @@ pub(crate) struct Deaths {
 }
 
 impl Deaths {
-    /// Makes the descriptor, which is readable when `channel` is; no process is watched yet.
-    pub(crate) fn new(channel: BorrowedFd<'_>) -> Result<Self> {
+    /// Makes the descriptor, which is readable when one of `channels` is; no process is watched yet.
+    pub(crate) fn new<'a>(channels: impl IntoIterator<Item = BorrowedFd<'a>>) -> Result<Self> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, channel, epoll::EventData::new_u64(CHANNEL), epoll::EventFlags::IN)?;
+        for channel in channels {
+            epoll::add(&epoll, channel, epoll::EventData::new_u64(CHANNEL), epoll::EventFlags::IN)?;
+        }
         Ok(Self { epoll, processes: HashMap::new(), looked: None })
     }
 

@@ -27,7 +27,7 @@ fn look(deaths: &mut Deaths) -> Vec<u64> {
 #[test]
 fn deaths_wake_and_are_told_once_in_their_order() {
     let channel = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let mut deaths = Deaths::new(channel.as_fd()).unwrap();
+    let mut deaths = Deaths::new([channel.as_fd()]).unwrap();
     let mut children: Vec<Child> = Vec::new();
     for key in 0..4 {
         let (child, process) = child();
@@ -51,7 +51,7 @@ fn deaths_wake_and_are_told_once_in_their_order() {
 #[test]
 fn the_channel_wakes_and_is_nobody() {
     let channel = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let mut deaths = Deaths::new(channel.as_fd()).unwrap();
+    let mut deaths = Deaths::new([channel.as_fd()]).unwrap();
     let (mut child, process) = child();
     deaths.watch(7, Sign::Process(child.id()), process).unwrap();
     rustix::io::write(&channel, &1_u64.to_ne_bytes()).unwrap();
@@ -65,7 +65,7 @@ fn the_channel_wakes_and_is_nobody() {
 #[test]
 fn a_connection_that_closes_is_a_death_and_what_comes_over_it_is_none() {
     let channel = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let mut deaths = Deaths::new(channel.as_fd()).unwrap();
+    let mut deaths = Deaths::new([channel.as_fd()]).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut theirs = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (ours, _) = listener.accept().unwrap();
@@ -82,7 +82,7 @@ fn a_connection_that_closes_is_a_death_and_what_comes_over_it_is_none() {
 #[test]
 fn looks_that_come_too_soon_are_none() {
     let channel = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let mut deaths = Deaths::new(channel.as_fd()).unwrap();
+    let mut deaths = Deaths::new([channel.as_fd()]).unwrap();
     let (mut child, process) = child();
     deaths.watch(7, Sign::Process(child.id()), process).unwrap();
     let now = Instant::now();
@@ -98,7 +98,7 @@ fn looks_that_come_too_soon_are_none() {
 #[test]
 fn a_watch_that_has_moved_tells_under_its_new_key() {
     let channel = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    let mut deaths = Deaths::new(channel.as_fd()).unwrap();
+    let mut deaths = Deaths::new([channel.as_fd()]).unwrap();
     let (mut first, watched) = child();
     let (mut second, other) = child();
     deaths.watch(1, Sign::Process(first.id()), watched).unwrap();

@@ -248,6 +248,7 @@ pub const CALLS: &[Call] = &[
     harmless("collective::Communicator::peers", |f| done(f.comm.peers())),
     harmless("collective::Communicator::rank", |f| done(f.comm.rank())),
     harmless("collective::Communicator::rank_in_parent", |f| done(f.comm.rank_in_parent(0))),
+    harmless("collective::Communicator::lost_lanes", |f| done(f.comm.lost_lanes().len())),
     harmless("collective::Communicator::ranks", |f| done(f.comm.ranks().len())),
     harmless("collective::Communicator::size", |f| done(f.comm.size())),
     harmless("collective::Aborter::abort", |f| {

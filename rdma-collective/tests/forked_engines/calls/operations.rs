@@ -1,4 +1,4 @@
-//! Calls on operations under way, tensors, rails and engines.
+//! Calls on operations under way, tensors and engines.
 
 use std::future::{Future, IntoFuture};
 use std::os::fd::AsRawFd;
@@ -6,7 +6,6 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
-use rdma_collective::collective::{Rails, RailsOptions, ReduceOp};
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Access, Memory};
 
@@ -33,54 +32,8 @@ pub const CALLS: &[Call] = &[
         Outcome::Done
     }),
     harmless("collective::Tensor::select", |mut f| done(f.tensor.select(0..2))),
-    refused("collective::Rails::all_gather", |mut f| told(f.rails.all_gather(&mut [0_f32; 4], soon()))),
-    refused("collective::Rails::all_gather_into", |mut f| {
-        told(f.rails.all_gather_into(&[0_f32; 4], &mut [0_f32; 4], soon()))
-    }),
-    refused("collective::Rails::all_reduce", |mut f| {
-        told(f.rails.all_reduce(&mut [0_f32; 4], ReduceOp::Sum, soon()))
-    }),
-    refused("collective::Rails::all_reduce_into", |mut f| {
-        told(f.rails.all_reduce_into(&[0_f32; 4], &mut [0_f32; 4], ReduceOp::Sum, soon()))
-    }),
-    refused("collective::Rails::all_to_all", |mut f| told(f.rails.all_to_all(&mut [0_f32; 4], soon()))),
-    refused("collective::Rails::all_to_all_into", |mut f| {
-        told(f.rails.all_to_all_into(&[0_f32; 4], &mut [0_f32; 4], soon()))
-    }),
-    refused("collective::Rails::broadcast", |mut f| told(f.rails.broadcast(&mut [0_f32; 4], 0, soon()))),
-    refused("collective::Rails::broadcast_into", |mut f| {
-        told(f.rails.broadcast_into(&[0_f32; 4], &mut [0_f32; 4], 0, soon()))
-    }),
-    refused("collective::Rails::close", |f| told(f.rails.close(soon()))),
-    harmless("collective::Rails::communicator", |f| done(f.rails.communicator(0).is_some())),
-    harmless("collective::Rails::count", |f| done(f.rails.count())),
-    harmless("collective::Rails::failed", |f| done(f.rails.failed().count())),
-    refused("collective::Rails::gather", |mut f| told(f.rails.gather(&mut [0_f32; 4], 0, soon()))),
-    refused("collective::Rails::gather_into", |mut f| {
-        told(f.rails.gather_into(&[0_f32; 4], &mut [0_f32; 4], 0, soon()))
-    }),
-    refused("collective::Rails::new", |mut f| {
-        told(Rails::new(std::slice::from_ref(&f.engine), &mut f.store, RailsOptions::default(), soon()))
-    }),
-    harmless("collective::Rails::rank", |f| done(f.rails.rank())),
-    refused("collective::Rails::reduce", |mut f| {
-        told(f.rails.reduce(&mut [0_f32; 4], ReduceOp::Sum, 0, soon()))
-    }),
-    refused("collective::Rails::reduce_into", |mut f| {
-        told(f.rails.reduce_into(&[0_f32; 4], &mut [0_f32; 4], ReduceOp::Sum, 0, soon()))
-    }),
-    refused("collective::Rails::reduce_scatter", |mut f| {
-        told(f.rails.reduce_scatter(&mut [0_f32; 4], ReduceOp::Sum, soon()))
-    }),
-    refused("collective::Rails::reduce_scatter_into", |mut f| {
-        told(f.rails.reduce_scatter_into(&[0_f32; 4], &mut [0_f32; 4], ReduceOp::Sum, soon()))
-    }),
-    refused("collective::Rails::scatter", |mut f| told(f.rails.scatter(&mut [0_f32; 4], 0, soon()))),
-    refused("collective::Rails::scatter_into", |mut f| {
-        told(f.rails.scatter_into(&[0_f32; 4], &mut [0_f32; 4], 0, soon()))
-    }),
-    harmless("collective::Rails::size", |f| done(f.rails.size())),
     refused("engine::Engine::arm", |f| told(f.engine.arm())),
+    harmless("engine::Engine::contexts", |f| done(f.engine.contexts().len())),
     harmless("engine::Engine::context", |f| done(f.engine.context().name().len())),
     refused("engine::Engine::drive", |f| told(f.engine.drive(Instant::now(), 16))),
     harmless("engine::Engine::gid", |f| done(f.engine.gid().entry.index)),
@@ -89,6 +42,9 @@ pub const CALLS: &[Call] = &[
     harmless("engine::Engine::options", |f| done(f.engine.options().driver)),
     refused("engine::Engine::register", |f| {
         told(f.engine.register(Memory::from(vec![0; 4096]), Access::LOCAL_WRITE))
+    }),
+    refused("engine::Engine::over", |f| {
+        told(Engine::over(&[(f.engine.context().clone(), EngineOptions::default())]))
     }),
     harmless("engine::Engine::wake_fd", |f| done(f.engine.wake_fd().as_raw_fd())),
     // A waker of the parent must not be needed: the poll is ready at once.

@@ -16,7 +16,7 @@ use crate::collective::CommunicatorError;
 use crate::engine::LaneId;
 use crate::engine::SetupError;
 use crate::link::codec::{Ended, Reader, Writer};
-use crate::link::{Blob, LaneOptions, LinkKind};
+use crate::link::{Blob, FIRST_RAIL, LaneOptions, LinkKind};
 
 /// Encoded bytes of a window's address, length and key.
 const WINDOW_BYTES: usize = 20;
@@ -61,7 +61,7 @@ impl Setup<'_> {
         for rank in self.non_neighbours(self.store.rank()) {
             debug_assert!(links.table.link(rank).is_none());
             let options = LaneOptions { epoch, max_send_wr: 8, credits: 8, control_bytes_max };
-            match self.engine.open_lane(options) {
+            match self.engine.open_lane(FIRST_RAIL, options) {
                 Ok(lane) => lanes.push((rank, lane)),
                 Err(error) => {
                     self.fence(&lanes.iter().map(|(_, lane)| *lane).collect::<Vec<_>>());
@@ -178,7 +178,8 @@ impl Setup<'_> {
         let written = writer.u64(addr).and_then(|()| writer.u64(len)).and_then(|()| writer.u32(rkey.0));
         debug_assert!(written.is_ok(), "there is room for it");
         for (_, lane) in &offer.lanes {
-            bytes.extend(self.blob(*lane, Vec::new(), Vec::new())?);
+            let job = self.store.token().fingerprint();
+            bytes.extend(self.engine.blob(*lane, LinkKind::COLLECTIVE, job)?.encode()?);
         }
         Ok(bytes)
     }

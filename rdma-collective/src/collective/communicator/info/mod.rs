@@ -5,9 +5,11 @@
 use rdma_core::Context;
 
 use super::algorithms::TUNED;
+use super::lanes::Lanes;
 use super::tuning::Tuning;
 use super::{Algorithms, CommunicatorOptions};
 use crate::collective::CommunicatorError;
+use crate::engine::Engine;
 use crate::link::codec::{NoRoom, Reader, Writer};
 use crate::liveness::Process;
 
@@ -28,9 +30,9 @@ pub struct RankInfo {
     pub pid: u32,
     /// The name of the host.
     pub host: String,
-    /// The name of the device.
+    /// The name of the device; of several, their names with commas between, cut after 64 bytes.
     pub device: String,
-    /// Whether the device is the software device.
+    /// Whether the first device is the software device.
     pub soft: bool,
 }
 
@@ -79,14 +81,14 @@ impl TableInfo {
 
 impl Introduction {
     /// The introduction of this rank.
-    pub(super) fn own(context: &Context, options: &CommunicatorOptions) -> Self {
+    pub(super) fn own(engine: &Engine, options: &CommunicatorOptions) -> Self {
         // The node name is for people. `host_id` decides which ranks share a host, since node names may repeat.
         let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
         let info = RankInfo {
             pid: std::process::id(),
             host,
-            device: context.name().to_owned(),
-            soft: context.is_soft(),
+            device: engine.contexts().map(Context::name).collect::<Vec<_>>().join(","),
+            soft: engine.context().is_soft(),
         };
         Self {
             host_id: options.host_id.as_ref().map_or_else(|| machine(&info), |id| shortened(id)),
@@ -96,7 +98,7 @@ impl Introduction {
             slot_bytes: options.slot_bytes as u64,
             chunk_bytes_min: options.chunk_bytes_min as u64,
             reproducible: options.reproducible,
-            lanes: options.lanes,
+            lanes: Lanes::count(engine, options),
             algorithms: options.algorithms,
             tuning: TableInfo::of(&options.tuning),
         }

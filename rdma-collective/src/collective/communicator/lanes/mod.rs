@@ -5,12 +5,15 @@
 //! the first lane that lives. A lane that fails costs time, and the link goes on over the others: `failover`.
 
 mod failover;
+mod lost;
 
 use std::time::Instant;
 
-use rdma_core::{Deadline, PeerAccess, RemoteMemory};
+use rdma_core::{Deadline, PeerAccess};
 
 use self::failover::{Event, Failover, Wires};
+pub use self::lost::LostLane;
+use super::CommunicatorOptions;
 use super::links::FENCE_WITHIN;
 use crate::collective::CommunicatorError;
 use crate::collective::operation::{LANE_FENCED, LaneFenced};
@@ -33,16 +36,25 @@ pub(crate) struct Lanes {
     /// All lanes, in the same order at both ends. Those that are over are gone from the engine.
     pub(crate) all: Vec<LaneId>,
     failover: Failover<Unsent>,
+    /// Why lanes have failed, each with its number.
+    lost: Vec<(usize, String)>,
     /// Whether the link sends nothing, because a lane of it has failed and is not over.
     pub(super) is_paused: bool,
 }
 
 impl Lanes {
-    /// Opens `count` lanes. If one cannot be opened, the others are fenced.
+    /// The number of lanes of each link: as many on each rail as the options say.
+    pub(super) fn count(engine: &Engine, options: &CommunicatorOptions) -> u8 {
+        // The cast keeps the value: an engine has at most 8 rails.
+        options.lanes.saturating_mul(engine.contexts().len() as u8)
+    }
+
+    /// Opens `count` lanes, on the rails of the engine in turn. If one cannot be opened, the others are fenced.
     pub(super) fn open(engine: &Engine, count: u8, options: &LaneOptions) -> Result<Vec<LaneId>, SetupError> {
         let mut opened = Vec::with_capacity(count.into());
-        for _ in 0..count {
-            match engine.open_lane(options.clone()) {
+        let rails = engine.contexts().len();
+        for number in 0..usize::from(count) {
+            match engine.open_lane(number % rails, options.clone()) {
                 Ok(lane) => opened.push(lane),
                 Err(error) => {
                     fence_unused(&mut engine.lock(), &opened, Deadline::after(FENCE_WITHIN));
@@ -53,19 +65,22 @@ impl Lanes {
         Ok(opened)
     }
 
-    /// Connects opened lanes to those that `peers` describe, in the same order. The second value is how this process
-    /// reaches the peer's memory.
+    /// Connects opened lanes to those that `peers` describe, in the same order, for messages of `outbox`. The second
+    /// value is how this process reaches the peer's memory.
     pub(super) fn connect(
         core: &mut EngineState,
-        all: Vec<LaneId>,
+        (all, outbox): (Vec<LaneId>, &Outbox),
         (rank, peers): (u32, &[Blob]),
         overrides: ConnectOverrides,
     ) -> Result<(Self, PeerAccess), CommunicatorError> {
         let (Some(&first), true) = (all.first(), all.len() == peers.len()) else {
             return Err(CommunicatorError::Introduction { rank });
         };
-        for (lane, peer) in all.iter().zip(peers) {
-            core.connect_lane_as(*lane, peer, Instant::now(), overrides)?;
+        for (id, peer) in all.iter().zip(peers) {
+            let [slots] = peer.regions[..] else { return Err(CommunicatorError::Introduction { rank }) };
+            outbox.check(slots)?;
+            core.connect_lane_as(*id, peer, Instant::now(), overrides)?;
+            core.lane(*id).into_iter().for_each(|lane| lane.lead_to(slots));
         }
         let access = core.peer_access(first)?;
         let name = core.lane(first).ok_or(SetupError::LaneGone)?.name();
@@ -73,7 +88,10 @@ impl Lanes {
             core.lane(*id).into_iter().for_each(|lane| lane.set_one_of_many());
         }
         let failover = Failover::new(all.len());
-        Ok((Self { first, name, open: all.clone(), all, failover, is_paused: false }, access))
+        Ok((
+            Self { first, name, open: all.clone(), all, failover, lost: Vec::new(), is_paused: false },
+            access,
+        ))
     }
 
     /// The lane of message `number`.
@@ -99,20 +117,19 @@ impl Lanes {
         &mut self,
         core: &mut EngineState,
         rank: u32,
-        mailbox: (&mut Outbox, &Inbox),
+        mailbox: (&mut Outbox, &mut Inbox),
     ) -> Result<(), LaneFailure> {
         let is_up = |id: &&LaneId| core.lane(**id).is_some_and(|lane| lane.ended().is_none());
         let up = self.open.iter().filter(is_up).count();
         if up == self.open.len() && !self.failover.has_to_fence() {
             return Ok(());
         }
-        for (number, id) in self.all.iter().enumerate().filter(|_| up > 0) {
-            let cause = core.lane(*id).and_then(|lane| lane.ended()).filter(is_of_lane);
-            let Some(cause) = cause.filter(|_| self.failover.open().any(|open| open == number)) else {
-                continue;
-            };
+        let open: Vec<usize> = self.failover.open().filter(|_| up > 0).collect();
+        for number in open {
+            let lane = self.all.get(number).and_then(|id| core.lane(*id));
+            let Some(cause) = lane.and_then(|lane| lane.ended()).filter(is_of_lane) else { continue };
             self.failover.take(number, Event::Failed);
-            self.log_end(core, rank, (number, &cause.to_string()));
+            self.note_end(core, rank, (number, &cause.to_string()));
         }
         let next = self.failover.open().next().and_then(|number| self.all.get(number).copied());
         let Self { all, failover, .. } = self;
@@ -138,7 +155,7 @@ impl Lanes {
         let was_open = self.failover.open().any(|open| open == number);
         let can_be = self.failover.take(number, Event::PeerFenced(taken));
         if can_be && was_open {
-            self.log_end(core, rank, (number, "the peer has ended it"));
+            self.note_end(core, rank, (number, "the peer has ended it"));
         }
         can_be
     }
@@ -156,7 +173,7 @@ impl Lanes {
     pub(super) fn mend(
         &mut self,
         core: &mut EngineState,
-        mailbox: (&mut Outbox, &Inbox),
+        mailbox: (&mut Outbox, &mut Inbox),
     ) -> Result<(), &'static str> {
         if !self.is_paused {
             return Ok(());
@@ -184,8 +201,14 @@ impl Lanes {
         }
     }
 
-    /// Logs the end of a lane, and what goes on.
-    fn log_end(&self, core: &mut EngineState, rank: u32, (number, cause): (usize, &str)) {
+    /// The lanes that have failed, each with its number and the reason.
+    pub(super) fn lost(&self) -> &[(usize, String)] {
+        &self.lost
+    }
+
+    /// Notes and logs the end of a lane, and what goes on.
+    fn note_end(&mut self, core: &mut EngineState, rank: u32, (number, cause): (usize, &str)) {
+        self.lost.push((number, cause.to_owned()));
         let name = self.all.get(number).and_then(|id| core.lane(*id)).map_or(self.name, |lane| lane.name());
         let (left, all) = (self.failover.open().count(), self.all.len());
         crate::log::warn!(
@@ -197,13 +220,13 @@ impl Lanes {
 
 /// Whether a failure ends the lane alone, and not the link.
 pub(super) fn is_of_lane(cause: &LaneFailure) -> bool {
-    matches!(cause, LaneFailure::Request(_) | LaneFailure::Silent { .. })
+    matches!(cause, LaneFailure::Request(_) | LaneFailure::Silent { .. } | LaneFailure::Refused(_))
 }
 
 /// The lanes and the mailbox of a link, for its failover.
 struct LinkWires<'a> {
     core: &'a mut EngineState,
-    mailbox: (&'a mut Outbox, &'a Inbox),
+    mailbox: (&'a mut Outbox, &'a mut Inbox),
     all: &'a [LaneId],
     /// The lane that watches the peer's process after a fence.
     next: Option<LaneId>,
@@ -268,19 +291,11 @@ impl Wires for LinkWires<'_> {
         let (outbox, inbox) = &mut self.mailbox;
         match item {
             Unsent::Message(imm, buffer) => outbox.put_again(lane, imm, buffer),
-            Unsent::Control(buffer) => lane.control_again(buffer),
+            Unsent::Control(buffer) => return lane.control_again(buffer).map_err(Unsent::Control),
             // A later count takes the place of the lost one. After a lost heartbeat it does no harm.
             Unsent::Note => lane.note(inbox.freed()),
         }
         Ok(())
-    }
-}
-
-/// The peer's mailbox, by the blobs of its lanes.
-pub(super) fn slots_of(peer: &[Blob]) -> Option<RemoteMemory> {
-    match peer.first()?.regions[..] {
-        [slots] => Some(slots),
-        _ => None,
     }
 }
 

@@ -19,11 +19,11 @@ use rdma_core::Deadline;
 use super::super::reach::Reach;
 use super::LinkTable;
 use crate::collective::CommunicatorError;
-use crate::collective::communicator::lanes::{Lanes, fence_unused, slots_of};
+use crate::collective::communicator::lanes::fence_unused;
 use crate::collective::communicator::link::Link;
 use crate::collective::communicator::links::{FENCE_WITHIN, Lost};
+use crate::collective::communicator::open_link::{OpenLink, read_blobs};
 use crate::engine::{EngineState, LaneId};
-use crate::link::mailbox::{Inbox, Outbox};
 use crate::link::{Blob, ConnectOverrides, LaneFailure, LaneName, LinkKind};
 use crate::liveness::EXIT_WITHIN;
 
@@ -48,17 +48,6 @@ pub(crate) fn word_bytes(reach: Reach, world: u32, lanes: u8) -> usize {
 /// Bytes of one entry: the rank that it is for, and the blobs of the lanes to that rank.
 fn entry_bytes(lanes: u8) -> usize {
     RANK_BYTES + usize::from(lanes) * BLOB_BYTES
-}
-
-/// This rank's end of a link that the peer does not know yet.
-#[derive(Debug)]
-pub(super) struct OpenLink {
-    pub(super) rank: u32,
-    pub(super) lanes: Vec<LaneId>,
-    pub(super) outbox: Outbox,
-    pub(super) inbox: Inbox,
-    /// The encoded blobs by which the peer connects to this end, one for each lane.
-    pub(super) blobs: Vec<u8>,
 }
 
 /// Links that one operation will connect together.
@@ -94,6 +83,11 @@ pub(crate) struct Connecting {
 }
 
 impl Connecting {
+    /// The links of which both ends may be connected.
+    pub(super) fn connected_mut(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.connected.iter_mut()
+    }
+
     pub(super) fn lanes(&self) -> impl Iterator<Item = LaneId> + '_ {
         let unconnected = self.unconnected.iter().flat_map(|link| &link.lanes);
         unconnected.chain(self.connected.iter().flat_map(|link| &link.lanes.all)).copied()
@@ -293,16 +287,11 @@ pub(crate) fn find_blobs(
     // An unused entry is all 0, so it must not look like an entry for rank 0.
     let Some(wanted) = rank.checked_add(1) else { return Ok(None) };
     for place in word.get(1..).unwrap_or_default().chunks_exact(entry_bytes(lanes)) {
-        let (to, mut rest) = place.split_first_chunk().ok_or_else(odd)?;
+        let (to, rest) = place.split_first_chunk().ok_or_else(odd)?;
         if u32::from_le_bytes(*to) != wanted {
             continue;
         }
-        let mut blobs = Vec::with_capacity(lanes.into());
-        for _ in 0..lanes {
-            let (blob, behind) = Blob::decode(rest, LinkKind::MESH, job)?;
-            blobs.push(blob);
-            rest = behind;
-        }
+        let (blobs, rest) = read_blobs(rest, (LinkKind::MESH, job), lanes)?;
         // The one region is the peer's inbox, into which this rank writes.
         if rest.iter().any(|byte| *byte != 0) || blobs.iter().any(|blob| blob.regions.len() != 1) {
             return Err(odd());
@@ -328,15 +317,13 @@ fn make_link(
     peer: &[Blob],
     overrides: ConnectOverrides,
 ) -> Result<Link, CommunicatorError> {
-    let OpenLink { rank, lanes, mut outbox, inbox, .. } = link;
-    outbox.lead_to(slots_of(peer).ok_or(CommunicatorError::Introduction { rank })?)?;
-    let (lanes, access) = Lanes::connect(core, lanes, (rank, peer), overrides)?;
+    let link = link.connect(core, peer, overrides)?;
     // A quiet lane sends no heartbeats. The peer may not have connected its end before all verdicts are in, and the
     // device would repeat a heartbeat only so often before it ends the lane.
-    for lane in &lanes.all {
+    for lane in &link.lanes.all {
         core.lane(*lane).into_iter().for_each(|lane| lane.set_quiet(true));
     }
-    Ok(Link::new((rank, access), lanes, outbox, inbox))
+    Ok(link)
 }
 
 /// Writes the word of a rank that has opened its links: one entry for each peer.

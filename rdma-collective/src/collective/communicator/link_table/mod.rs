@@ -149,14 +149,19 @@ impl LinkTable {
 
     /// Marks that all linked ranks must be told of a failure.
     pub(super) fn hear(&mut self) {
-        self.links.values_mut().for_each(|link| link.untold = true);
+        self.connected_links().for_each(|link| link.untold = true);
     }
 
     /// Tells the linked ranks that have not been told; `tell` returns whether a rank must be told again later.
     pub(super) fn pass_on(&mut self, mut tell: impl FnMut(LaneId) -> bool) {
-        for link in self.links.values_mut().filter(|link| link.untold) {
+        for link in self.connected_links().filter(|link| link.untold) {
             link.untold = tell(link.lanes.first);
         }
+    }
+
+    /// The links in use, and those that are connected and not in use here: the peer may use them already.
+    fn connected_links(&mut self) -> impl Iterator<Item = &mut Link> {
+        self.links.values_mut().chain(self.connecting.iter_mut().flat_map(Connecting::connected_mut))
     }
 
     /// The lanes of all links, connected or not.
@@ -222,6 +227,10 @@ impl LinkTable {
                     }
                 }
                 again = are_many && link.mend(core, fenced)?;
+            }
+            // An arrival may have taken the peer's last slot, while others are given back untold.
+            if link.inbox.has_to_tell(link.inbox.given_back()) {
+                link.tell_freed(core);
             }
         }
         Ok(())

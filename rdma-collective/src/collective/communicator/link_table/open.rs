@@ -7,16 +7,16 @@ use rdma_core::Deadline;
 
 use super::super::connect::CONTROL_BYTES_MAX;
 use super::super::reach::Reach;
-use super::connect::{OpenLink, OpenLinks};
+use super::connect::OpenLinks;
 use super::geometry;
 use crate::collective::CollectiveError;
 use crate::collective::CommunicatorError;
 use crate::collective::communicator::Communicator;
-use crate::collective::communicator::lanes::{Lanes, fence_unused};
+use crate::collective::communicator::lanes::fence_unused;
 use crate::collective::communicator::links::FENCE_WITHIN;
-use crate::engine::{Engine, LaneId};
-use crate::link::mailbox::{self, Inbox};
-use crate::link::{Blob, LaneOptions, LinkKind};
+use crate::collective::communicator::open_link::{LinkShape, OpenLink};
+use crate::engine::LaneId;
+use crate::link::{LaneOptions, LinkKind};
 
 impl Communicator {
     /// Opens the missing links of an operation that is about to begin; the operation connects them.
@@ -90,12 +90,11 @@ impl Communicator {
         self.shared.lock().links.as_ref().is_none_or(|links| links.table.reach() >= reach)
     }
 
-    /// Opens one link: registers its inbox, opens its lane, and encodes its blob.
+    /// Opens this rank's end of one link.
     fn open_link(&self, rank: u32) -> Result<OpenLink, CommunicatorError> {
-        let (engine, options) = (self.engine(), self.options());
+        let options = self.options();
         let doubling = Reach::Doublings.peers(self.rank(), self.size()).any(|peer| peer == rank);
         let geometry = geometry(options, self.size(), if doubling { Reach::Doublings } else { Reach::All });
-        let (outbox, inbox) = mailbox::open(&engine.pd(), geometry)?;
         let requests = 2 * u32::from(geometry.slots) + 8;
         let lane = LaneOptions {
             epoch: options.epoch,
@@ -103,25 +102,13 @@ impl Communicator {
             credits: requests,
             control_bytes_max: CONTROL_BYTES_MAX,
         };
-        let lanes = Lanes::open(engine, options.lanes, &lane)?;
-        let blobs = blobs(engine, &lanes, self.origin.token.fingerprint(), &inbox);
-        // The caller fences only links that are complete, so these lanes must be fenced here.
-        let blobs = blobs.inspect_err(|_| self.fence_unused(&lanes))?;
-        Ok(OpenLink { rank, lanes, outbox, inbox, blobs })
+        let (job, lanes) = (self.origin.token.fingerprint(), self.lanes_of_link());
+        let shape = LinkShape { kind: LinkKind::MESH, job, lanes, lane, geometry };
+        OpenLink::open(self.engine(), rank, &shape, Vec::new())
     }
 
     /// Ends lanes of which no peer knows.
     fn fence_unused(&self, lanes: &[LaneId]) {
         fence_unused(&mut self.engine().lock(), lanes, Deadline::after(FENCE_WITHIN));
     }
-}
-
-/// The blobs by which a peer connects to `lanes` and writes into `inbox`, one behind the other.
-fn blobs(engine: &Engine, lanes: &[LaneId], job: u32, inbox: &Inbox) -> Result<Vec<u8>, CommunicatorError> {
-    let mut blobs = Vec::new();
-    for lane in lanes {
-        let blob = engine.blob(*lane, LinkKind::MESH, job)?;
-        blobs.extend(Blob { regions: vec![inbox.remote()], ..blob }.encode()?);
-    }
-    Ok(blobs)
 }

@@ -22,7 +22,7 @@ fn a_connection_that_the_neighbour_may_watch_is_held_as_long_as_the_lane() {
     let options = EngineOptions { driver: Driver::Caller, ..EngineOptions::default() };
     let engine = Engine::new(&Device::soft(SoftOptions::default()).open().unwrap(), options).unwrap();
     let lane = LaneOptions { epoch: 0, max_send_wr: 16, credits: 6, control_bytes_max: 64 };
-    let lanes = [(); 2].map(|()| engine.open_lane(lane.clone()).unwrap());
+    let lanes = [(); 2].map(|()| engine.open_lane(0, lane.clone()).unwrap());
     let [ours, mut theirs] = lanes.map(|lane| engine.blob(lane, LinkKind::COLLECTIVE, 0).unwrap());
     theirs.process.boot = [0xee; 16];
     engine.lock().connect_lane(lanes[0], &theirs, Instant::now()).unwrap();

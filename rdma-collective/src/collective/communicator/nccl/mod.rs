@@ -1,8 +1,9 @@
 //! NCCL's variables as options of a communicator.
 //!
-//! Reads `NCCL_ALGO` and the tuning file. [`env`](crate::env) finds the variables; that module knows nothing of
-//! collectives.
+//! Reads `NCCL_ALGO`, `NCCL_IB_QPS_PER_CONNECTION` and the tuning file. [`env`](crate::env) finds the variables; that
+//! module knows nothing of collectives.
 
+use super::lanes::LANES_MAX;
 use super::tuning::{Tuning, TuningError, TuningErrorKind};
 use super::{Algorithms, CommunicatorOptions};
 use crate::env::NcclOptions;
@@ -56,6 +57,14 @@ impl NcclOptions {
                 let names = left_out.join(", ");
                 crate::log::warn!(
                     "NCCL_ALGO: ignored algorithms of NCCL alone: {names}; allowed: {algorithms}"
+                );
+            }
+        }
+        if let Some(queue_pairs) = self.qps_per_connection {
+            options.lanes = queue_pairs.min(LANES_MAX);
+            if queue_pairs > LANES_MAX {
+                crate::log::warn!(
+                    "NCCL_IB_QPS_PER_CONNECTION is {queue_pairs}; {LANES_MAX} are used, which is the most"
                 );
             }
         }

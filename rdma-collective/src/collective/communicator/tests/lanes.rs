@@ -3,6 +3,8 @@
 use std::sync::Barrier;
 
 use rdma_core::fault::{Fault, FaultPlan, Rule};
+use rdma_core::memory::CacheHint;
+use rdma_core::{RemoteKey, RemoteMemory};
 
 use super::*;
 use crate::collective::communicator::link::Link;
@@ -162,4 +164,60 @@ fn a_rank_whose_last_lane_ends_is_named_with_the_last_reason() {
         matches!(error, CollectiveError::PeerFailed { rank: 1, cause: LaneFailure::Silent { .. }, .. })
     };
     assert!(silent(&errors[0]), "{errors:?}");
+}
+
+/// Has the device refuse a request of a lane of each link, amid those that are queued.
+fn have_refused(shared: &Shared, number: usize) {
+    let elsewhere = Engine::new(&Device::soft(local()).open().unwrap(), EngineOptions::default()).unwrap();
+    let region = elsewhere.alloc_local(8).unwrap().into_region().unwrap();
+    // Another worker has the region, so that this one does not know its name.
+    let range = elsewhere.lock().attach(&region).range(0, 8).on(0);
+    shared.engine.lock_with(|core| {
+        let state = shared.lock();
+        let refuse = |link: &Link| {
+            let lane = link.lanes.all.get(number).and_then(|id| core.lane(*id));
+            if let Some(lane) = lane.filter(|lane| lane.room_for_reads() > 0) {
+                lane.read_range(
+                    range,
+                    RemoteMemory { addr: 0, len: 8, rkey: RemoteKey(0) },
+                    CacheHint::Cached,
+                    true,
+                );
+            }
+        };
+        state.links.iter().flat_map(|links| links.table.links()).for_each(refuse);
+    });
+}
+
+#[test]
+fn a_request_that_the_device_refuses_costs_a_lane_and_no_element() {
+    for round in 0..6_u64 {
+        let (world, lanes) = (2 + round as u32 % 2, 2 + round as u8 % 2);
+        let wire = if round % 3 == 2 { Wire::Local } else { Wire::Tcp };
+        let begun = Arc::new(Barrier::new(world as usize));
+        let right = each((world, lanes, wire), move |Rank { mut comm, .. }| {
+            comm.connect(soon()).unwrap();
+            let shared = Arc::clone(&comm.shared);
+            let refuses = comm.rank() == 0;
+            begun.wait();
+            let refused = thread::spawn(move || {
+                thread::sleep(Duration::from_micros(round * 7919 % 15_000));
+                if refuses {
+                    have_refused(&shared, (round % u64::from(lanes)) as usize);
+                }
+            });
+            let right = (0..9).all(|number| is_right(&mut comm, [50_000, 300_000, 3][number % 3]));
+            refused.join().unwrap();
+            let right = right && is_right(&mut comm, 1000);
+            let (left, lost) = (left(&comm), comm.lost_lanes());
+            assert!(!refuses || left == usize::from(lanes) - 1, "round {round}: {left} of {lanes} are left");
+            assert!(
+                !refuses || lost.iter().all(|lost| lost.reason.contains("not attached")),
+                "round {round}: {lost:?}"
+            );
+            comm.close(soon()).unwrap();
+            right
+        });
+        assert!(right.iter().all(|right| *right), "round {round}: {right:?}");
+    }
 }

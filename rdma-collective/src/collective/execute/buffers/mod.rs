@@ -8,12 +8,13 @@ mod registered;
 use std::ops::Range;
 
 use rdma_core::memory::{CacheHint, copy_slice};
-use rdma_core::{AttachedRange, Deadline, ProtectionDomain, RemoteKey, RemoteMemory};
+use rdma_core::{Deadline, ProtectionDomain, RemoteKey, RemoteMemory};
 
 use crate::collective::call::{Lengths, Origins};
 use crate::collective::communicator::{PIECE_BYTES, Scratch};
 use crate::collective::schedule::{Source, Span};
 use crate::collective::{DataType, ReduceError, ReduceOp, Reduction};
+use crate::link::RangeOnRails;
 use crate::link::mailbox::Inbox;
 
 pub(super) use registered::ZERO_COPY_BYTES_MIN;
@@ -94,7 +95,7 @@ pub(super) trait Buffers {
     fn is_in_place(&self) -> bool;
 
     /// The registered range of a span, which stays until the operation has ended; `None` for borrowed memory.
-    fn range(&self, source: Source, span: Span) -> Option<AttachedRange>;
+    fn range(&self, source: Source, span: Span) -> Option<RangeOnRails>;
 
     /// Gives the peers `rights` to the memory, and returns its addresses; `None` if peers cannot reach it.
     ///
@@ -232,7 +233,7 @@ impl Buffers for Borrowed<'_> {
         matches!(self, Self::InPlace(_))
     }
 
-    fn range(&self, _: Source, _: Span) -> Option<AttachedRange> {
+    fn range(&self, _: Source, _: Span) -> Option<RangeOnRails> {
         // The device must not read borrowed memory: it might still do so after the call has failed and returned.
         None
     }

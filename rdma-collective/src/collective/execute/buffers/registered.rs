@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use rdma_core::error::RangeError;
 use rdma_core::memory::CacheHint;
-use rdma_core::{
-    Access, Attached, AttachedRange, Deadline, Exported, ProtectionDomain, Region, RemoteMemory, Sharing,
-};
+use rdma_core::{Access, Deadline, Exported, ProtectionDomain, Region, RemoteMemory, Sharing};
 
 use super::{Arithmetic, BufferAddress, BufferAdvert, Buffers, Message, Rights, pieces};
 use crate::collective::ReduceError;
 use crate::collective::call::Origins;
 use crate::collective::communicator::Scratch;
 use crate::collective::schedule::{Source, Span};
+use crate::link::{AttachedOnRails, RangeOnRails};
 
 /// Bytes from which the device reads a message in registered memory, instead of a copy in a send buffer: below, a copy
 /// costs less than waiting until the write is done.
@@ -25,7 +24,7 @@ pub(in crate::collective::execute) const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
 #[derive(Debug)]
 pub(in crate::collective) struct RegisteredBuffer {
     pub(in crate::collective) region: Region,
-    pub(in crate::collective) attached: Attached,
+    pub(in crate::collective) attached: AttachedOnRails,
     pub(in crate::collective) offset: usize,
     pub(in crate::collective) origin: usize,
     /// Whether others have handles to the region. It cannot become a local buffer again then.
@@ -161,7 +160,7 @@ impl Buffers for RegisteredBuffers {
         self.input.is_none()
     }
 
-    fn range(&self, source: Source, span: Span) -> Option<AttachedRange> {
+    fn range(&self, source: Source, span: Span) -> Option<RangeOnRails> {
         let place = self.place(source);
         Some(place.attached.range(place.at(span), span.len))
     }

@@ -3,13 +3,13 @@
 //! An extent may consist of several spans. Bytes that have to pass through a slice go through pieces that fit the
 //! processor's cache. The `buffers` know whether a span is borrowed or registered.
 
-use rdma_core::AttachedRange;
 use rdma_core::memory::CacheHint;
 
 use super::super::buffers::{Arithmetic, Buffers, Message};
 use crate::collective::ReduceError;
 use crate::collective::communicator::{PIECE_BYTES, Scratch};
 use crate::collective::schedule::{Buffer, Extent, Source, Span};
+use crate::link::RangeOnRails;
 use crate::link::mailbox::Inbox;
 
 /// The buffers that the steps of one operation use.
@@ -28,7 +28,7 @@ fn pieces(len: usize) -> impl Iterator<Item = Span> {
 
 impl<B: Buffers> StepMemory<'_, B> {
     /// The registered range of an extent; `None` if the extent has several spans or is not registered.
-    pub(super) fn range(&self, place: Extent) -> Option<AttachedRange> {
+    pub(super) fn range(&self, place: Extent) -> Option<RangeOnRails> {
         let span = only_span(place)?;
         match place.buffer() {
             Buffer::Input => self.buffers.range(Source::Input, span),

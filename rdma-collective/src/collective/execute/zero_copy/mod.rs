@@ -273,18 +273,14 @@ impl ZeroCopy {
         let (Move { span, from, to, .. }, source) = (current, current.source());
         let (own, expect) = (self.moves.rank, self.expect);
         let Some([input, output]) = with.buffers.places() else { return Ok(()) };
-        let mut reach =
-            PeerBuffers { core: with.core, host, moves: &self.moves, expect, adverts: &self.adverts };
+        let (moves, adverts) = (&self.moves, &self.adverts[..]);
+        let mut reach = PeerBuffers { core: with.core, host, links: with.links, moves, expect, adverts };
         match (from, to) {
             (From::One(rank), To::One(other)) if rank == own && other == own => {
                 with.buffers.copy(span, expect)
             }
-            (From::One(rank), To::One(_)) if rank != own => {
-                reach.read_to(rank, source, (output, span))?;
-            }
-            (From::One(_), To::One(rank)) => {
-                reach.store_from(rank, span, (input, source))?;
-            }
+            (From::One(rank), To::One(_)) if rank != own => reach.read_to(rank, source, (output, span))?,
+            (From::One(_), To::One(rank)) => reach.store_from(rank, span, (input, source))?,
             (From::One(rank), To::Exchanged) => {
                 // Three steps: save this rank's bytes, read the peer's over them, store the saved ones at the peer. A
                 // retry begins at the first step that was not done. To save again after the read would lose bytes.

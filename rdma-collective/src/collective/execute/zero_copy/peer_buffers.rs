@@ -8,23 +8,27 @@ use rdma_core::memory::CacheHint;
 use rdma_core::{Deadline, PeerSlice, RemoteMemory};
 
 use super::{Halt, ZeroCopyPlan};
-use crate::collective::communicator::{HostGroup, Lost, ReduceScratch, ZERO_COPY_PIECE_BYTES};
+use crate::collective::communicator::{HostGroup, Links, Lost, ReduceScratch, ZERO_COPY_PIECE_BYTES};
 use crate::collective::execute::buffers::{Arithmetic, BufferAdvert, RegisteredBuffer};
 use crate::collective::execute::stop::Stop;
 use crate::collective::reduce::Operand;
 use crate::collective::schedule::{Source, Span};
-use crate::engine::EngineState;
-use crate::link::LaneFailure;
+use crate::engine::{EngineState, LaneId};
+use crate::link::{FIRST_RAIL, LaneFailure};
 
 const _: () = assert!(
     ZERO_COPY_PIECE_BYTES <= 256 * 1024,
     "a piece of two ranks in place is made at once or not at all"
 );
 
+/// The reason for the end of an operation between ranks of one host whose link goes on over other devices alone.
+const NO_LANE: &str = "every lane on the first device has failed, and by no other the ranks of one host reach each other's memory";
+
 /// The buffers of all ranks, for one step of a zero-copy operation.
 pub(super) struct PeerBuffers<'a> {
     pub(super) core: &'a mut EngineState,
     pub(super) host: &'a HostGroup,
+    pub(super) links: &'a Links,
     pub(super) moves: &'a ZeroCopyPlan,
     /// The cache hint for bytes that are stored for good.
     pub(super) expect: CacheHint,
@@ -78,7 +82,7 @@ impl PeerBuffers<'_> {
         (memory, expect): (RemoteMemory, CacheHint),
         with: impl FnOnce(&mut PeerSlice<'_>) -> Result<(), ReachError>,
     ) -> Result<(), Halt> {
-        let Some(id) = self.host.lane(rank) else { return Err(Halt::Blocked(rank)) };
+        let id = self.lane(rank)?;
         // A deadline that has passed already: try once, because a wait would hold the engine.
         let at_once = Deadline::at(self.core.now());
         let peer = self.core.peer_slice(id, memory, at_once);
@@ -97,6 +101,26 @@ impl PeerBuffers<'_> {
                 Halt::Stop(Stop::Lost(Lost { rank, lane, cause, away: None }))
             }
         })
+    }
+
+    /// The lane by which this rank reaches the memory of another one. Memory is lent on the first rail alone, so that
+    /// another lane of that rail takes the place of one that has failed.
+    fn lane(&mut self, rank: u32) -> Result<LaneId, Halt> {
+        let Self { core, host, links, .. } = self;
+        let mut is_up = |id: &LaneId| core.lane(*id).is_some_and(|lane| lane.ended().is_none());
+        let first = host.lane(rank).ok_or(Halt::Blocked(rank))?;
+        let Some(link) = links.table.link(rank).filter(|_| !is_up(&first)) else { return Ok(first) };
+        let left: Vec<LaneId> = link.lanes.open.iter().copied().filter(|id| is_up(id)).collect();
+        let on_rail = left.iter().find(|id| core.lane(**id).is_some_and(|lane| lane.rail() == FIRST_RAIL));
+        match on_rail {
+            Some(id) => Ok(*id),
+            // The link has ended, and the ring finds out why.
+            None if left.is_empty() => Ok(first),
+            None => {
+                let cause = LaneFailure::Device(NO_LANE.into());
+                Err(Halt::Stop(Stop::Lost(Lost { rank, lane: link.lanes.name, cause, away: None })))
+            }
+        }
     }
 
     /// Reduces `span` of the inputs of all ranks, at least two, from `first` on, into `scratch.made`.

@@ -82,6 +82,11 @@ impl Rendezvous for ParentRendezvous<'_> {
         Some(&self.parent)
     }
 
+    fn culprit(&self, _: &CommunicatorError) -> Option<u32> {
+        // The parent communicator tells its ranks.
+        None
+    }
+
     fn set(&mut self, key: &str, value: &[u8], _: Deadline) -> Result<(), CommunicatorError> {
         self.outgoing.push((key.to_owned(), value.to_vec()));
         Ok(())

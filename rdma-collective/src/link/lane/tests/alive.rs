@@ -153,7 +153,7 @@ fn an_engine_that_never_beats_has_no_time_to_do_it_at() {
         ..EngineOptions::default()
     };
     let engine = Engine::new(&Device::soft(SoftOptions::default()).open().unwrap(), engine).unwrap();
-    let lane = engine.open_lane(OPTIONS).unwrap();
+    let lane = engine.open_lane(0, OPTIONS).unwrap();
     let (left, right) = join(End { engine, lane }, end(None));
     left.with(|lane| lane.watch(Instant::now()));
     assert_eq!(left.engine.next_deadline(), None);

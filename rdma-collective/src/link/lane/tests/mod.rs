@@ -65,7 +65,7 @@ fn end(faults: Option<FaultPlan>) -> End {
     let driver = Driver::Caller;
     let engine = EngineOptions { retry: Some(retry), heartbeat, driver, ..EngineOptions::default() };
     let engine = Engine::new(&Device::soft(options).open().unwrap(), engine).unwrap();
-    let lane = engine.open_lane(OPTIONS).unwrap();
+    let lane = engine.open_lane(0, OPTIONS).unwrap();
     End { engine, lane }
 }
 
@@ -230,7 +230,7 @@ fn a_name_of_a_lane_that_is_gone_names_no_other() {
     for _ in 0..2 {
         left.engine.lock().fence_lane(left.lane, soon).unwrap();
     }
-    let next = left.engine.open_lane(OPTIONS).unwrap();
+    let next = left.engine.open_lane(0, OPTIONS).unwrap();
     let mut core = left.engine.lock();
     assert_ne!(next, left.lane);
     assert!(core.lane(left.lane).is_none() && core.opening(left.lane).is_none());
@@ -247,7 +247,7 @@ fn a_lane_that_cannot_be_opened_is_an_error_and_leaves_no_queue_pair_behind() {
     let mut worker = context.worker(WorkerOptions { max_cqe: 64, ..WorkerOptions::default() }).unwrap();
     let (pd, init) = (context.alloc_pd().unwrap(), InitOptions::default());
     let mut open = |gid_index, options| {
-        let memory = LaneMemory::alloc(&pd, options)?;
+        let memory = LaneMemory::alloc((0, &pd), options)?;
         OpeningLane::new(&mut worker, &pd, &init, gid_index, memory)
     };
     let gid = context.gids(init.port).unwrap()[0].index;

@@ -6,7 +6,9 @@ use crate::collective::schedule::Extent;
 #[derive(Clone, Debug)]
 pub(super) struct Link {
     pub(super) sent: u64,
-    /// Messages of `sent` that the sender knows to be given back.
+    /// Messages of `sent` that are given back, those of them of which the sender was told, and those of which it knows.
+    given_back: u64,
+    told: u64,
     pub(super) freed: u64,
     pub(super) received: u64,
     /// Messages sent and received before the present programs of the two ranks.
@@ -38,6 +40,8 @@ impl Link {
     pub(super) fn new(slots: usize) -> Self {
         Self {
             sent: 0,
+            given_back: 0,
+            told: 0,
             freed: 0,
             received: 0,
             sent_before: 0,
@@ -75,6 +79,7 @@ impl Link {
         let slot = self.slot(number);
         assert_eq!(*slot, Slot::Free, "message {number} overwrites a slot");
         *slot = Slot::Written(number, cells);
+        self.tell();
     }
 
     pub(super) fn consume(&mut self, message: u64) -> Vec<Cell> {
@@ -103,16 +108,27 @@ impl Link {
             }
         }
         assert!(given_back > 0, "a signal without a credit");
-        self.credits.push(consumed);
+        self.given_back = consumed;
+        self.tell();
+    }
+
+    /// Tells the sender of the messages given back, when a mailbox would do so.
+    fn tell(&mut self) {
+        let (untold, slots) = (self.given_back - self.told, self.slots.len() as u64);
+        let held = self.slots.iter().filter(|slot| **slot != Slot::Free).count() as u64;
+        if untold > 0 && (untold >= slots - slots / 4 || untold + held >= slots) {
+            self.told = self.given_back;
+            self.credits.push(self.told);
+        }
     }
 
     pub(super) fn is_idle(&self) -> bool {
-        self.freed == self.sent && self.slots.iter().all(|slot| *slot == Slot::Free)
+        self.freed == self.told && self.slots.iter().all(|slot| *slot == Slot::Free)
     }
 
     /// Adds the numbers that distinguish the states of the link.
     pub(super) fn key(&self, key: &mut Vec<u64>) {
-        key.extend([self.freed, u64::MAX]);
+        key.extend([self.freed, self.told, u64::MAX]);
         let mut numbers: Vec<u64> = self.under_way.iter().map(|message| message.number).collect();
         numbers.sort_unstable();
         key.append(&mut numbers);

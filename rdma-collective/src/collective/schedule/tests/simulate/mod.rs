@@ -169,7 +169,7 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
         for ((from, to), link) in &self.links {
             assert!(
                 link.is_idle(),
-                "the link from {from} to {to} of {ranks} has messages, or misses credits"
+                "the link from {from} to {to} of {ranks} has messages, or misses credits: {link:?}"
             );
         }
         for (index, rank) in self.ranks.iter().enumerate() {

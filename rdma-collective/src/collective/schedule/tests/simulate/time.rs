@@ -4,6 +4,7 @@
 //! given back before it was read, and a message whose length its receiver does not expect, are still found.
 
 use crate::collective::schedule::Step;
+use crate::link::mailbox::SHORT_BYTES_MAX;
 use crate::tests::netsim::{Network, Wire};
 
 /// The costs of a link and of a processor.
@@ -99,8 +100,12 @@ struct Link {
     from: u32,
     to: u32,
     sent: u64,
-    /// Messages that the receiver has read, and those of them that the sender knows to be given back.
+    /// Messages that have arrived, that the receiver has read and given back, of which it has told the sender, and of
+    /// which the sender knows.
+    arrived: u64,
     read: u64,
+    given_back: u64,
+    told: u64,
     freed: u64,
 }
 
@@ -124,7 +129,11 @@ impl<P: Iterator<Item = Step>> Run<P> {
         while let Some((at, body)) = self.network.next() {
             *now = at;
             let rank = match body {
-                Body::Message { link, number, bytes } => self.write(link, number, bytes),
+                Body::Message { link, number, bytes } => {
+                    let rank = self.write(link, number, bytes);
+                    self.tell(at, link, false);
+                    rank
+                }
                 Body::Credit { link, consumed } => {
                     let link = &mut self.links[link as usize];
                     link.freed = link.freed.max(consumed);
@@ -137,7 +146,7 @@ impl<P: Iterator<Item = Step>> Run<P> {
         if let Some(rank) = stuck {
             return Err(format!("rank {rank} is stuck at {:?}", self.ranks[rank].next));
         }
-        match self.links.iter().find(|link| link.freed != link.sent) {
+        match self.links.iter().find(|link| (link.told, link.sent) != (link.freed, link.given_back)) {
             Some(Link { from, to, .. }) => Err(format!("the link from {from} to {to} misses credits")),
             None => Ok(()),
         }
@@ -205,7 +214,10 @@ impl<P: Iterator<Item = Step>> Run<P> {
                 if consumed > self.links[index as usize].read {
                     return Err(format!("rank {rank} gives back to {to} what it has not read"));
                 }
-                self.network.send(clock, rank, to, 0, Body::Credit { link: index, consumed });
+                let first = std::mem::replace(&mut self.links[index as usize].given_back, consumed);
+                let len = |number| self.arrived[self.slot(index, number)].1;
+                let any_long = (first..consumed).any(|number| len(number) > SHORT_BYTES_MAX);
+                self.tell(clock, index, any_long);
             }
             Step::Copy { source, .. } => ends += self.costs.arithmetic * source.len() as u64,
         }
@@ -213,10 +225,23 @@ impl<P: Iterator<Item = Step>> Run<P> {
         Ok(true)
     }
 
+    /// Tells the sender of the messages given back, when a mailbox would do so; `any_long` says whether a long one is
+    /// among them.
+    fn tell(&mut self, at: u64, index: u32, any_long: bool) {
+        let link = &mut self.links[index as usize];
+        let (untold, held) = (link.given_back - link.told, link.arrived - link.given_back);
+        if untold > 0 && (any_long || untold >= self.slots - self.slots / 4 || untold + held >= self.slots) {
+            link.told = link.given_back;
+            let (from, to, consumed) = (link.from, link.to, link.told);
+            self.network.send(at, to, from, 0, Body::Credit { link: index, consumed });
+        }
+    }
+
     /// A message is there; its receiver.
     fn write(&mut self, link: u32, number: u64, bytes: usize) -> u32 {
         let slot = self.slot(link, number);
         self.arrived[slot] = (number + 1, bytes);
+        self.links[link as usize].arrived += 1;
         self.links[link as usize].to
     }
 

@@ -22,22 +22,22 @@ fn right(ended: Ended, collective: Collective, ranks: usize) -> Ended {
 }
 
 #[test]
-fn every_collective_but_sends_goes_over_two_devices() {
-    for collective in Collective::ALL.iter().copied().filter(|one| *one != Collective::SendRecv) {
+fn every_collective_goes_over_two_devices() {
+    for collective in Collective::ALL.iter().copied() {
         let line = "--device soft,soft --ranks 3 -b 1K -e 4M -f 4096 -n 2 -r all -d int32";
         let text = right(run(program(collective), line), collective, 3).stdout;
-        assert!(text.contains("# Rails 2 (soft0, soft1), on buffers of the program's own"), "{text}");
+        assert!(text.contains("# Lanes 2 (soft0, soft1)\n"), "{text}");
         assert!(text.contains("[soft0,soft1] software device, wire "), "{text}");
         assert!(!text.contains("#  soft1: ") && !text.contains("#  soft0: "), "{text}");
     }
 }
 
 #[test]
-fn rails_are_devices_times_queue_pairs() {
+fn lanes_are_devices_times_queue_pairs() {
     for (devices, queue_pairs, header) in [
-        ("--device soft", "3", Some("# Rails 3 (soft0 x 3)")),
-        ("--device auto", "2", Some("# Rails 2 (")),
-        ("--device soft --device soft", "2", Some("# Rails 4 (soft0 x 2, soft1 x 2)")),
+        ("--device soft", "3", Some("# Lanes 3 (soft0 x 3)")),
+        ("--device auto", "2", Some("# Lanes 2 (")),
+        ("--device soft --device soft", "2", Some("# Lanes 4 (soft0 x 2, soft1 x 2)")),
         ("--device soft", "1", None),
         ("--device soft", "", None),
     ] {
@@ -45,7 +45,7 @@ fn rails_are_devices_times_queue_pairs() {
         let ended = right(with_queue_pairs(ALLREDUCE, &line, queue_pairs), Collective::AllReduce, 2);
         match header {
             Some(header) => assert!(ended.stdout.contains(header), "{}", ended.stdout),
-            None => assert!(!ended.stdout.contains("# Rails"), "{}", ended.stdout),
+            None => assert!(!ended.stdout.contains("# Lanes"), "{}", ended.stdout),
         }
         let said = format!("{QUEUE_PAIRS} set by environment to {queue_pairs}");
         assert_eq!(ended.stderr.contains(&said), !queue_pairs.is_empty(), "{}", ended.stderr);
@@ -58,39 +58,28 @@ fn a_device_that_dies_amid_the_run_costs_no_element() {
         let line = "--device soft,soft --ranks 2 -b 2M -e 8M -f 2 -n 2 --fault kill@5";
         let ended = start_with(program(collective), line, &[("NCCL_DEBUG", "WARN")]).finish();
         let ended = right(ended, collective, 2);
-        assert!(ended.stdout.contains("# Rail 0 was lost on the way ("), "{}", ended.stdout);
-        assert!(ended.stderr.contains("a rail has failed"), "{}", ended.stderr);
+        let lost = "# Lane 0 (soft0) to rank 1 was lost on the way (";
+        assert!(ended.stdout.contains(lost), "{}", ended.stdout);
+        assert!(ended.stderr.contains("The link goes on over 1 of 2 lanes"), "{}", ended.stderr);
     }
 }
 
 #[test]
-fn a_byte_that_a_rail_changes_is_counted() {
+fn a_byte_that_a_lane_changes_is_counted() {
     let line = "--device soft,soft --ranks 2 -b 16M -e 16M -n 1 -w 0 --fault corrupt@2";
     let text = run(ALLREDUCE, line).expect(1).stdout;
     assert!(ParsedTable::parse(&text).unwrap().out_of_bounds >= 1, "{text}");
 }
 
 #[test]
-fn what_has_no_rails_refuses_devices_and_ignores_the_variable() {
-    let sendrecv = program(Collective::SendRecv);
-    let ended = run(sendrecv, "--device soft,soft --ranks 2 -b 8 -e 8").expect(2);
-    assert!(ended.stderr.contains("sendrecv has no rails: name one"), "{}", ended.stderr);
-    let ended = with_queue_pairs(sendrecv, "--device soft --ranks 2 -b 1M -e 1M -n 1", "4");
-    let ended = right(ended, Collective::SendRecv, 2);
-    let ignored = "NCCL_IB_QPS_PER_CONNECTION=4: sendrecv has no rails";
-    assert!(ended.stdout.contains(&format!("# Ignored {ignored}")), "{}", ended.stdout);
-    assert!(ended.stderr.contains(&format!("NCCL WARN ignored {ignored}")), "{}", ended.stderr);
-
-    let tune = env!("CARGO_BIN_EXE_tune");
-    let line = "--ranks 2 -b 4 -e 4 -n 1 -w 0 --repeats 1 --collectives allreduce";
-    let ended = run(tune, &format!("--device soft,soft {line}")).expect(1);
-    assert!(ended.stderr.contains("name one"), "{}", ended.stderr);
-    let ended = with_queue_pairs(tune, &format!("--device soft {line}"), "2").expect(0);
-    assert!(ended.stderr.contains("PER_CONNECTION=2: tune has no rails"), "{}", ended.stderr);
+fn tune_measures_over_several_devices() {
+    let line = "--device soft,soft --ranks 2 -b 4 -e 4 -n 1 -w 0 --repeats 1 --collectives allreduce";
+    let ended = run(env!("CARGO_BIN_EXE_tune"), line).expect(0);
+    assert!(ended.stdout.contains("allreduce"), "{}", ended.stdout);
 }
 
 #[test]
-fn what_cannot_be_rails_says_what_to_change() {
+fn devices_and_lanes_that_cannot_be_say_what_to_change() {
     let line = "--device soft,soft --ranks 2 -b 8 -e 8";
     for (queue_pairs, told) in [
         ("129", "NCCL_IB_QPS_PER_CONNECTION is \"129\": set it to a number from 1 to 128"),
@@ -100,7 +89,7 @@ fn what_cannot_be_rails_says_what_to_change() {
         assert!(ended.stderr.contains(told) && ended.stdout.is_empty(), "{}", ended.stderr);
     }
     let ended = with_queue_pairs(ALLREDUCE, line, "16").expect(0);
-    let told = "# Rails 8 (soft0 x 4, soft1 x 4)";
+    let told = "# Lanes 8 (soft0 x 4, soft1 x 4)";
     let ignored = "# Ignored NCCL_IB_QPS_PER_CONNECTION=16 beyond 4";
     assert!(ended.stdout.contains(told) && ended.stdout.contains(ignored), "{}", ended.stdout);
     let ended = run(ALLREDUCE, "--device soft,nosuch0 --ranks 2 -b 8 -e 8").expect(1);
@@ -112,7 +101,7 @@ fn what_cannot_be_rails_says_what_to_change() {
 }
 
 #[test]
-fn ranks_with_other_rails_are_told() {
+fn ranks_with_another_number_of_lanes_are_told() {
     let port = free_port().to_string();
     let rank = |rank, queue_pairs| {
         let variables = [
@@ -126,6 +115,6 @@ fn ranks_with_other_rails_are_told() {
     };
     let (first, second) = (rank("0", "1"), rank("1", "2"));
     let (first, second) = (first.finish().expect(1), second.finish().expect(1));
-    assert!(first.stderr.contains("rank 1 has rails: 2, and this one: 1"), "{}", first.stderr);
-    assert!(second.stderr.contains("rank 0 has rails: 1, and this one: 2"), "{}", second.stderr);
+    assert!(first.stderr.contains("lanes is 1 here and 2 on rank 1"), "{}", first.stderr);
+    assert!(second.stderr.contains("lanes is 2 here and 1 on rank 0"), "{}", second.stderr);
 }
