@@ -2,6 +2,7 @@
 
 use super::tunable::Tunable;
 use crate::collectives::args::{Args, RANKS_MAX};
+use crate::collectives::lanes;
 use crate::sizes::parse_size;
 use crate::wire::WireName;
 use anyhow::ensure;
@@ -73,19 +74,16 @@ impl TuneArgs {
             warmup_iters,
             timeout_s,
             ranks,
-            device: vec![device.clone()],
+            device: device.split(',').map(str::to_owned).collect(),
             wire,
             ..Args::parse_from(["tune"])
         }
     }
 
-    /// Checks that there is a size, and one device.
+    /// Checks that there is a size, and devices that can be used together.
     pub fn check(&self) -> anyhow::Result<()> {
-        let Self { min_bytes, max_bytes, device, .. } = self;
-        ensure!(
-            !device.contains(','),
-            "--device {device} names several devices, and ways are those of one communicator: name one"
-        );
+        let Self { min_bytes, max_bytes, .. } = self;
+        lanes::check(&self.each())?;
         ensure!(
             !self.sizes().is_empty(),
             "there is no power of two of 4 or more from -b {min_bytes} to -e {max_bytes}; lower -b, or raise -e"
@@ -125,7 +123,8 @@ mod tests {
         assert_eq!(sizes("tune -b 9 -e 15"), (false, vec![]));
         assert_eq!(sizes("tune -b 1M -e 2M"), (true, vec![1 << 20, 2 << 20]));
         assert_eq!(sizes("tune").1.len(), 20);
-        assert!(!sizes("tune --device soft,soft").0);
+        assert!(sizes("tune --device soft,soft").0);
+        assert!(!sizes("tune --device soft,auto").0);
     }
 
     #[test]

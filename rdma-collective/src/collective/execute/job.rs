@@ -52,11 +52,12 @@ struct Work {
 
 /// The memory of a job, by who may use it now.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "an operation on tensors allocates nothing")]
 enum JobMemory {
     /// A buffer that this thread may read and write.
     Here(LocalBuf),
     /// Buffers that the device may use. No reference to their bytes may exist.
-    Lent(Box<RegisteredBuffers>),
+    Lent(RegisteredBuffers),
     /// A region to which others have handles. Its bytes are only copied, never borrowed.
     Shared(Region),
     /// The bytes of a barrier, which belong to no tensor and are never registered.
@@ -261,7 +262,7 @@ impl Job {
             // `advance` fail with `ForeignMemory`.
             let input = self.input.as_mut().and_then(|input| input.lend(core, origins.input));
             if let Some(output) = self.lend(core, origins.output) {
-                self.memory = JobMemory::Lent(Box::new(RegisteredBuffers::new(input, output)));
+                self.memory = JobMemory::Lent(RegisteredBuffers::new(input, output));
             }
         }
         // The peers' silence counts from now on, before the first message: a peer may be gone already.
@@ -324,7 +325,7 @@ impl Job {
         } else if let (Some(Work { plan, running }), JobMemory::Lent(buffers)) =
             (&mut self.work, &mut self.memory)
         {
-            exec::advance(running.as_mut(), plan, parts, core, (&mut **buffers, &mut []))
+            exec::advance(running.as_mut(), plan, parts, core, (buffers, &mut []))
         } else {
             return Poll::Ready(Err(CollectiveError::ForeignMemory));
         };
