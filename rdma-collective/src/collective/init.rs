@@ -13,7 +13,7 @@ use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 use super::CommunicatorError;
 use super::communicator::tuning::TuningError;
-use super::communicator::{Communicator, CommunicatorOptions};
+use super::communicator::{Communicator, CommunicatorOptions, LANES_MAX};
 use crate::bootstrap::{BootstrapError, JobToken, Join, LocalRanks, SpawnError};
 use crate::bootstrap::{StoreClient, StoreOptions, StoreServer};
 use crate::engine::{Engine, EngineOptions};
@@ -30,7 +30,8 @@ pub struct InitOptions {
     pub device: String,
     /// The wire of the software device ([`Wire::Auto`]: shared memory on one host, TCP between hosts).
     pub wire: Wire,
-    /// Options of the communicator. The variables `NCCL_ALGO`, `NCCL_HOSTID` and `RDMA_TUNING_FILE` override them.
+    /// Options of the communicator. The variables `NCCL_ALGO`, `NCCL_HOSTID`,
+    /// `NCCL_IB_QPS_PER_CONNECTION` and `RDMA_TUNING_FILE` override them.
     pub communicator: CommunicatorOptions,
 }
 
@@ -175,6 +176,12 @@ impl Communicator {
             .into_iter()
             .map(|device| (device.context.clone(), device.engine_options(&environment.nccl)))
             .collect();
+        // A pod's variable is for each device, and may ask for more than there can be.
+        let room = (LANES_MAX / devices.len().clamp(1, LANES_MAX.into()) as u8).max(1);
+        if environment.nccl.qps_per_connection.is_some_and(|asked| asked > room) {
+            crate::log::warn!("each device has {room} queue pairs to a peer, which is the most for {device}");
+            communicator.lanes = communicator.lanes.min(room);
+        }
         let engine = Engine::over(&devices).map_err(CommunicatorError::from)?;
         let comm = Self::new(&engine, &mut joined.store, communicator, deadline)?;
         // Rank 0 serves the store: it must not leave before the others have read what they need from it.

@@ -93,6 +93,12 @@ pub enum SetupError {
         /// The part that is wrong.
         field: &'static str,
     },
+    /// A device of the engine has failed, so that it gets no further lanes.
+    #[error("device {number} of the engine has failed; see its error in the log, and make another engine")]
+    DeviceFailed {
+        /// The number of the device in the engine, from 0.
+        number: usize,
+    },
     /// An engine works on 1 to 8 devices.
     #[error("an engine works on 1 to {max} devices, not on {count}; name as many on all ranks")]
     Devices {

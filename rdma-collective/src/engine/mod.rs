@@ -143,7 +143,9 @@ impl Engine {
     /// Makes an engine over several open devices (or ports of one), for hosts with several NICs.
     ///
     /// Each device is a *rail*. A communicator on this engine has at least one lane on each rail to every peer, and
-    /// stripes the messages of all its operations over them; a rail that fails costs time only. All ranks name as many
+    /// stripes the messages of all its operations over them. A rail whose requests fail, are refused or stay unanswered
+    /// costs time only. A rail that loses completions, or does not let go of a queue pair, ends the communicators, and
+    /// so does the loss of the first rail in operations through shared memory. All ranks name as many
     /// devices, in the same order, because the first rail of one rank is connected to the first of another. Memory of
     /// the engine is registered on every device. A KV link uses the first.
     ///
@@ -172,14 +174,15 @@ impl Engine {
         let Some((_, options)) = devices.first().filter(|_| devices.len() <= RAILS_MAX) else {
             return Err(beyond);
         };
+        options.check_times()?;
+        let peer_timeout = options.peer_timeout;
         let (mut rails, mut used) = (Vec::new(), Vec::new());
         for (number, (context, options)) in devices.iter().enumerate() {
-            options.check_times()?;
             let port = context.port(options.port)?;
             let table = context.gids(options.port)?;
             let gid = options.choose_gid(context.name(), &port, table)?;
             announce::announce(context, number, &port, &gid, options.gid_index.is_some());
-            let rail = Rail::new(context, options, gid.entry.index)?;
+            let rail = Rail::new(context, options, gid.entry.index, peer_timeout)?;
             used.push(EngineDevice { context: context.clone(), pd: rail.pd.clone(), gid });
             rails.push(rail);
         }

@@ -17,7 +17,8 @@ pub enum Driver {
     #[default]
     Thread,
     /// The caller, by [`drive`](super::Engine::drive) and by blocking calls. Nothing goes on in between, and peers
-    /// learn of that: they do not take the silence of this engine for a loss.
+    /// learn of that: they do not take the silence of this engine for a loss. While nobody drives, a peer can be only a
+    /// few short messages ahead.
     Caller,
 }
 

@@ -4,7 +4,7 @@
 //! on all of them, so that any lane can carry it.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdma_core::{
     Access, Context, DeviceAttributes, InitOptions, ProtectionDomain, QpNum, RetryOptions, Worker,
@@ -32,17 +32,18 @@ pub(super) struct Rail {
 }
 
 impl Rail {
-    /// Makes a worker and a domain on the device of `context`.
+    /// Makes a worker and a domain on the device of `context`. Its retries outlast `peer_timeout`.
     pub(super) fn new(
         context: &Context,
         options: &EngineOptions,
         gid_index: u32,
+        peer_timeout: Duration,
     ) -> Result<Self, SetupError> {
         let pd = context.alloc_pd()?;
         let worker =
             context.worker(WorkerOptions { max_cqe: options.max_cqe, ..WorkerOptions::default() })?;
         let device = context.attributes()?;
-        let suiting = || RetryOptions::suiting(&device).lasting(options.peer_timeout, &device);
+        let suiting = || RetryOptions::suiting(&device).lasting(peer_timeout, &device);
         let retry = options.retry.clone().unwrap_or_else(suiting);
         let path = rdma_core::PathOptions { gid_index, ..options.path.clone() };
         let init = InitOptions {

@@ -132,7 +132,11 @@ impl EngineState {
     /// Creates a lane that waits for its peer's blob.
     pub(super) fn open_lane(&mut self, memory: LaneMemory) -> Result<LaneId, SetupError> {
         let number = memory.rail();
-        let rail = self.rails.get_mut(number).ok_or(SetupError::LaneGone)?;
+        let rail = self
+            .rails
+            .get_mut(number)
+            .filter(|rail| !rail.broken)
+            .ok_or(SetupError::DeviceFailed { number })?;
         let gid_index = rail.connection.path.gid_index;
         let lane = OpeningLane::new(&mut rail.worker, &rail.pd, &rail.init, gid_index, memory)?;
         let vacant = self.lanes.iter().position(|(_, slot)| matches!(slot, LaneSlot::Vacant));
@@ -170,6 +174,11 @@ impl EngineState {
         now: Instant,
         overrides: ConnectOverrides,
     ) -> Result<(), SetupError> {
+        if let Some(number) = self.opening(id).map(OpeningLane::rail)
+            && self.rails.get(number).is_some_and(|rail| rail.broken)
+        {
+            return Err(SetupError::DeviceFailed { number });
+        }
         let Some((_, slot @ LaneSlot::Opening(_))) =
             self.lanes.get_mut(id.index as usize).filter(|(generation, _)| *generation == id.generation)
         else {
@@ -393,6 +402,10 @@ impl EngineState {
     /// Takes the events that woke a sleeper; otherwise the descriptor would stay readable.
     pub(super) fn consume_events(&mut self) {
         self.deaths.look_next();
+        for rail in self.rails.iter_mut().filter(|rail| rail.broken) {
+            // The channel of a failed device stays among those of the descriptor, which must not stay readable.
+            let _ = rail.worker.consume_events();
+        }
         self.of_each_worker(Worker::consume_events);
     }
 

@@ -11,6 +11,7 @@ use rdma_core::{Deadline, Device, SoftOptions, WorkerOptions};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::*;
+use crate::link::LaneOptions;
 use std::time::Duration;
 
 fn engine(driver: Driver) -> Engine {
@@ -57,6 +58,27 @@ fn an_engine_whose_device_has_failed_rests() {
     let started = Instant::now();
     drop(engine);
     assert!(started.elapsed() < Duration::from_millis(700), "{:?}", started.elapsed());
+}
+
+#[test]
+fn an_engine_one_of_whose_devices_has_failed_goes_on_with_the_other_and_rests() {
+    let open = || (Device::soft(SoftOptions::default()).open().unwrap(), EngineOptions::default());
+    let engine = Engine::over(&[open(), open()]).unwrap();
+    engine.lock().fail(1, PollError::Overrun);
+    engine.drive(Instant::now(), 1).unwrap();
+    let options = LaneOptions { epoch: 0, max_send_wr: 16, credits: 6, control_bytes_max: 64 };
+    engine.open_lane(0, options.clone()).unwrap();
+    let refused = engine.open_lane(1, options).unwrap_err();
+    assert!(matches!(refused, SetupError::DeviceFailed { number: 1 }), "{refused}");
+    engine.shared().nudge.send();
+    let look = |_| {
+        std::thread::sleep(Duration::from_millis(10));
+        engine.lock().now()
+    };
+    let driven: HashSet<Instant> = (0..40).map(look).collect();
+    assert!(driven.len() < 10, "it was driven again at each of {} looks", driven.len());
+    engine.lock().fail(0, PollError::Overrun);
+    assert!(engine.drive(Instant::now(), 1).is_err());
 }
 
 /// Something to do, once.

@@ -137,7 +137,8 @@ impl ProtectionDomain {
     /// name it by [`remote`](Self::remote). A region that is registered here already stays as it is.
     ///
     /// Use this where requests may go over any of several devices. The trap: each registration pins the pages once
-    /// more, and counts them against `RLIMIT_MEMLOCK`.
+    /// more, and counts them against `RLIMIT_MEMLOCK`. Pages of such memory are never replaced, so that a stopped peer
+    /// quarantines it. When one device refuses to let go of it, the others may have done so already.
     ///
     /// ```
     /// use rdma_core::{Access, Device, SoftOptions};

@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdma_core::Deadline;
+use rdma_core::{Deadline, Region};
 
 use super::host::HostGroup;
 use super::hosts::Hosts;
@@ -23,7 +23,7 @@ use crate::bootstrap::{GATHERED_BYTES_MAX, StoreClient};
 use crate::collective::operation::{ABORT, Abort};
 use crate::collective::{AbortReason, CommunicatorError};
 use crate::engine::SetupError;
-use crate::engine::{Engine, LaneId};
+use crate::engine::{Engine, EngineState, LaneId};
 use crate::link::mailbox::Geometry;
 use crate::link::{Blob, LaneFailure, LaneOptions, LinkKind};
 use crate::liveness::{EXIT_WITHIN, Process};
@@ -110,6 +110,27 @@ struct OpenRing {
     listener: Listener,
 }
 
+/// This rank's end of the link to a neighbour, as far as it is needed when joining fails.
+struct NeighbourEnd {
+    rank: u32,
+    lanes: Vec<LaneId>,
+    /// The mailbox into which the neighbour may write already. It stays registered until the lanes are fenced: a write
+    /// that is refused would end the lane before the neighbour is told why this rank leaves.
+    _mailbox: Region,
+}
+
+impl NeighbourEnd {
+    fn of(link: &OpenLink) -> Self {
+        Self { rank: link.rank, lanes: link.lanes.clone(), _mailbox: link.mailbox().clone() }
+    }
+}
+
+/// Whether a lane has ended because its peer's process has.
+fn has_died(core: &mut EngineState, id: LaneId) -> bool {
+    let ended = core.lane(id).and_then(|lane| lane.ended());
+    matches!(ended, Some(LaneFailure::Died { .. } | LaneFailure::Disconnected))
+}
+
 /// The links of a rank, and the windows of its host.
 pub(super) type LinksAndHost = (Links, Option<HostGroup>);
 
@@ -168,14 +189,14 @@ impl Setup<'_> {
 
     fn links(&mut self) -> Result<LinksAndHost, CommunicatorError> {
         let opened = self.open();
-        let ends = opened.iter().flat_map(|ring| &ring.neighbours);
-        let ends: Vec<_> = ends.map(|link| (link.rank, link.lanes.clone())).collect();
+        let ends: Vec<NeighbourEnd> =
+            opened.iter().flat_map(|ring| &ring.neighbours).map(NeighbourEnd::of).collect();
         let connected = self.publish_and_connect(opened).and_then(|links| {
             let host = self.host(&links)?;
             Ok((links, host))
         });
         if let Err(error) = &connected {
-            let lanes: Vec<LaneId> = ends.iter().flat_map(|(_, lanes)| lanes.iter().copied()).collect();
+            let lanes: Vec<LaneId> = ends.iter().flat_map(|end| end.lanes.iter().copied()).collect();
             // A gathering tells all ranks of any other failure.
             if matches!(error, CommunicatorError::Bootstrap(_)) {
                 self.tell_neighbours(&ends, self.store.culprit(error));
@@ -189,22 +210,20 @@ impl Setup<'_> {
     }
 
     /// Tells the neighbours which rank's end is the reason why this one leaves: they may have joined already, and would
-    /// take this rank for the one at fault.
-    fn tell_neighbours(&self, ends: &[(u32, Vec<LaneId>)], culprit: Option<u32>) {
+    /// take this rank for the one at fault. If this rank does not know, they find out by themselves.
+    fn tell_neighbours(&self, ends: &[NeighbourEnd], culprit: Option<u32>) {
         let reporter = self.store.rank();
         self.engine.lock_with(|core| {
             core.look_for_deaths_now();
-            let first = |lanes: &[LaneId]| lanes.first().copied();
-            let dead = ends.iter().find(|(_, lanes)| {
-                first(lanes).and_then(|id| core.lane(id)).is_some_and(|lane| lane.ended().is_some())
-            });
-            let culprit = culprit.or(dead.map(|(rank, _)| *rank)).unwrap_or(reporter);
+            let dead = ends.iter().find(|end| end.lanes.iter().any(|id| has_died(core, *id)));
+            let Some(culprit) = culprit.or(dead.map(|end| end.rank)) else { return };
             let abort = Abort { sequence: 0, culprit, reporter, reason: AbortReason::PeerFailed };
-            for lane in ends.iter().filter_map(|(_, lanes)| first(lanes)) {
-                // A lane that is not connected yet has nobody to tell.
-                let Some(lane) = core.lane(lane) else { continue };
-                let told = lane.last_word(ABORT, |body| abort.write(body));
-                debug_assert!(told.is_ok(), "an abort fits a control message");
+            for end in ends {
+                let mut is_up = |id: &&LaneId| core.lane(**id).is_some_and(|lane| lane.ended().is_none());
+                // A neighbour whose lanes are not connected yet cannot be told.
+                let Some(lane) = end.lanes.iter().find(&mut is_up).copied() else { continue };
+                let told = core.lane(lane).map(|lane| lane.control(ABORT, |body| abort.write(body)));
+                debug_assert!(told.is_none_or(|told| told.is_ok()), "an abort fits a control message");
             }
         });
     }

@@ -54,6 +54,7 @@ pub(crate) use host::{
 };
 pub(crate) use hosts::{Hosts, Spread};
 pub use info::RankInfo;
+pub(crate) use lanes::LANES_MAX;
 pub use lanes::LostLane;
 pub(crate) use link::Link;
 #[cfg(any(fuzzing, test))]

@@ -3,7 +3,7 @@
 //! Links are made in two ways: the ring's when the communicator is made, by the store (`connect`), and all others when
 //! an operation first needs them, by the ring (`link_table`). Both open an end, tell its blobs, and connect it.
 
-use rdma_core::Deadline;
+use rdma_core::{Deadline, Region};
 
 use super::lanes::{Lanes, fence_unused};
 use super::link::Link;
@@ -74,6 +74,11 @@ impl OpenLink {
             blobs.extend(Blob { regions, payload: std::mem::take(&mut payload), ..blob }.encode()?);
         }
         Ok(blobs)
+    }
+
+    /// The memory into which the peer writes its messages.
+    pub(super) fn mailbox(&self) -> &Region {
+        self.inbox.region()
     }
 
     /// Connects the lanes to those that the peer's blobs describe, in the same order.

@@ -2,7 +2,7 @@
 
 use super::{Keys, Registration};
 use crate::Deadline;
-use crate::error::CloseError;
+use crate::error::{CloseError, Quarantine};
 
 /// Registrations of one memory.
 ///
@@ -27,13 +27,16 @@ impl Registration for Several {
         self.keys
     }
 
-    /// Ends all registrations that can be ended. The error is that of the last one that cannot.
+    /// Ends all registrations that can be ended. An error that is no quarantine comes before one that is: a device that
+    /// refuses has not said that it will ever be done.
     fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError> {
         let mut ended = Ok(());
         self.left.retain_mut(|registration| match registration.deregister(deadline) {
             Ok(()) => false,
             Err(error) => {
-                ended = Err(error);
+                if ended.as_ref().err().is_none_or(Quarantine::is_cause) {
+                    ended = Err(error);
+                }
                 true
             }
         });

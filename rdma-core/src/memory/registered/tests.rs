@@ -139,3 +139,36 @@ fn a_domain_that_keeps_its_registration_keeps_the_memory_and_ends_no_other_twice
     assert!(memory.into_mapping().is_ok());
     assert_eq!((first.load(Ordering::Relaxed), refusing.load(Ordering::Relaxed)), (1, 1));
 }
+
+/// A registration whose peer is stopped in the middle of a write.
+struct Stopped;
+
+impl Registration for Stopped {
+    fn keys(&self) -> Keys {
+        Keys { lkey: LocalKey(3), rkey: RemoteKey(4) }
+    }
+
+    fn deregister(&mut self, _: Deadline) -> Result<(), CloseError> {
+        let source = Quarantine::io_error(crate::memory::Irreplaceable::Shared);
+        Err(CloseError { verb: "ibv_dereg_mr", source })
+    }
+}
+
+/// Memory that a device refuses to give up has no end in sight, so it must not count as quarantined.
+#[test]
+fn a_refusal_of_one_domain_comes_before_a_quarantine_of_another() {
+    for refuses_first in [true, false] {
+        let refusing: Box<dyn Registration> = Box::new(Refusing(u32::MAX, Counted(Arc::default())));
+        let (first, other) = if refuses_first {
+            (refusing, Box::new(Stopped) as Box<_>)
+        } else {
+            (Box::new(Stopped) as _, refusing)
+        };
+        let mut both = Several::new(first, other);
+        let error = both.deregister(Deadline::after(Duration::ZERO)).unwrap_err();
+        assert!(!Quarantine::is_cause(&error), "refuses first: {refuses_first}, {error}");
+    }
+    let mut stopped = Several::new(Box::new(Stopped), Box::new(Counted(Arc::default())));
+    let error = stopped.deregister(Deadline::after(Duration::ZERO)).unwrap_err();
+    assert!(Quarantine::is_cause(&error), "{error}");
+}

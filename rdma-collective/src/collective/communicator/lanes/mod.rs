@@ -22,7 +22,7 @@ use crate::link::mailbox::{Inbox, Outbox};
 use crate::link::{Blob, ConnectOverrides, Lane, LaneFailure, LaneName, LaneOptions, Unsent};
 
 /// Lanes that a link can have, at most.
-pub(super) const LANES_MAX: u8 = 8;
+pub(crate) const LANES_MAX: u8 = 8;
 
 /// The lanes of one link, connected.
 #[derive(Debug)]
@@ -39,7 +39,7 @@ pub(crate) struct Lanes {
     /// Why lanes have failed, each with its number.
     lost: Vec<(usize, String)>,
     /// Whether the link sends nothing, because a lane of it has failed and is not over.
-    pub(super) is_paused: bool,
+    pub(crate) is_paused: bool,
 }
 
 impl Lanes {

@@ -107,15 +107,19 @@ impl PeerBuffers<'_> {
     /// another lane of that rail takes the place of one that has failed.
     fn lane(&mut self, rank: u32) -> Result<LaneId, Halt> {
         let Self { core, host, links, .. } = self;
-        let mut is_up = |id: &LaneId| core.lane(*id).is_some_and(|lane| lane.ended().is_none());
         let first = host.lane(rank).ok_or(Halt::Blocked(rank))?;
-        let Some(link) = links.table.link(rank).filter(|_| !is_up(&first)) else { return Ok(first) };
+        let ended = core.lane(first).map_or(Some(LaneFailure::Fenced), |lane| lane.ended());
+        let Some(link) = links.table.link(rank).filter(|_| ended.is_some()) else { return Ok(first) };
+        // The peer itself has ended, or the link finds out which lanes are left: the ring tells, and knows the reason.
+        if !matches!(ended, Some(LaneFailure::Fenced)) || link.lanes.is_paused {
+            return Err(Halt::Blocked(rank));
+        }
+        let mut is_up = |id: &LaneId| core.lane(*id).is_some_and(|lane| lane.ended().is_none());
         let left: Vec<LaneId> = link.lanes.open.iter().copied().filter(|id| is_up(id)).collect();
         let on_rail = left.iter().find(|id| core.lane(**id).is_some_and(|lane| lane.rail() == FIRST_RAIL));
         match on_rail {
             Some(id) => Ok(*id),
-            // The link has ended, and the ring finds out why.
-            None if left.is_empty() => Ok(first),
+            None if left.is_empty() => Err(Halt::Blocked(rank)),
             None => {
                 let cause = LaneFailure::Device(NO_LANE.into());
                 Err(Halt::Stop(Stop::Lost(Lost { rank, lane: link.lanes.name, cause, away: None })))
