@@ -75,11 +75,15 @@ pub fn shares_in_place() {
     drop(pd.register(raw::shared(1 << 20), OPEN).unwrap());
 }
 
+/// Makes `mremap` to a given address fail. A limit on the address space would also fail allocations of the other
+/// threads, and end the process.
 pub fn leaks_shared_pages() {
+    const FIXED: u32 = (libc::MREMAP_FIXED | libc::MREMAP_MAYMOVE) as u32;
     let memory = raw::shared(1 << 20);
     let pd = device(Wire::Mapped).alloc_pd().unwrap();
     let memory = pd.register(memory, OPEN).unwrap().deregister().unwrap();
-    raw::crowded(|| drop(memory));
+    raw::refuse(libc::SYS_mremap, 3, FIXED..FIXED + 1);
+    drop(memory);
 }
 
 /// Fences a queue pair of a completion queue that has overrun.
