@@ -9,7 +9,6 @@ use rdma_core::{
     RemoteMemory,
 };
 
-use super::state::LaneSlot;
 use super::{Engine, EngineState, LaneId};
 use crate::engine::SetupError;
 use crate::link::{LaneMemory, LaneOptions, OpeningLane};
@@ -83,14 +82,8 @@ impl EngineState {
         window: RemoteMemory,
         deadline: Deadline,
     ) -> Result<PeerWindow, ReachError> {
-        match self.lanes.get(id.index as usize) {
-            Some((generation, LaneSlot::Open(lane))) if *generation == id.generation => {
-                let (rail, qp) =
-                    self.rails.get_mut(lane.rail()).zip(lane.qp()).ok_or(ReachError::PeerGone)?;
-                rail.worker.peer_window(qp, window, deadline)
-            }
-            _ => Err(ReachError::PeerGone),
-        }
+        let (worker, qp) = self.worker_and_qp(id).ok_or(ReachError::PeerGone)?;
+        worker.peer_window(qp, window, deadline)
     }
 
     /// A view of memory of a lane's peer, borrowed from the worker, for use before the lock is released.
@@ -100,13 +93,7 @@ impl EngineState {
         memory: RemoteMemory,
         deadline: Deadline,
     ) -> Result<PeerSlice<'_>, ReachError> {
-        match self.lanes.get(id.index as usize) {
-            Some((generation, LaneSlot::Open(lane))) if *generation == id.generation => {
-                let (rail, qp) =
-                    self.rails.get_mut(lane.rail()).zip(lane.qp()).ok_or(ReachError::PeerGone)?;
-                Ok(rail.worker.peer_slice(qp, memory, deadline))
-            }
-            _ => Err(ReachError::PeerGone),
-        }
+        let (worker, qp) = self.worker_and_qp(id).ok_or(ReachError::PeerGone)?;
+        Ok(worker.peer_slice(qp, memory, deadline))
     }
 }

@@ -11,7 +11,9 @@ use std::task::Waker;
 use std::time::Instant;
 
 use rdma_core::error::PollError;
-use rdma_core::{Deadline, PeerAccess, ProtectionDomain, QueuePair, Refused, Region, State, Worker};
+use rdma_core::{
+    Deadline, PeerAccess, ProtectionDomain, QueuePair, ReadyToSend, Refused, Region, State, Worker,
+};
 
 use super::alive::Alive;
 use super::attendance::Attendance;
@@ -212,14 +214,16 @@ impl EngineState {
 
     /// The means by which this process can reach the memory of a lane's peer.
     pub(crate) fn peer_access(&mut self, id: LaneId) -> Result<PeerAccess, SetupError> {
-        let Some((generation, LaneSlot::Open(lane))) = self.lanes.get(id.index as usize) else {
-            return Err(SetupError::LaneGone);
-        };
-        if *generation != id.generation {
-            return Err(SetupError::LaneGone);
-        }
-        let (rail, qp) = self.rails.get_mut(lane.rail()).zip(lane.qp()).ok_or(SetupError::LaneGone)?;
-        Ok(qp.peer_access(&mut rail.worker)?)
+        let (worker, qp) = self.worker_and_qp(id).ok_or(SetupError::LaneGone)?;
+        Ok(qp.peer_access(worker)?)
+    }
+
+    /// The queue pair of a connected lane and its worker; `None` after the lane was fenced or stopped.
+    pub(super) fn worker_and_qp(&mut self, id: LaneId) -> Option<(&mut Worker, &QueuePair<ReadyToSend>)> {
+        let Self { rails, lanes, .. } = self;
+        let (generation, LaneSlot::Open(lane)) = lanes.get(id.index as usize)? else { return None };
+        let rail = rails.get_mut(lane.rail()).filter(|_| *generation == id.generation)?;
+        Some((&mut rail.worker, lane.qp()?))
     }
 
     fn slot(&self, id: LaneId) -> Option<&LaneSlot> {
