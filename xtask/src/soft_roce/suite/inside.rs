@@ -24,8 +24,8 @@ const STEP_PORT: u16 = 18_400;
 const STEP_LIMIT: Duration = Duration::from_secs(300);
 /// How long it takes until this machine is no more, once it has asked for that.
 const KILL_LIMIT: Duration = Duration::from_secs(60);
-/// How long those may take that have lost their peer, with the seconds until it is killed: half of the deadline that
-/// they are given. Who waits in the store for the lost machine is told after 10 s.
+/// How long a process may take to end once its peer's machine is gone: half of its own deadline. A rank that waits in
+/// the store for the lost machine is told after 10 s.
 const SURVIVOR_LIMIT: Duration = Duration::from_secs(30);
 
 /// Options of the hidden subcommand that a host runs.
@@ -163,8 +163,11 @@ impl Host {
         }
         let survivors = self.survivors(cases, peer);
         peer.write_all(&[u8::from(survivors.is_ok())])?;
+        let survivors = survivors?;
+        // The limit begins with the death, because a busy host may take long until its servers are under way.
+        peer.read_exact(&mut [0]).context("the other host was to be killed, and does not say that it is")?;
         let deadline = Instant::now() + SURVIVOR_LIMIT;
-        for (case, mut survivor) in cases.iter().zip(survivors?) {
+        for (case, mut survivor) in cases.iter().zip(survivors) {
             let left = deadline.saturating_duration_since(Instant::now());
             self.conclude(case, survivor.finish(self, left), started, failed)?;
         }
@@ -208,6 +211,7 @@ impl Host {
         for (case, side) in cases.iter().zip(&mut sides) {
             ensure!(side.is_running()?, "{}: this side ended before its machine did", case.name);
         }
+        peer.write_all(&[1])?;
         fs::write(self.out.join(KILL), "")?;
         thread::sleep(KILL_LIMIT);
         bail!("nobody has killed this machine")
