@@ -80,5 +80,6 @@ pub(super) const NCCL_SOCKET_IFNAME: &str = "NCCL_SOCKET_IFNAME";
 pub(super) const NCCL_DEBUG: &str = "NCCL_DEBUG";
 pub(super) const NCCL_HOSTID: &str = "NCCL_HOSTID";
 pub(super) const NCCL_ALGO: &str = "NCCL_ALGO";
+pub(super) const RDMA_PEER_TIMEOUT: &str = "RDMA_PEER_TIMEOUT";
 pub(super) const RDMA_TUNING_FILE: &str = "RDMA_TUNING_FILE";
 pub(super) const NCCL_COMM_ID: &str = "NCCL_COMM_ID";

@@ -1,9 +1,11 @@
 //! NCCL's variables, which many pod specs set already: devices, addresses, paths, retries, and the level of the log.
 //!
-//! `RDMA_TUNING_FILE` is read beside them; NCCL has a tuner plugin in its place.
+//! Two variables that NCCL does not have are read beside them: `RDMA_PEER_TIMEOUT`, and `RDMA_TUNING_FILE`, in whose
+//! place NCCL has a tuner plugin.
 
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use rdma_core::gid::{AddressFamily, Preference};
 use rdma_core::{AckTimeout, Context, GidType, LinkLayer, RetryOptions};
@@ -12,7 +14,7 @@ use super::error::EnvErrorKind;
 use super::names::{
     NCCL_ALGO, NCCL_HOSTID, NCCL_IB_ADDR_FAMILY, NCCL_IB_DISABLE, NCCL_IB_GID_INDEX, NCCL_IB_HCA,
     NCCL_IB_QPS_PER_CONNECTION, NCCL_IB_RETRY_CNT, NCCL_IB_ROCE_VERSION_NUM, NCCL_IB_SL, NCCL_IB_TC,
-    NCCL_IB_TIMEOUT, NCCL_SOCKET_IFNAME, RDMA_TUNING_FILE,
+    NCCL_IB_TIMEOUT, NCCL_SOCKET_IFNAME, RDMA_PEER_TIMEOUT, RDMA_TUNING_FILE,
 };
 use super::reader::{Reader, invalid, parse};
 use super::table::VARIABLES;
@@ -20,7 +22,7 @@ use super::{DebugLevel, NameFilter, Variables};
 use super::{EnvError, Setting};
 use crate::engine::{EngineOptions, gid_preference};
 
-/// The options that NCCL's variables (and `RDMA_TUNING_FILE`) ask for.
+/// The options that NCCL's variables (and `RDMA_PEER_TIMEOUT` and `RDMA_TUNING_FILE`) ask for.
 ///
 /// An option that is not asked for is `None`, and the library's own default applies. [`apply`](Self::apply) transfers
 /// the options of an engine, [`select`](Self::select) chooses the device.
@@ -55,6 +57,9 @@ pub struct NcclOptions {
     /// `NCCL_ALGO`: the list of algorithms that collectives may take, as text. The collectives parse it when
     /// [`apply_to_communicator`](Self::apply_to_communicator) is called.
     pub algo: Option<String>,
+    /// `RDMA_PEER_TIMEOUT`: the longest silence of a peer that an operation waits for. Longer than the default where a
+    /// host leaves a process without a core for seconds.
+    pub peer_timeout: Option<Duration>,
     /// `RDMA_TUNING_FILE`: the file with the table of algorithms for each collective.
     pub tuning_file: Option<PathBuf>,
     /// `NCCL_DEBUG`: the level of the log.
@@ -97,6 +102,8 @@ impl NcclOptions {
             socket_ifname: NameFilter::read(reader, NCCL_SOCKET_IFNAME, false)?,
             host_id: reader.text(NCCL_HOSTID)?,
             algo: reader.text(NCCL_ALGO)?,
+            peer_timeout: number(reader, RDMA_PEER_TIMEOUT, 1..=3600)?
+                .map(|seconds| Duration::from_secs(seconds.into())),
             tuning_file: reader.text(RDMA_TUNING_FILE)?.map(PathBuf::from),
             debug: DebugLevel::read(reader)?,
             set: set.collect(),
@@ -127,6 +134,7 @@ impl NcclOptions {
     ///
     /// The variables about GIDs apply to RDMA devices only, because the software device has a single GID.
     pub fn apply(&self, options: &mut EngineOptions, device: &Context) {
+        options.peer_timeout = self.peer_timeout.unwrap_or(options.peer_timeout);
         let suiting = device.attributes().map_or_else(
             |_| RetryOptions::default(),
             |device| {
@@ -156,7 +164,7 @@ impl NcclOptions {
 
 /// Whether a variable of the table belongs to these options, not to a launcher.
 fn is_steering(name: &str) -> bool {
-    name.starts_with("NCCL_") || name == RDMA_TUNING_FILE
+    name.starts_with("NCCL_") || [RDMA_PEER_TIMEOUT, RDMA_TUNING_FILE].contains(&name)
 }
 
 /// A number within `range`. As in NCCL, -1 means that the variable is not set.

@@ -270,6 +270,13 @@ pub(super) const VARIABLES: &[Variable] = &[
         "all",
     ),
     row(
+        RDMA_PEER_TIMEOUT,
+        PEOPLE,
+        "after how many seconds of silence a peer counts as lost, while an operation waits for it",
+        "a number from 1 to 3600",
+        "3",
+    ),
+    row(
         RDMA_TUNING_FILE,
         PEOPLE,
         "which algorithm an operation takes, by collective, ranks, peers and bytes; the same on all ranks",

@@ -25,6 +25,8 @@ fn values_that_are_none_are_quoted_with_what_is_expected() {
         ("NCCL_IB_QPS_PER_CONNECTION", "129", "a number from 1 to 128"),
         ("NCCL_IB_QPS_PER_CONNECTION", "two", "a number from 1 to 128"),
         ("NCCL_SOCKET_IFNAME", "^", "a list such as"),
+        ("RDMA_PEER_TIMEOUT", "0", "a number from 1 to 3600"),
+        ("RDMA_PEER_TIMEOUT", "3.5", "a number from 1 to 3600"),
         ("NCCL_DEBUG", "LOUD", "NONE, VERSION, WARN, INFO"),
         ("NCCL_COMM_ID", "10.0.0.1", "host:port"),
     ];
@@ -147,11 +149,17 @@ fn tries_that_are_fewer_outlast_the_patience_with_a_peer_all_the_same() {
     use crate::engine::EngineOptions;
     let device = rdma_core::Device::soft(rdma_core::SoftOptions::default()).open().unwrap();
     let peer_timeout = std::time::Duration::from_secs(30);
-    let mut options = EngineOptions { peer_timeout, ..EngineOptions::default() };
-    read(&[("NCCL_IB_RETRY_CNT", "3")]).unwrap().nccl.apply(&mut options, &device);
-    let retry = options.retry.unwrap();
-    assert_eq!(retry.retry_cnt, 3);
-    assert!(retry.ack_timeout.duration() * 4 >= peer_timeout, "{retry:?}");
+    let of_caller = EngineOptions { peer_timeout, ..EngineOptions::default() };
+    let (tries, patience) = (("NCCL_IB_RETRY_CNT", "3"), ("RDMA_PEER_TIMEOUT", "30"));
+    for (variables, mut options) in
+        [(vec![tries], of_caller), (vec![tries, patience], EngineOptions::default())]
+    {
+        read(&variables).unwrap().nccl.apply(&mut options, &device);
+        assert_eq!(options.peer_timeout, peer_timeout);
+        let retry = options.retry.unwrap();
+        assert_eq!(retry.retry_cnt, 3);
+        assert!(retry.ack_timeout.duration() * 4 >= peer_timeout, "{retry:?}");
+    }
 }
 
 #[test]

@@ -24,9 +24,9 @@ const STEP_PORT: u16 = 18_400;
 const STEP_LIMIT: Duration = Duration::from_secs(300);
 /// How long it takes until this machine is no more, once it has asked for that.
 const KILL_LIMIT: Duration = Duration::from_secs(60);
-/// How long a process may take to end once its peer's machine is gone: half of its own deadline. A rank that waits in
-/// the store for the lost machine is told after 10 s.
-const SURVIVOR_LIMIT: Duration = Duration::from_secs(30);
+/// How long a process may take to end once its peer's machine is gone: less than its own deadline. A peer's silence is
+/// noticed after 10 s, and so is the wait of a rank for the store on the lost machine.
+const SURVIVOR_LIMIT: Duration = Duration::from_secs(40);
 
 /// Options of the hidden subcommand that a host runs.
 #[derive(Parser)]
@@ -209,7 +209,7 @@ impl Host {
             }
         }
         for (case, side) in cases.iter().zip(&mut sides) {
-            ensure!(side.is_running()?, "{}: this side ended before its machine did", case.name);
+            side.ensure_running().context(case.name.clone())?;
         }
         peer.write_all(&[1])?;
         fs::write(self.out.join(KILL), "")?;

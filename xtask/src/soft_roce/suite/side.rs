@@ -100,9 +100,10 @@ impl Side {
         }
     }
 
-    /// Whether the process still runs.
-    pub fn is_running(&mut self) -> Result<bool> {
-        Ok(self.group.poll()?.is_none())
+    /// Checks that the process still runs, with its machine about to be killed.
+    pub fn ensure_running(&mut self) -> Result<()> {
+        let Some(status) = self.group.poll()? else { return Ok(()) };
+        bail!("the {} ended with {status} before its machine was killed:\n{}", self.name, read(&self.log))
     }
 
     /// Waits for the process to end by itself.
