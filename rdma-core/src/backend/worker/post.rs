@@ -27,9 +27,8 @@ struct LocalRange {
 }
 
 impl LocalRange {
-    /// Takes the key of the memory's registration in `pd`, if it has one beside its first.
-    #[cold]
-    fn take_key_in(&mut self, pd: PdId, work: &Work, attached: Option<&AttachedRegion>) {
+    /// Returns the range with the key of the memory's registration in `pd`, if it has one beside its first.
+    fn in_domain(mut self, pd: PdId, work: &Work, attached: Option<&AttachedRegion>) -> LocalRange {
         let keys = match &work.segment {
             Segment::Owned(buffer) => buffer.memory().keys_in(pd),
             _ => attached.and_then(|attached| attached.keys_in(pd)),
@@ -37,6 +36,7 @@ impl LocalRange {
         if let (Some(keys), Some((domain, _))) = (keys, &mut self.memory) {
             (self.lkey, *domain) = (keys.lkey.0, pd);
         }
+        self
     }
 }
 
@@ -138,10 +138,9 @@ impl<R: RawWorker> WorkerCore<R> {
         let Some(qp) = entry.and_then(|entry| entry.named(handle.generation)) else {
             return Err(PostError::ForeignWorker { qp_num: handle.qp_num });
         };
-        if local.memory.is_some_and(|(pd, _)| pd != qp.pd) {
-            local.take_key_in(qp.pd, work, attached.as_deref());
+        if let Err(error) = qp.check(work, &local) {
+            local = qp.check_other_domains(error, work, local, attached.as_deref())?;
         }
-        qp.check(work, &local)?;
         let queue = if work.operation == Operation::Recv { Queue::Recv } else { Queue::Send };
         let ring = qp.ring(queue);
         let capacity = ring.capacity() as u32;
@@ -293,6 +292,24 @@ impl Qp {
             return Err(PostError::InlineTooLong { len: local.len as usize, limit: self.max_inline_data });
         }
         Ok(())
+    }
+
+    /// Checks a request again if the memory's first registration was in another domain than the queue pair. Returns
+    /// the local range with the key of its registration here. Behind the refusal, so that other requests do not pay.
+    #[cold]
+    fn check_other_domains(
+        &self,
+        error: PostError,
+        work: &Work,
+        local: LocalRange,
+        attached: Option<&AttachedRegion>,
+    ) -> Result<LocalRange, PostError> {
+        if !matches!(error, PostError::ForeignProtectionDomain) {
+            return Err(error);
+        }
+        let local = local.in_domain(self.pd, work, attached);
+        self.check(work, &local)?;
+        Ok(local)
     }
 }
 
