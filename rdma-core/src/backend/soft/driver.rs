@@ -256,7 +256,7 @@ fn wait_and_serve(fabric: &Fabric, until: Option<Instant>) -> bool {
 
 /// Serves the ready sockets, for a thread that polled in vain. Returns whether there was any.
 ///
-/// When none is ready, the thread yields its core, because the peer may need it to send anything.
+/// Never yields the core, because the caller may hold locks of its own: whoever waits yields.
 pub(super) fn poll_sockets(fabric: &Fabric) -> bool {
     if !fabric.driver.connected.load(Ordering::Relaxed) {
         return false;
@@ -266,11 +266,17 @@ pub(super) fn poll_sockets(fabric: &Fabric) -> bool {
     {
         guard.send_held_acks();
     }
-    let served = serve_ready(fabric, false);
-    if served == Served::Nothing {
-        std::thread::yield_now();
-    }
-    served != Served::Nothing
+    read_the_only_one(fabric).unwrap_or_else(|| serve_ready(fabric, false) != Served::Nothing)
+}
+
+/// Reads the only connection, if there is just one, and returns whether anything was there. `None` if epoll must be
+/// asked.
+fn read_the_only_one(fabric: &Fabric) -> Option<bool> {
+    let mut guard = fabric.try_lock()?;
+    let Guarded { state, sockets, .. } = guard.guarded();
+    let came = sockets.read_the_only_one(now(), state)?;
+    guard.run_commands();
+    Some(came)
 }
 
 /// The outcome of [`serve_ready`].

@@ -182,6 +182,9 @@ impl Worker {
 
     /// Returns the next completion without waiting; `None` when there is none yet.
     ///
+    /// On the software device a loop that polls in vain must yield its core ([`std::thread::yield_now`]) where there
+    /// may be fewer cores than threads, because the peer needs one to send anything. [`wait`](Self::wait) does so.
+    ///
     /// # Errors
     ///
     /// [`PollError`] when completions were lost or cannot be trusted; drop the worker then.

@@ -28,7 +28,12 @@ impl Worker {
                 if let Some(completion) = self.poll()? {
                     return Ok(completion);
                 }
-                std::hint::spin_loop();
+                if self.context.is_soft() {
+                    // The peer may need this core to send anything.
+                    std::thread::yield_now();
+                } else {
+                    std::hint::spin_loop();
+                }
             }
             // A completion between the last poll and this request raises no event, so the queue is polled
             // once more below.

@@ -29,6 +29,9 @@ pub(crate) struct Request {
     pub(crate) rkey: u32,
     /// Bytes that are sent, written or asked for.
     pub(crate) len: u32,
+    /// A completion waits for the acknowledgement, so that it must not be late. Never set for a read, which its data
+    /// acknowledges. The AckReq bit of the InfiniBand specification (9.7.5.1.1).
+    pub(crate) ack_req: bool,
 }
 
 impl Request {

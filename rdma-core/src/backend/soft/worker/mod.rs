@@ -290,9 +290,6 @@ impl RawWorker for Worker {
         self.fabric.driver.count_call();
         if !has_news {
             if !driver::poll_sockets(self.fabric) || !self.has_news() {
-                if !self.watches.is_empty() {
-                    std::thread::yield_now();
-                }
                 return Ok(0);
             }
             self.drained = true;

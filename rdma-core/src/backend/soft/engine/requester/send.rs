@@ -101,5 +101,6 @@ fn request(send: &RawSend, psn: u32) -> Request {
     };
     let with_imm = matches!(send.opcode, RawOpcode::SendImm | RawOpcode::WriteImm);
     let imm = with_imm.then_some(send.imm);
-    Request { psn, op, imm, remote_addr: send.remote_addr, rkey: send.rkey, len: send.len }
+    let ack_req = send.signalled && op != RequestOp::Read;
+    Request { psn, op, imm, remote_addr: send.remote_addr, rkey: send.rkey, len: send.len, ack_req }
 }

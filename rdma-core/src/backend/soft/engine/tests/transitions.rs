@@ -53,6 +53,29 @@ fn requester(start: Instant, opcodes: [RawOpcode; 2], last_retry: bool) -> Reque
     requester
 }
 
+#[test]
+fn a_request_whose_completion_somebody_waits_for_asks_for_its_acknowledgement() {
+    let now = Instant::now();
+    for (opcode, signalled, asks) in [
+        (RawOpcode::Send, true, true),
+        (RawOpcode::WriteImm, true, true),
+        (RawOpcode::Write, false, false),
+        (RawOpcode::SendImm, false, false),
+        (RawOpcode::Read, true, false),
+    ] {
+        let mut it = Requester::new(8);
+        it.start(
+            5,
+            Limits { ack_timeout: TIMEOUT, retry_cnt: 7, rnr_retry: RnrRetry::Unlimited, max_rd_atomic: 4 },
+        );
+        it.post(RawSend { signalled, ..send(opcode, 0, 8, 0) }).unwrap();
+        let Some(Effect::Transmit { request, .. }) = it.poll_effect(now, &keys(), DOMAIN) else {
+            panic!("{opcode:?} is not sent")
+        };
+        assert_eq!(request.ack_req, asks, "{opcode:?}, signalled: {signalled}");
+    }
+}
+
 /// Each acknowledgement would otherwise send the read and all behind it again, and use up a retry.
 #[test]
 fn acknowledgements_behind_a_lost_answer_ask_for_it_once() {
@@ -226,7 +249,7 @@ fn responder(state: &str) -> Responder {
 }
 
 fn request(op: RequestOp, psn: u32) -> Request {
-    Request { psn, op, imm: None, remote_addr: BASE, rkey: KEY, len: 8 }
+    Request { psn, op, imm: None, remote_addr: BASE, rkey: KEY, len: 8, ack_req: false }
 }
 
 #[test]

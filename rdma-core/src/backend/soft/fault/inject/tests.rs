@@ -4,7 +4,15 @@ use super::super::super::engine::message::RequestOp;
 use super::*;
 
 fn write(len: u32) -> Message {
-    Message::Request(Request { psn: 0, op: RequestOp::Write, imm: None, remote_addr: 0, rkey: 0, len })
+    Message::Request(Request {
+        psn: 0,
+        op: RequestOp::Write,
+        imm: None,
+        remote_addr: 0,
+        rkey: 0,
+        len,
+        ack_req: false,
+    })
 }
 
 #[test]

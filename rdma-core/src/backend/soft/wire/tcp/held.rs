@@ -1,15 +1,21 @@
 //! Acknowledgements that are held back for a moment, so that they leave with the next request of their queue pair.
 //!
 //! Such a request saves a system call at either end. But nobody knows whether one comes. So an acknowledgement is held
-//! back only on a connection where the last one could have ridden, only for a thread that polls, and only while the
-//! driver naps, because the driver then sends at its next look what is still held. The thread itself sends it at its
-//! second look at the sockets from then on, and before it sleeps.
+//! back only for a thread that polls, and only while the driver naps, because the driver then sends at its next look
+//! what is still held. The thread itself sends it after some looks at the sockets, and before it sleeps.
+//!
+//! A completion of the peer waits for an acknowledgement that the request has asked for. So such a one is held back
+//! only on a connection where the last one could have ridden, and leaves at the second look. Nothing waits for any
+//! other.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Looks at the sockets that an acknowledgement may wait for: a thread that has taken a message looks once more for
-/// further ones before it answers.
-const LOOKS: u64 = 2;
+/// Looks at the sockets that an acknowledgement may wait for, if the request has asked for it: a thread that has taken
+/// a message looks once more for further ones before it answers.
+pub(super) const LOOKS_IF_ASKED: u64 = 2;
+/// Looks at the sockets that any other may wait for: enough for the messages of other peers that come before the next
+/// request to this one.
+pub(super) const LOOKS_UNASKED: u64 = 64;
 /// The time of [`HeldAcks::due`] while nothing is held.
 const NEVER: u64 = u64::MAX;
 
@@ -53,11 +59,9 @@ impl HeldAcks {
         self.allowed.load(Ordering::Acquire)
     }
 
-    /// Notes that an acknowledgement is held. Those that are held already are due first.
-    pub(super) fn note_held(&self) {
-        if !self.any() {
-            self.due.store(self.looks() + LOOKS, Ordering::Relaxed);
-        }
+    /// Notes that an acknowledgement is held for so many looks. Those that are held already may be due before.
+    pub(super) fn note_held(&self, looks: u64) {
+        self.due.fetch_min(self.looks() + looks, Ordering::Relaxed);
     }
 
     /// Notes that none is held any more.

@@ -13,7 +13,8 @@ use rustix::event::epoll::EventFlags;
 
 use super::super::{QpRef, Sink};
 use super::frame::FrameError;
-use super::inflow::Inflow;
+use super::held::{LOOKS_IF_ASKED, LOOKS_UNASKED};
+use super::inflow::{AckUrgency, Inflow};
 use super::outflow::Outflow;
 use super::socket;
 
@@ -60,7 +61,9 @@ pub(super) struct Link {
 pub(super) struct LinkAcks {
     /// An acknowledgement waits in the queue.
     pub(super) held: bool,
-    /// The last one went, or could have gone, with a request: so the next one is held back.
+    /// The peer has asked for the one that waits.
+    pub(super) asked: bool,
+    /// The last one went, or could have gone, with a request: so the next one that was asked for is held back, too.
     pub(super) pays: bool,
     /// The look at the sockets that the last one was given in.
     pub(super) given: u64,
@@ -129,7 +132,7 @@ impl Link {
         sink: &mut dyn Sink,
         budget: usize,
     ) -> Result<usize, LinkError> {
-        self.acks.held = false;
+        (self.acks.held, self.acks.asked) = (false, false);
         let bytes = self.outflow.write(fd, sink, budget)?;
         // Bytes of replies do not count: a request that was lost must be sent again though the peer is answered.
         if self.outflow.take_moved() {
@@ -138,12 +141,18 @@ impl Link {
         Ok(bytes)
     }
 
-    /// Whether the acknowledgement of the last request may wait for a request of this end to go with.
-    pub(super) fn may_hold_ack(&self) -> bool {
-        self.acks.pays
-            && !self.dirty
-            && self.inflow.is_answerable()
-            && !self.watched.contains(EventFlags::OUT)
+    /// Returns for how many looks the acknowledgement of all requests up to `psn` may wait for a request of this end,
+    /// to leave with it. `None` if the acknowledgement must leave at once, or if other frames are about to leave.
+    pub(super) fn ack_may_wait(&mut self, psn: u32) -> Option<u64> {
+        let urgency = self.inflow.ack_urgency(psn);
+        let looks = match urgency {
+            AckUrgency::Unasked => LOOKS_UNASKED,
+            AckUrgency::WithAnswer if self.acks.pays => LOOKS_IF_ASKED,
+            AckUrgency::WithAnswer | AckUrgency::AtOnce => return None,
+        };
+        let waits = !self.dirty && !self.watched.contains(EventFlags::OUT);
+        self.acks.asked |= waits && urgency != AckUrgency::Unasked;
+        waits.then_some(looks)
     }
 
     /// Returns the events that epoll must watch the socket for.

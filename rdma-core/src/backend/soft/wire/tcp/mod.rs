@@ -49,6 +49,9 @@ const STAGING_BYTES: usize = 16 << 10;
 /// Bytes moved in one call. A receive and the flush after it are one hold of the lock, so each gets half.
 const BUDGET: usize = HOLD_BYTES_MAX / 2;
 
+/// Looks at the only connection before epoll is asked, which knows of the listener and of room to send, too.
+const LOOKS_AT_ONE: u32 = 15;
+
 /// Time for a connection to identify itself, and for its queue pair to become ready.
 const HELLO_WAIT: Duration = Duration::from_secs(5);
 /// Time for the peer to close a connection whose queue pair is gone.
@@ -117,6 +120,8 @@ pub(in super::super) struct Tcp {
     /// Connections with an acknowledgement that is held back.
     held: Vec<SocketKey>,
     held_acks: Arc<HeldAcks>,
+    /// Looks at the only connection since epoll was asked.
+    looks_at_one: u32,
     staging: Box<[u8]>,
     /// A queue pair became ready since the waiting strangers were last tried.
     retry_waiting_due: bool,
@@ -143,6 +148,7 @@ impl Tcp {
             dirty: Vec::new(),
             held: Vec::new(),
             held_acks,
+            looks_at_one: 0,
             staging: vec![0; STAGING_BYTES].into(),
             retry_waiting_due: false,
             accept_paused: None,
@@ -301,28 +307,27 @@ impl Tcp {
         }
     }
 
-    fn read(&mut self, now: Instant, key: SocketKey, sink: &mut dyn Sink) -> Result<(), LinkError> {
-        let Some(socket) = self.sockets.get_mut(key) else { return Ok(()) };
+    /// Reads what has come on a socket. Returns the number of bytes that were delivered to a queue pair.
+    fn read(&mut self, now: Instant, key: SocketKey, sink: &mut dyn Sink) -> Result<usize, LinkError> {
+        let Some(socket) = self.sockets.get_mut(key) else { return Ok(0) };
         let fd = socket.fd.as_fd();
         match &mut socket.kind {
             // The socket may have become writable alone, while its requests must not be read.
-            Kind::Link(link) if !link.watched.contains(EventFlags::IN) => Ok(()),
+            Kind::Link(link) if !link.watched.contains(EventFlags::IN) => return Ok(0),
             Kind::Link(link) => {
-                let read = link.read(now, fd, sink, &mut self.staging, BUDGET).map(drop);
+                let read = link.read(now, fd, sink, &mut self.staging, BUDGET);
                 if link.inflow.take_hello() {
                     let qp = link.qp;
                     self.be_asked_on(qp, key);
                 }
-                read
+                return read;
             }
             // Whatever still comes is dropped, until the peer closes its end.
-            Kind::Lingering(_) => socket::receive_into(fd, &mut self.staging).map(drop),
-            Kind::Stranger(_) => self.read_hello(key, sink),
-            Kind::Listener => {
-                self.accept(now, key, sink);
-                Ok(())
-            }
+            Kind::Lingering(_) => drop(socket::receive_into(fd, &mut self.staging)?),
+            Kind::Stranger(_) => self.read_hello(key, sink)?,
+            Kind::Listener => self.accept(now, key, sink),
         }
+        Ok(0)
     }
 }
 
@@ -370,6 +375,7 @@ impl Tcp {
         let looks = self.held_acks.looks();
         if let Some(link) = self.link(key) {
             link.acks.pays |= looks - link.acks.given <= 1;
+            link.acks.asked = false;
             if std::mem::take(&mut link.acks.held) {
                 self.held.retain(|it| *it != key);
                 if self.held.is_empty() {
@@ -387,27 +393,31 @@ impl Tcp {
         let class = if reply.kind == ReplyKind::Ack { Class::Ack } else { Class::Reply };
         let frame = Outgoing::new(&frame::encode_reply(reply), payload, class);
         let (looks, allowed) = (self.held_acks.looks(), self.held_acks.allowed());
+        // Where this end's requests go on another connection, none comes that the acknowledgement could go with.
+        let requests_go_there =
+            self.requesters.get(qp).and_then(|requester| requester.link).is_none_or(|link| link == key);
         if class == Class::Ack
             && let Some(link) = self.link(key)
         {
             link.acks.given = looks;
-            if allowed && link.may_hold_ack() {
-                return self.hold(key, frame);
+            let may_wait = link.ack_may_wait(reply.psn);
+            if let Some(looks) = may_wait.filter(|_| allowed && requests_go_there) {
+                return self.hold(key, frame, looks);
             }
         }
         self.enqueue(key, frame);
     }
 
-    /// Queues an acknowledgement that leaves with whatever is queued next on its connection.
-    fn hold(&mut self, key: SocketKey, ack: Outgoing) {
+    /// Queues an acknowledgement that leaves with whatever is queued next on its connection, or after so many looks.
+    fn hold(&mut self, key: SocketKey, ack: Outgoing, looks: u64) {
         let Some(link) = self.link(key) else { return };
         if let Err(why) = link.outflow.push(ack) {
             return self.lose(key, &why);
         }
         if !std::mem::replace(&mut link.acks.held, true) {
             self.held.push(key);
-            self.held_acks.note_held();
         }
+        self.held_acks.note_held(looks);
     }
 
     /// Sends the acknowledgements that are held back: no request has come that they could go with.
@@ -418,7 +428,7 @@ impl Tcp {
             if let Some(link) = self.link(key)
                 && std::mem::take(&mut link.acks.held)
             {
-                link.acks.pays = false;
+                link.acks.pays &= !std::mem::take(&mut link.acks.asked);
                 self.mark_dirty(key);
             }
         }
@@ -493,6 +503,31 @@ impl Tcp {
         {
             self.lose(key, &why);
         }
+    }
+
+    /// Reads the only connection, without asking epoll: a rank or a side of a transfer that has one peer hears from it
+    /// alone, and the question takes as long as the answer. Returns whether anything was there. `None` if epoll must
+    /// be asked.
+    pub(crate) fn read_the_only_one(&mut self, now: Instant, sink: &mut dyn Sink) -> Option<bool> {
+        if self.sockets.len() != self.listeners + 1 {
+            return None;
+        }
+        self.looks_at_one = (self.looks_at_one + 1) % (LOOKS_AT_ONE + 1);
+        let mut links = self.sockets.iter().filter_map(|(key, socket)| match &socket.kind {
+            Kind::Link(link) => Some((key, link)),
+            _ => None,
+        });
+        let (key, link) = links.next()?;
+        if self.looks_at_one == 0 || link.watched.contains(EventFlags::OUT) {
+            return None;
+        }
+        self.served = Some(now);
+        let read = self.read(now, key, sink);
+        let came = !matches!(read, Ok(0));
+        if let Err(why) = read {
+            self.lose(key, &why);
+        }
+        Some(came)
     }
 
     /// Returns when [`handle_timeout`](Self::handle_timeout) is due.

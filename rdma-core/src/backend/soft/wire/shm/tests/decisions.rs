@@ -108,8 +108,10 @@ fn requests(psn: u32) -> Vec<Asked> {
             for (ahead, not_ready) in [(-1, false), (0, false), (0, true), (1, false), (1 << 23, false)] {
                 for len in [0, 8, 16, 64] {
                     let psn = sequence::add(psn, (ahead & 0x00ff_ffff) as usize);
-                    asked
-                        .push(Asked { request: Request { psn, op, imm, remote_addr, rkey, len }, not_ready });
+                    asked.push(Asked {
+                        request: Request { psn, op, imm, remote_addr, rkey, len, ack_req: false },
+                        not_ready,
+                    });
                 }
             }
         }
@@ -162,6 +164,7 @@ impl Pair {
                     remote_addr: BASE,
                     rkey: UNKNOWN,
                     len: 8,
+                    ack_req: false,
                 };
                 let asked = Asked { request, not_ready: false };
                 self.engine(&asked);
@@ -206,7 +209,8 @@ impl Pair {
     /// Sends a request far ahead, whose answer shows what is expected next and whether that was said before.
     fn gap(&mut self) -> [String; 2] {
         let psn = sequence::add(self.psn, 1000);
-        let request = Request { psn, op: RequestOp::Send, imm: None, remote_addr: 0, rkey: 0, len: 0 };
+        let request =
+            Request { psn, op: RequestOp::Send, imm: None, remote_addr: 0, rkey: 0, len: 0, ack_req: false };
         let asked = Asked { request, not_ready: false };
         [format!("{:?}", self.engine(&asked).outcome), format!("{:?}", self.shared(&asked).outcome)]
     }

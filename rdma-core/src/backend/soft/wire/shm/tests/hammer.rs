@@ -24,7 +24,15 @@ fn write_on(responder: &mut RemoteResponder, mut psn: u32, mut ends: impl FnMut(
     let mut carried_out = 0;
     while !ends() {
         let len = BYTES as u32;
-        let request = Request { psn, op: RequestOp::Write, imm: None, remote_addr: BASE, rkey: KEY, len };
+        let request = Request {
+            psn,
+            op: RequestOp::Write,
+            imm: None,
+            remote_addr: BASE,
+            rkey: KEY,
+            len,
+            ack_req: false,
+        };
         let executed = execute(responder, &request, &mut local, Injected::Deliver);
         if executed.nudge {
             // The key names nothing just now. The next write finds the next registration.
@@ -185,8 +193,15 @@ fn the_end_of_a_queue_pair_tells_every_receive_once() {
                 let mut acked = 0;
                 loop {
                     let len = RECEIVE as u32;
-                    let request =
-                        Request { psn, op: RequestOp::Send, imm: None, remote_addr: 0, rkey: 0, len };
+                    let request = Request {
+                        psn,
+                        op: RequestOp::Send,
+                        imm: None,
+                        remote_addr: 0,
+                        rkey: 0,
+                        len,
+                        ack_req: false,
+                    };
                     let executed = execute(&mut responder, &request, &mut [7; RECEIVE], Injected::Deliver);
                     match executed.outcome {
                         Outcome::Reply(reply) if reply.kind == ReplyKind::Ack => acked += 1,

@@ -119,7 +119,7 @@ proptest! {
                 Act::LieOfKeys { word, value } => keys[word].0.store(value, Ordering::Relaxed),
                 Act::Request { op, imm, key, addr, len, not_ready } => {
                     let (psn, rkey) = (owner.rig.psn, key);
-                    let request = Request { psn, op, imm, remote_addr: addr, rkey, len };
+                    let request = Request { psn, op, imm, remote_addr: addr, rkey, len, ack_req: false };
                     let injected = if not_ready { Injected::NotReady } else { Injected::Deliver };
                     if not_ready || try_execute_small(&mut owner.rig.responder, &request, &mut local).is_none() {
                         execute(&mut owner.rig.responder, &request, &mut local, injected);

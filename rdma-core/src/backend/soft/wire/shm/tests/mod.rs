@@ -82,7 +82,7 @@ impl Rig {
     pub(super) fn next(&mut self, op: RequestOp, rkey: u32, remote_addr: u64, len: u32) -> Request {
         let psn = self.psn;
         self.psn = crate::backend::soft::engine::sequence::add(psn, 1);
-        Request { psn, op, imm: None, remote_addr, rkey, len }
+        Request { psn, op, imm: None, remote_addr, rkey, len, ack_req: false }
     }
 
     pub(super) fn bytes(&self) -> Vec<u8> {

@@ -80,7 +80,7 @@ fn request() -> impl Strategy<Value = Request> {
     let op = prop_oneof![Just(RequestOp::Send), Just(RequestOp::Write), Just(RequestOp::Read)];
     (op, any::<Option<u32>>(), addr(), key(), len()).prop_map(|(op, imm, remote_addr, rkey, len)| {
         let imm = imm.filter(|_| op != RequestOp::Read);
-        Request { psn: 0, op, imm, remote_addr, rkey, len }
+        Request { psn: 0, op, imm, remote_addr, rkey, len, ack_req: false }
     })
 }
 

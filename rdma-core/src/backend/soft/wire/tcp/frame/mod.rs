@@ -18,7 +18,7 @@ pub(super) const REPLY_BYTES: usize = 16;
 /// First bytes of a hello.
 const MAGIC: [u8; 8] = *b"rdmasoft";
 /// Version of the protocol, in the hello. Both ends must speak the same one.
-const VERSION: u16 = 2;
+const VERSION: u16 = 3;
 
 /// Bytes that are no frame. The connection that they came on is closed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -109,7 +109,7 @@ pub(super) fn encode_request(request: &Request) -> [u8; REQUEST_BYTES] {
     };
     let imm = if request.op == RequestOp::Read { None } else { request.imm };
     Frame::new()
-        .put(&[op, imm.is_some().into(), 0, 0])
+        .put(&[op, imm.is_some().into(), request.ack_req.into(), 0])
         .put(&(request.psn & MASK_24).to_le_bytes())
         .put(&request.len.to_le_bytes())
         .put(&imm.unwrap_or(0).to_le_bytes())
@@ -122,14 +122,19 @@ pub(super) fn encode_request(request: &Request) -> [u8; REQUEST_BYTES] {
 /// Decodes a request, and checks every field.
 pub(super) fn decode_request(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, FrameError> {
     let mut fields = Fields(bytes);
-    let [op, has_imm, zero_0, zero_1] = fields.take();
+    let [op, has_imm, ack_req, zero] = fields.take();
     let op = match op {
         SEND => RequestOp::Send,
         WRITE => RequestOp::Write,
         READ => RequestOp::Read,
         other => return Err(FrameError::Kind(other)),
     };
-    must_be_zero(u32::from(zero_0 | zero_1))?;
+    must_be_zero(zero.into())?;
+    let ack_req = match ack_req {
+        0 => false,
+        1 if op != RequestOp::Read => true,
+        _ => return Err(FrameError::Field),
+    };
     let (psn, len) = (u24(&mut fields)?, payload_len(&mut fields)?);
     let imm = match (has_imm, fields.u32()) {
         (0, 0) => None,
@@ -141,7 +146,7 @@ pub(super) fn decode_request(bytes: &[u8; REQUEST_BYTES]) -> Result<Request, Fra
     if op == RequestOp::Send && (rkey != 0 || remote_addr != 0) {
         return Err(FrameError::Field);
     }
-    Ok(Request { psn, op, imm, remote_addr, rkey, len })
+    Ok(Request { psn, op, imm, remote_addr, rkey, len, ack_req })
 }
 
 const ACK: u8 = 4;

@@ -16,11 +16,13 @@ fn hello() -> impl Strategy<Value = Hello> {
 
 fn request() -> impl Strategy<Value = Request> {
     let op = prop_oneof![Just(RequestOp::Send), Just(RequestOp::Write), Just(RequestOp::Read)];
-    (op, 0..=MASK_24, any::<Option<u32>>(), any::<u64>(), any::<u32>(), 0..=MESSAGE_BYTES_MAX).prop_map(
-        |(op, psn, imm, remote_addr, rkey, len)| {
+    let numbers = (0..=MASK_24, any::<u64>(), any::<u32>(), 0..=MESSAGE_BYTES_MAX);
+    (op, any::<Option<u32>>(), any::<bool>(), numbers).prop_map(
+        |(op, imm, ack_req, (psn, remote_addr, rkey, len))| {
+            let ack_req = ack_req && op != RequestOp::Read;
             let imm = imm.filter(|_| op != RequestOp::Read);
             let (remote_addr, rkey) = if op == RequestOp::Send { (0, 0) } else { (remote_addr, rkey) };
-            Request { psn, op, imm, remote_addr, rkey, len }
+            Request { psn, op, imm, remote_addr, rkey, len, ack_req }
         },
     )
 }
@@ -92,8 +94,15 @@ proptest! {
 
 #[test]
 fn lengths_beyond_the_longest_message_are_refused() {
-    let longest =
-        Request { psn: 1, op: RequestOp::Write, imm: None, remote_addr: 0, rkey: 0, len: MESSAGE_BYTES_MAX };
+    let longest = Request {
+        psn: 1,
+        op: RequestOp::Write,
+        imm: None,
+        remote_addr: 0,
+        rkey: 0,
+        len: MESSAGE_BYTES_MAX,
+        ack_req: false,
+    };
     assert!(decode_request(&encode_request(&longest)).is_ok());
     let mut bytes = encode_request(&longest);
     bytes[8] = 1;
@@ -118,7 +127,7 @@ fn another_version_and_another_protocol_are_told_apart() {
     assert_eq!(decode_hello(&bytes), Err(FrameError::Magic));
     assert_eq!(
         FrameError::Version(1).to_string(),
-        "the peer speaks version 1 of the protocol, and this process version 2"
+        "the peer speaks version 1 of the protocol, and this process version 3"
     );
 }
 
@@ -137,8 +146,9 @@ fn the_first_byte_tells_how_long_a_header_is() {
 
 #[test]
 fn what_does_not_apply_must_be_zero() {
-    let send = Request { psn: 0, op: RequestOp::Send, imm: None, remote_addr: 0, rkey: 0, len: 0 };
-    for (at, value) in [(1, 2), (2, 1), (3, 1), (7, 1), (12, 1), (16, 1), (20, 1), (24, 1)] {
+    let send =
+        Request { psn: 0, op: RequestOp::Send, imm: None, remote_addr: 0, rkey: 0, len: 0, ack_req: false };
+    for (at, value) in [(1, 2), (2, 2), (3, 1), (7, 1), (12, 1), (16, 1), (20, 1), (24, 1)] {
         let mut bytes = encode_request(&send);
         bytes[at] = value;
         assert_eq!(decode_request(&bytes), Err(FrameError::Field), "byte {at}");

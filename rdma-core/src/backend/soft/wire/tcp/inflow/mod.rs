@@ -11,11 +11,15 @@ use super::super::{Payload, QpRef, Right, Sink, Token};
 use super::frame::{self, FrameError, HELLO_BYTES, REPLY_BYTES, REQUEST_BYTES};
 use crate::backend::soft::engine::decision::takes_receive;
 use crate::backend::soft::engine::message::ReplyKind;
+use crate::backend::soft::engine::sequence;
 use crate::memory::copy_shared;
 
 /// Payloads of at least this length are received straight into their target, one system call each. Smaller ones come
 /// many to a call, and are copied out of the staging buffer.
 const BULK_BYTES: usize = 8 << 10;
+/// The longest payload that this end's process answers soon: it reduces so many bytes in some 10 us, and a peer that
+/// waits for the acknowledgement must not wait longer.
+const ANSWERED_BYTES_MAX: usize = 64 << 10;
 
 /// The kind of the next bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,8 +45,28 @@ pub(super) struct Inflow {
     hello_came: bool,
     /// The sequence number of the last acknowledgement.
     acknowledged: Option<u32>,
-    /// The last request is short, and the peer's process notices it, so that an answer may follow soon.
+    /// The requests that have asked for an acknowledgement and have none yet.
+    asked: Option<Asked>,
+}
+
+/// Requests that have asked for an acknowledgement.
+#[derive(Debug, Clone, Copy)]
+struct Asked {
+    /// The sequence number of the last one.
+    last: u32,
+    /// The last one is short, and this end's process notices it, so that an answer may follow soon.
     answerable: bool,
+}
+
+/// How soon an acknowledgement must leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum AckUrgency {
+    /// A completion of the peer waits for it.
+    AtOnce,
+    /// A completion of the peer waits for it. But an answer may follow soon, and the acknowledgement with it.
+    WithAnswer,
+    /// Nothing waits for it.
+    Unasked,
 }
 
 impl Inflow {
@@ -56,7 +80,7 @@ impl Inflow {
             greeted,
             hello_came: false,
             acknowledged: None,
-            answerable: false,
+            asked: None,
         }
     }
 
@@ -70,9 +94,16 @@ impl Inflow {
         self.acknowledged
     }
 
-    /// Whether this end's process may answer the last request soon.
-    pub(super) fn is_answerable(&self) -> bool {
-        self.answerable
+    /// How soon the acknowledgement of all requests up to `psn` must leave, which is about to be queued.
+    ///
+    /// Acknowledgements are queued after a whole read, which may have brought requests beyond `psn`. One that has asked
+    /// makes all acknowledgements urgent until its own.
+    pub(super) fn ack_urgency(&mut self, psn: u32) -> AckUrgency {
+        let Some(Asked { last, answerable }) = self.asked else { return AckUrgency::Unasked };
+        if sequence::distance(psn, last) <= 0 {
+            self.asked = None;
+        }
+        if answerable { AckUrgency::WithAnswer } else { AckUrgency::AtOnce }
     }
 
     /// Whether the next bytes are the data of a read.
@@ -191,7 +222,11 @@ impl Inflow {
             REQUEST_BYTES if self.greeted => {
                 let request = frame::decode_request(head(&self.header))?;
                 let follow = request.payload_len();
-                self.answerable = (follow as usize) < BULK_BYTES && (follow > 0 || takes_receive(&request));
+                if request.ack_req {
+                    let answerable =
+                        follow as usize <= ANSWERED_BYTES_MAX && (follow > 0 || takes_receive(&request));
+                    self.asked = Some(Asked { last: request.psn, answerable });
+                }
                 (follow, sink.request(now, self.qp, &request))
             }
             HELLO_BYTES if !self.greeted => {

@@ -19,7 +19,7 @@ proptest! {
             let psn = psn as u32;
             let payload: Vec<u8> = (0..size).map(|i| (i * 31 + at) as u8 | 1).collect();
             let request =
-                Request { psn, op: RequestOp::Write, imm: None, remote_addr: at as u64, rkey: 0, len: size as u32 };
+                Request { psn, op: RequestOp::Write, imm: None, remote_addr: at as u64, rkey: 0, len: size as u32, ack_req: false };
             stream.extend(encode_request(&request));
             stream.extend(&payload);
             if !revoked.contains(&psn) {
@@ -41,7 +41,7 @@ proptest! {
         begins_well in any::<bool>(),
     ) {
         if begins_well {
-            let request = Request { psn: 1, op: RequestOp::Write, imm: None, remote_addr: 3, rkey: 0, len: 20 };
+            let request = Request { psn: 1, op: RequestOp::Write, imm: None, remote_addr: 3, rkey: 0, len: 20, ack_req: false };
             stream.splice(0..0, encode_request(&request));
         }
         let mut sink = Memory::new(100, Vec::new());

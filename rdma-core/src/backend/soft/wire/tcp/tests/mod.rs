@@ -159,10 +159,15 @@ impl End {
         }
     }
 
-    /// Queues a write of `source` to offset `at` of the peer's target.
+    /// Queues a write of `source` to offset `at` of the peer's target, which asks for its acknowledgement.
     fn write(&mut self, psn: u32, source: &[u8], at: usize) {
+        self.write_asking(psn, source, at, true);
+    }
+
+    fn write_asking(&mut self, psn: u32, source: &[u8], at: usize, ack_req: bool) {
         let len = source.len() as u32;
-        let request = Request { psn, op: RequestOp::Write, imm: None, remote_addr: at as u64, rkey: 7, len };
+        let (op, remote_addr) = (RequestOp::Write, at as u64);
+        let request = Request { psn, op, imm: None, remote_addr, rkey: 7, len, ack_req };
         let addr = source.as_ptr().expose_provenance() as u64;
         let right = Right::Requested { serial: psn.into() };
         let payload = Payload { token: Token { qp: self.qp, right }, addr, len };

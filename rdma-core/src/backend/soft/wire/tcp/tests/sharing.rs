@@ -2,6 +2,7 @@
 
 use std::io::{Read, Write};
 
+use super::held::LOOKS_UNASKED;
 use super::*;
 
 /// Checks that messages go both ways.
@@ -100,7 +101,8 @@ fn a_request_before_the_hello_ends_the_connection_and_a_second_hello_does_too() 
         std::net::SocketAddr::V4(address) => address,
         other => panic!("{other}"),
     };
-    let request = Request { psn: 1, op: RequestOp::Write, imm: None, remote_addr: 0, rkey: 7, len: 0 };
+    let request =
+        Request { psn: 1, op: RequestOp::Write, imm: None, remote_addr: 0, rkey: 7, len: 0, ack_req: false };
     let hello = frame::encode_hello(&b.hello_to(&a));
     let request = frame::encode_request(&request);
     for said in [&request[..], &[hello, hello].concat()[..]] {
@@ -165,6 +167,116 @@ fn what_the_process_does_not_notice_and_what_is_long_is_acknowledged_at_once() {
         a.write(2, &source, 0);
         until(&mut a, &mut b, |a, _| a.state.replies.last().is_some_and(|reply| reply.psn == 2));
     }
+}
+
+#[test]
+fn an_acknowledgement_that_nobody_has_asked_for_waits_for_a_request_however_late() {
+    for len in [0, 1, 100_000] {
+        let (mut a, mut b) = End::pair();
+        assert_works_both_ways(&mut a, &mut b);
+        b.tcp.held_acks.allow(true);
+        let (source, acknowledged) = (vec![1; len], a.state.replies.len());
+        a.write_asking(2, &source, 0, false);
+        until(&mut a, &mut b, |_, b| b.tcp.held_acks.any());
+        for _ in 0..LOOKS_UNASKED - 1 {
+            a.turn();
+            assert!(!b.tcp.held_acks.look());
+        }
+        assert_eq!(a.state.replies.len(), acknowledged, "{len}");
+        write(&mut b, &mut a, 1);
+        assert_eq!(a.state.replies.last().map(|reply| reply.psn), Some(2), "{len}");
+        assert!(!b.tcp.held_acks.any());
+    }
+}
+
+#[test]
+fn a_request_that_asks_is_answered_in_time_whatever_comes_behind_it_in_one_read() {
+    for len in [1, 100_000] {
+        let (mut a, mut b) = End::pair();
+        assert_works_both_ways(&mut a, &mut b);
+        b.tcp.held_acks.allow(true);
+        let source = vec![1; len];
+        a.write_asking(2, &source, 0, true);
+        a.write_asking(3, &[1], 0, false);
+        a.tcp.flush(Instant::now(), &mut a.state);
+        let begun = Instant::now();
+        // Not `until`, which turns both ends in turn: what `a` has sent must be read at once.
+        while b.state.placed.last() != Some(&3) {
+            a.tcp.flush(Instant::now(), &mut a.state);
+            b.turn();
+            a.turn();
+            assert!(begun.elapsed() < Duration::from_secs(10));
+        }
+        until(&mut a, &mut b, |a, _| a.state.replies.last().is_some_and(|reply| reply.psn >= 2));
+    }
+}
+
+#[test]
+fn an_acknowledgement_waits_for_no_request_that_takes_another_connection() {
+    let (mut a, mut b) = End::pair();
+    a.write(1, &[1], 0);
+    b.write(1, &[1], 0);
+    until(&mut a, &mut b, |a, b| {
+        [a, b].iter().all(|end| end.state.replies.last().is_some_and(|reply| reply.psn == 1))
+    });
+    assert_eq!((a.connections(), b.connections()), (2, 2));
+    // The end that yields moves to the other connection with its next request, and has none here.
+    let (mut from, mut to) = if b.tcp.requesters[b.qp].yields { (a, b) } else { (b, a) };
+    to.tcp.held_acks.allow(true);
+    from.write_asking(2, &[1], 0, false);
+    until(&mut from, &mut to, |from, _| from.state.replies.last().is_some_and(|reply| reply.psn == 2));
+    assert_eq!((from.connections(), to.connections()), (2, 2));
+}
+
+#[test]
+fn an_acknowledgement_that_is_asked_for_takes_along_one_that_is_not() {
+    let (mut a, mut b) = answering();
+    a.write_asking(2, &[1], 0, false);
+    until(&mut a, &mut b, |_, b| b.tcp.held_acks.any());
+    write(&mut a, &mut b, 3);
+    assert!(!b.tcp.held_acks.look());
+    assert!(b.tcp.held_acks.look(), "the one that is asked for is due at the second look");
+    b.tcp.send_held(Instant::now(), &mut b.state);
+    until(&mut a, &mut b, |a, _| a.state.replies.last().is_some_and(|reply| reply.psn == 3));
+}
+
+#[test]
+fn the_only_connection_is_read_without_a_question_but_not_for_ever() {
+    fn look(end: &mut End) -> Option<bool> {
+        end.tcp.read_the_only_one(Instant::now(), &mut end.state)
+    }
+    let (mut a, mut b) = End::pair();
+    assert_eq!(look(&mut b), None);
+    assert_works(&mut a, &mut b);
+    for came in [false, true] {
+        let mut asked = 0;
+        for psn in 1..=4 * (LOOKS_AT_ONE + 1) {
+            if came {
+                a.write(psn, &[1], 0);
+                a.tcp.flush(Instant::now(), &mut a.state);
+            }
+            match look(&mut b) {
+                Some(found) => assert_eq!(found, came),
+                None => {
+                    asked += 1;
+                    b.turn();
+                }
+            }
+        }
+        assert_eq!(asked, 4);
+    }
+    // Beside a second connection, each is one of several.
+    let stranger = b.stranger();
+    until(&mut a, &mut b, |_, b| b.connections() == 2);
+    for _ in 0..=LOOKS_AT_ONE {
+        assert_eq!(look(&mut b), None);
+    }
+    drop(stranger);
+    until(&mut a, &mut b, |_, b| b.connections() == 1);
+    // The end of the connection is noticed there, too.
+    a.tcp.remove(a.tcp.requesters[a.qp].link.unwrap());
+    assert_eq!(look(&mut b).or_else(|| look(&mut b)), Some(true));
+    assert_eq!((b.connections(), look(&mut b)), (0, None));
 }
 
 #[test]

@@ -68,6 +68,7 @@ fn what_a_budget_cuts_is_cut_between_two_segments() {
         remote_addr: 0,
         rkey: 7,
         len: source.len() as u32,
+        ack_req: true,
     };
     let token = Token { qp: a.qp, right: Right::Requested { serial: 1 } };
     let payload = Payload { token, addr: source.as_ptr().expose_provenance() as u64, len: request.len };
