@@ -7,6 +7,7 @@ mod abort;
 mod algorithms;
 mod announce;
 mod attribution;
+mod caller_habit;
 mod connect;
 mod gate;
 mod host;
@@ -235,16 +236,16 @@ impl Communicator {
         let id = shared.engine.lock_with(|core| {
             let mut state = shared.lock();
             let id = state.push(job, deadline)?;
-            let now = Instant::now();
             // Begin here, in the caller's thread: the engine's thread may be asleep, and waking it costs a system call.
-            state.advance(core, now);
+            state.advance(core, Instant::now());
             // Only then is there a thread to keep asleep; without one, callers drive the operation in any case.
             if shared.engine.options().driver == Driver::Thread {
-                state.leave_to_caller(core, now + HANDOVER_DELAY);
+                state.leave_to_caller(core, Instant::now());
             }
             Ok::<_, (Box<Job>, CollectiveError)>(id)
         })?;
-        Ok(Pending::new(Arc::clone(shared), id, give_back))
+        // The time is read behind the lock, whose release may wake the thread, for which this caller is not to blame.
+        Ok(Pending::new(Arc::clone(shared), id, Instant::now(), give_back))
     }
 
     /// Runs an operation on borrowed memory, behind the pending ones, and returns when it has ended: the borrow must
@@ -365,7 +366,7 @@ impl Communicator {
         gate.count();
         let id = gate.next_id();
         gate.defer(DeferredOp { id, job, deadline, started });
-        Pending::new(Arc::clone(&self.shared), id, give_back)
+        Pending::new(Arc::clone(&self.shared), id, started, give_back)
     }
 
     /// Checks that one more operation can be queued.

@@ -37,8 +37,8 @@ pub struct Pending<T> {
 
 /// Where the operation of a handle is.
 enum HandleState {
-    /// Under way, with its number.
-    UnderWay(Arc<Shared>, u64),
+    /// Under way, with its number, and the time at which it had begun.
+    UnderWay(Arc<Shared>, u64, Instant),
     /// Done on the fast path, before there was a handle.
     Done(Box<Job>),
     /// Given back to the caller.
@@ -65,8 +65,8 @@ pub enum WaitError<T> {
 }
 
 impl<T> Pending<T> {
-    pub(super) fn new(shared: Arc<Shared>, id: u64, give_back: fn(Box<Job>) -> T) -> Self {
-        Self { state: HandleState::UnderWay(shared, id), give_back }
+    pub(super) fn new(shared: Arc<Shared>, id: u64, begun: Instant, give_back: fn(Box<Job>) -> T) -> Self {
+        Self { state: HandleState::UnderWay(shared, id, begun), give_back }
     }
 
     #[inline]
@@ -82,7 +82,7 @@ impl<T> Pending<T> {
     ///
     /// The error with which the operation failed.
     pub fn poll(&mut self) -> Poll<Result<T, CollectiveError>> {
-        self.look(|shared, id| {
+        self.look(|shared, id, _| {
             shared.try_finish_deferred(id, None).map(Ok).or_else(|| {
                 // A device that has failed ends the operation with that error, so `take` reports it.
                 let _ = shared.engine.drive(Instant::now(), BUDGET);
@@ -98,13 +98,15 @@ impl<T> Pending<T> {
     /// [`WaitError::StillPending`] gives the handle back at `deadline`; [`WaitError::Failed`] has the error with which
     /// the operation failed.
     pub fn wait(mut self, deadline: Deadline) -> Result<T, WaitError<T>> {
-        let ended = self.look(|shared, id| {
+        let ended = self.look(|shared, id, begun| {
             let deferred = shared.try_finish_deferred(id, Some(deadline)).map(Ok);
             deferred.or_else(|| {
+                let pause = begun.elapsed();
                 shared.engine.wait_for(deadline, |_, _| {
                     let mut state = shared.lock();
                     // The caller is back, so it drives the operation itself and the thread's grace ends.
                     state.reclaim();
+                    state.habit.waits(id, pause);
                     state.take(id).map_or(Poll::Pending, Poll::Ready)
                 })
             })
@@ -116,7 +118,7 @@ impl<T> Pending<T> {
     }
 
     fn look_with(&mut self, waker: &Waker) -> Poll<Result<T, CollectiveError>> {
-        self.look(|shared, id| {
+        self.look(|shared, id, _| {
             // A task does not drive, so the engine's thread must.
             shared.reclaim();
             let mut state = shared.lock();
@@ -130,10 +132,13 @@ impl<T> Pending<T> {
     }
 
     /// Returns the outcome, once: the finished job, or what `look` finds of one that is under way.
-    fn look(&mut self, look: impl FnOnce(&Shared, u64) -> Option<Ended>) -> Poll<Result<T, CollectiveError>> {
-        if let HandleState::UnderWay(shared, id) = &self.state {
+    fn look(
+        &mut self,
+        look: impl FnOnce(&Shared, u64, Instant) -> Option<Ended>,
+    ) -> Poll<Result<T, CollectiveError>> {
+        if let HandleState::UnderWay(shared, id, begun) = &self.state {
             let ended = match shared.engine.check_process() {
-                Ok(()) => look(shared, *id),
+                Ok(()) => look(shared, *id, *begun),
                 Err(forked) => Some(Err(forked.into())),
             };
             let Some(ended) = ended else { return Poll::Pending };
@@ -150,7 +155,7 @@ impl<T> Pending<T> {
 
 impl<T> Drop for Pending<T> {
     fn drop(&mut self) {
-        if let HandleState::UnderWay(shared, id) = &self.state
+        if let HandleState::UnderWay(shared, id, _) = &self.state
             && !shared.engine.is_forked()
         {
             shared.hand_to_engine();
@@ -178,7 +183,7 @@ impl<T> IntoFuture for Pending<T> {
     type IntoFuture = PendingFuture<T>;
 
     fn into_future(self) -> PendingFuture<T> {
-        if let HandleState::UnderWay(shared, _) = &self.state
+        if let HandleState::UnderWay(shared, ..) = &self.state
             && !shared.engine.is_forked()
         {
             // Only the engine wakes tasks, so the engine must own the operation before the first poll registers a
@@ -192,7 +197,7 @@ impl<T> IntoFuture for Pending<T> {
 impl<T> fmt::Debug for Pending<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let id = match &self.state {
-            HandleState::UnderWay(_, id) => Some(id),
+            HandleState::UnderWay(_, id, _) => Some(id),
             HandleState::Done(_) | HandleState::Gone => None,
         };
         f.debug_struct("Pending").field("id", &id).finish_non_exhaustive()

@@ -13,6 +13,7 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::announce::Announcer;
+use super::caller_habit::CallerHabit;
 use super::gate::{DeferredOp, FastPathGate};
 use super::host::HostGroup;
 use super::links::{self, CommContext, Links, Scratch};
@@ -20,7 +21,7 @@ use super::progress::{Event, Progress};
 use crate::collective::execute::{Job, Participants};
 use crate::collective::operation::Abort;
 use crate::collective::{AbortReason, CollectiveError};
-use crate::engine::{EngineState, Service};
+use crate::engine::{EngineState, HANDOVER_DELAY, Service};
 
 /// Operations that may be queued at once. The bound lets the queues be allocated in advance.
 pub(crate) const OPERATIONS_MAX: usize = 64;
@@ -39,6 +40,8 @@ pub(crate) struct State {
     queue: VecDeque<Entry>,
     /// Time until which the running operation is its caller's, in the state [`CallerOwned`](Progress::CallerOwned).
     left_until: Instant,
+    /// Whether the caller is left operations besides those that [suit](Job::suits_caller) a caller in any case.
+    pub(super) habit: CallerHabit,
     /// Operations that have ended and whose handles have not asked yet.
     done: VecDeque<(Entry, Result<(), CollectiveError>)>,
     /// Jobs that failed. They stay here until the lanes are fenced, because the device may still access their memory.
@@ -77,6 +80,7 @@ impl State {
             gate,
             queue: VecDeque::with_capacity(OPERATIONS_MAX),
             left_until: Instant::now(),
+            habit: CallerHabit::default(),
             done: VecDeque::with_capacity(OPERATIONS_MAX),
             failed: Vec::new(),
             ended: None,
@@ -148,14 +152,22 @@ impl State {
         Ok(id)
     }
 
-    /// Leaves the running operation to the caller that has begun it, up to `until`, unless it needs the engine or
-    /// others wait behind it.
-    pub(super) fn leave_to_caller(&mut self, core: &mut EngineState, until: Instant) {
-        let alone = self.gate.is(Progress::Engine) && self.queue.len() == 1;
-        if alone && self.queue.front().is_some_and(|entry| entry.job.suits_caller()) {
+    /// Leaves the running operation to the caller that has begun it, for the hand-over delay, unless it needs the
+    /// engine or others wait behind it.
+    pub(super) fn leave_to_caller(&mut self, core: &mut EngineState, now: Instant) {
+        let Some(entry) = self.queue.front() else { return };
+        if !self.gate.is(Progress::Engine) || self.queue.len() > 1 {
+            return;
+        }
+        let suits = entry.job.suits_caller();
+        let is_left = suits || self.habit.waits_at_once();
+        if !suits {
+            self.habit.begins(entry.id);
+        }
+        if is_left {
             // Counted, because the engine's thread comes back after the hand-over delay where callers leave operations.
             core.leave();
-            self.left_until = until;
+            self.left_until = now + HANDOVER_DELAY;
             self.gate.on(Event::Leave);
         }
     }

@@ -175,7 +175,7 @@ fn what_a_forked_child_drops_of_a_communicator_waits_for_no_lock_and_its_calls_a
     let (state, gate, host) = (Arc::clone(state), Arc::clone(gate), host.clone());
     let shared = Shared { engine: parents.forked(), state, gate, host };
     left.shared = Arc::new(shared);
-    let pending = || Pending::new(Arc::clone(&left.shared), 0, drop::<Box<Job>>);
+    let pending = || Pending::new(Arc::clone(&left.shared), 0, Instant::now(), drop::<Box<Job>>);
     let (mut polled, awaited, dropped_pending, aborter) = (pending(), pending(), pending(), left.aborter());
     let (dropped, is_dropped) = mpsc::channel();
     let state = Arc::clone(&left.shared.state);

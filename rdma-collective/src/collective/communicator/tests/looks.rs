@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
+use crate::collective::communicator::progress::Progress;
 use crate::collective::operation::Header;
 
 #[test]
@@ -91,4 +92,35 @@ fn what_owns_its_memory_is_done_as_it_begins_where_messages_are_there() {
             _ => drop(pending),
         }
     }
+}
+
+#[test]
+fn long_operations_are_left_to_a_caller_that_waits_at_once_and_to_no_other() {
+    const AT_ONCE: usize = 200;
+    const LATE: usize = 20;
+    let [mut left, mut right] = ranks_of_two_hosts(Driver::Thread);
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            let mut data = vec![1.0_f32; 100_000];
+            for _ in 0..AT_ONCE + LATE {
+                right.all_reduce(&mut data, ReduceOp::Max, soon()).unwrap();
+            }
+        });
+        let mut tensor = left.alloc::<f32>(100_000).unwrap();
+        let mut left_to_caller = [0, 0];
+        for round in 0..AT_ONCE + LATE {
+            let is_late = round >= AT_ONCE;
+            let pending = left.start_all_reduce(tensor, ReduceOp::Max, soon()).unwrap();
+            let owned = left.shared.gate.is(Progress::CallerOwned);
+            left_to_caller[usize::from(is_late)] += u32::from(owned);
+            if is_late {
+                thread::sleep(SECOND / 1000);
+            }
+            tensor = pending.wait(soon()).unwrap();
+        }
+        let [at_once, late] = left_to_caller;
+        // A busy machine takes the core away between the two calls now and then. By the fourth late wait, nothing is
+        // left of the expectation.
+        assert!(at_once > 0 && late < 4, "{at_once} of {AT_ONCE}, {late} of {LATE}");
+    });
 }

@@ -45,6 +45,16 @@ fn ranks_driven(device: SoftOptions, driver: Driver) -> [Communicator; 2] {
 
 /// The ranks of a world of that size.
 fn world_of(world: u32, device: SoftOptions, driver: Driver) -> Vec<Communicator> {
+    world_with(world, device, driver, |_| CommunicatorOptions::default())
+}
+
+/// The ranks of a world of that size, each with options of its own.
+fn world_with(
+    world: u32,
+    device: SoftOptions,
+    driver: Driver,
+    options_of: fn(u32) -> CommunicatorOptions,
+) -> Vec<Communicator> {
     let token = JobToken::from_bytes([3; 16]);
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, world)).unwrap();
     let address = server.address();
@@ -56,7 +66,7 @@ fn world_of(world: u32, device: SoftOptions, driver: Driver) -> Vec<Communicator
         if driver == Driver::Caller {
             engine.lock().beat_by_hand();
         }
-        Communicator::new(&engine, &mut store, CommunicatorOptions::default(), soon()).unwrap()
+        Communicator::new(&engine, &mut store, options_of(rank), soon()).unwrap()
     };
     let ranks: Vec<_> = (0..world)
         .map(|rank| {
@@ -65,6 +75,16 @@ fn world_of(world: u32, device: SoftOptions, driver: Driver) -> Vec<Communicator
         })
         .collect();
     ranks.into_iter().map(|rank| rank.join().unwrap()).collect()
+}
+
+/// Ranks 0 and 1, each on a host of its own, with TCP between them.
+fn ranks_of_two_hosts(driver: Driver) -> [Communicator; 2] {
+    let device = SoftOptions { wire: Wire::Tcp, ..SoftOptions::default() };
+    let apart = |rank| CommunicatorOptions {
+        host_id: Some(format!("host {rank}")),
+        ..CommunicatorOptions::default()
+    };
+    world_with(2, device, driver, apart).try_into().unwrap()
 }
 
 impl Communicator {

@@ -1,0 +1,96 @@
+//! Whether the caller of a communicator waits for each long operation as soon as it has begun the operation.
+//!
+//! Such a caller drives the operation itself. Waking the engine's thread for it would cost both of them a core and the
+//! engine's lock, several times an operation. A caller that computes meanwhile needs the thread at once. Nobody knows
+//! in advance which of them begins an operation, so the last few operations decide.
+
+use std::time::Duration;
+
+/// The score from which a wait at once is expected: so many waits at once reach it.
+const EXPECTED: u32 = 4;
+/// The greatest score. A caller that lost its core between two calls now and then still waits at once, so that one late
+/// wait does not end the expectation; a few in a row do.
+const SCORE_MAX: u32 = 12;
+/// The score that a wait which is not at once takes away.
+const LATE: u32 = 4;
+/// The longest pause between the two calls, the one that begins and the one that waits, that counts as at once. A
+/// caller that computes for longer loses more by a late thread than the thread costs.
+const AT_ONCE: Duration = Duration::from_micros(50);
+
+/// The record of how soon a caller has waited for its last operations.
+#[derive(Debug, Default)]
+pub(super) struct CallerHabit {
+    /// The last operation, until its caller waits for it.
+    begun: Option<u64>,
+    /// The score: a wait at once adds one, and any other takes several away.
+    score: u32,
+}
+
+impl CallerHabit {
+    /// Notes that the caller has begun operation `id`. One before it that nobody has waited for counts as late.
+    pub(super) fn begins(&mut self, id: u64) {
+        if self.begun.replace(id).is_some() {
+            self.count(false);
+        }
+    }
+
+    /// Notes that the caller waits for operation `id`, so long after it had begun it.
+    pub(super) fn waits(&mut self, id: u64, pause: Duration) {
+        if self.begun.take_if(|last| *last == id).is_some() {
+            self.count(pause <= AT_ONCE);
+        }
+    }
+
+    fn count(&mut self, at_once: bool) {
+        self.score = if at_once { (self.score + 1).min(SCORE_MAX) } else { self.score.saturating_sub(LATE) };
+    }
+
+    /// Whether the caller is expected to wait for the next operation at once.
+    pub(super) fn waits_at_once(&self) -> bool {
+        self.score >= EXPECTED
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The habit of a caller that has paused so long before it waited for each of its operations.
+    fn after(pauses: &[Duration]) -> CallerHabit {
+        let mut habit = CallerHabit::default();
+        for (id, pause) in (1..).zip(pauses) {
+            habit.begins(id);
+            habit.waits(id, *pause);
+        }
+        habit
+    }
+
+    #[test]
+    fn a_few_waits_at_once_let_another_be_expected() {
+        for (count, expected) in [(0, false), (3, false), (4, true), (100, true)] {
+            assert_eq!(after(&vec![AT_ONCE; count]).waits_at_once(), expected, "{count}");
+        }
+    }
+
+    #[test]
+    fn one_late_wait_among_many_changes_nothing_and_three_in_a_row_do() {
+        let late = AT_ONCE + Duration::from_nanos(1);
+        for (count, expected) in [(1, true), (2, true), (3, false)] {
+            let pauses = [vec![AT_ONCE; 100], vec![late; count]].concat();
+            assert_eq!(after(&pauses).waits_at_once(), expected, "{count}");
+        }
+        let half = [AT_ONCE, late].repeat(100);
+        assert!(!after(&half).waits_at_once());
+    }
+
+    #[test]
+    fn an_operation_that_nobody_waits_for_counts_as_late() {
+        let mut habit = after(&[AT_ONCE; 4]);
+        habit.begins(98);
+        assert!(habit.waits_at_once(), "the caller may still come");
+        habit.begins(99);
+        assert!(!habit.waits_at_once());
+        habit.waits(98, AT_ONCE);
+        assert_eq!(habit.begun, Some(99), "the wait for another operation than the last says nothing");
+    }
+}
