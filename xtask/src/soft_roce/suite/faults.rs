@@ -67,6 +67,29 @@ const OTHER_SIDE: Option<[&str; 2]> = Some(["{peer}|the peer gave up", "{peer}|t
 /// there.
 const SENT_AGAIN: Option<[&str; 2]> = Some(["REM_INV_REQ_ERR|WR_FLUSH_ERR"; 2]);
 
+/// A collective's program where packets are lost and overtake each other.
+macro_rules! jittered {
+    ($program:literal) => {
+        soak(Case {
+            name: concat!($program, ", 1 % of packets lost and 5 ms of jitter"),
+            server: concat!(
+                "env RANK=0 WORLD_SIZE=2 MASTER_ADDR={self} MASTER_PORT={port} {bin:",
+                $program,
+                "} --device {device} -w 0 -T 60"
+            ),
+            client: Some(concat!(
+                "env RANK=1 WORLD_SIZE=2 MASTER_ADDR={peer} MASTER_PORT={port} {bin:",
+                $program,
+                "} --device {device} -w 0 -T 60"
+            )),
+            work: "-b 64 -e 256K -f 16 -n 3",
+            network: Network::Jitter { per_mille: 10, mean_ms: 5 },
+            errors: SENT_AGAIN,
+            ..ALLREDUCE
+        })
+    };
+}
+
 /// Cases of CI first, then those that a soak has besides, then those that cost a host.
 pub const CASES: &[Case] = &[
     Case { name: "allreduce, 0.5 % of packets lost", network: loss(5), errors: SENT_AGAIN, ..ALLREDUCE },
@@ -132,6 +155,15 @@ pub const CASES: &[Case] = &[
         errors: OTHER_SIDE,
         ..LONG_STREAMED
     }),
+    jittered!("allreduce"),
+    jittered!("allgather"),
+    jittered!("reducescatter"),
+    jittered!("broadcast"),
+    jittered!("reduce"),
+    jittered!("alltoall"),
+    jittered!("gather"),
+    jittered!("scatter"),
+    jittered!("sendrecv"),
     Case { name: "allreduce, rank 1's machine killed", ..ENDLESS_ALLREDUCE },
     Case { name: "allreduce, rank 0's machine killed", swapped: true, ..ENDLESS_ALLREDUCE },
     Case { name: "kvcache_transfer, prefill's machine killed", ..ENDLESS_KVCACHE },

@@ -16,6 +16,9 @@ use crate::process;
 /// A link that is up again has its port active soon after.
 const UP_LIMIT: Duration = Duration::from_secs(30);
 
+/// Packets of which some are lost, where one of a hundred is: none are, once in 20,000 times.
+const SOME_ARE_LOST_OF: u64 = 1000;
+
 /// The state of the network while a case runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
@@ -32,6 +35,13 @@ pub enum Network {
         delay_ms: u32,
         /// Packets of a thousand that overtake others.
         reordered_per_mille: u32,
+    },
+    /// Both hosts lose packets that they send, and delay each for a time of its own, so that they overtake each other.
+    Jitter {
+        /// Packets lost of a thousand.
+        per_mille: u32,
+        /// The delay is between none and twice this.
+        mean_ms: u32,
     },
     /// Host 0's link goes down, and comes back.
     LinkDown {
@@ -62,6 +72,9 @@ impl Network {
             Network::Late { delay_ms, reordered_per_mille } => {
                 Some(format!("delay {delay_ms}ms reorder {}", percent(reordered_per_mille)))
             }
+            Network::Jitter { per_mille, mean_ms } => {
+                Some(format!("delay {mean_ms}ms {mean_ms}ms loss {}", percent(per_mille)))
+            }
             Network::Clean | Network::LinkDown { .. } | Network::Cut { .. } | Network::PeerKilled { .. } => {
                 None
             }
@@ -74,7 +87,7 @@ impl Network {
             Network::LinkDown { after_packets, .. }
             | Network::Cut { after_packets, .. }
             | Network::PeerKilled { after_packets } => Some(after_packets),
-            Network::Clean | Network::Loss { .. } | Network::Late { .. } => None,
+            Network::Clean | Network::Loss { .. } | Network::Late { .. } | Network::Jitter { .. } => None,
         }
     }
 }
@@ -222,7 +235,13 @@ impl Disturbed<'_> {
         let late = self.wire.packets()?.out_of_order - self.before.out_of_order;
         match self.network {
             Network::Loss { .. } if host == 1 => ensure!(dropped(&said)? > 0, "no packet was lost: {said}"),
-            Network::Late { .. } if host == 0 => ensure!(late > 0, "no packet came out of order: {said}"),
+            // Some of these programs send few packets from here, of which none may be lost.
+            Network::Jitter { .. } if host == 1 => {
+                ensure!(dropped(&said)? > 0 || sent(&said)? < SOME_ARE_LOST_OF, "no packet was lost: {said}");
+            }
+            Network::Late { .. } | Network::Jitter { .. } if host == 0 => {
+                ensure!(late > 0, "no packet came out of order: {said}");
+            }
             _ => {}
         }
         Ok(())
@@ -245,6 +264,15 @@ fn dropped(said: &str) -> Result<u64> {
         .with_context(|| format!("tc does not say what it dropped: {said}"))
 }
 
+/// Packets that the queueing discipline has sent.
+fn sent(said: &str) -> Result<u64> {
+    let words = || said.split_whitespace();
+    let count = words().zip(words().skip(1)).find(|(_, unit)| *unit == "pkt").map(|(count, _)| count);
+    count
+        .and_then(|count| count.parse().ok())
+        .with_context(|| format!("tc does not say what it sent: {said}"))
+}
+
 fn run<'a>(program: &str, args: impl IntoIterator<Item = &'a str>) -> Result<()> {
     let args: Vec<&str> = args.into_iter().collect();
     let output = Command::new(program).args(&args).stdin(Stdio::null()).output();
@@ -264,6 +292,8 @@ mod tests {
         assert_eq!(Network::Loss { per_mille: 5 }.netem().as_deref(), Some("loss 0.5%"));
         let late = Network::Late { delay_ms: 20, reordered_per_mille: 10 };
         assert_eq!(late.netem().as_deref(), Some("delay 20ms reorder 1.0%"));
+        let jitter = Network::Jitter { per_mille: 10, mean_ms: 5 };
+        assert_eq!(jitter.netem().as_deref(), Some("delay 5ms 5ms loss 1.0%"));
         assert_eq!(Network::LinkDown { after_packets: 1, seconds: 5 }.netem(), None);
     }
 
@@ -271,7 +301,8 @@ mod tests {
     fn what_was_dropped_is_read_from_tc() {
         let said = "qdisc netem 8001: root refcnt 2 limit 1000 loss 0.5%\n Sent 70665820 bytes 17707 pkt \
             (dropped 86, overlimits 0 requeues 0)\n backlog 0b 0p requeues 0\n";
-        assert_eq!(dropped(said).ok(), Some(86));
-        assert!(dropped("qdisc noqueue 0: root refcnt 2\n").is_err());
+        assert_eq!((dropped(said).ok(), sent(said).ok()), (Some(86), Some(17707)));
+        let said = "qdisc noqueue 0: root refcnt 2\n";
+        assert!(dropped(said).is_err() && sent(said).is_err());
     }
 }
