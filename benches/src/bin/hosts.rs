@@ -4,18 +4,20 @@
 //! `cargo run --release -p benches --bin hosts`, with `write_lat` built beside it. Hosts are namespaces of this
 //! machine, which root may make. The variable `PEERS` names the folder of the peers, as for the bench `collectives`.
 
+use std::fs::File;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
 use benches::collectives::rank::Job;
-use benches::collectives::{Network, Pairs, Setup, Spread, Table};
+use benches::collectives::{Network, Pairs, Setup, Spread, Table, picture};
 use benches::ends::{End, Kind, Load, Wait, turn};
 use benches::footprint;
 use benches::peers::{perftest_figure, serve_and_run};
 use benches::programs::beside;
 use benches::ranks;
 use benches::ratio::{Bound, HEAD, Row};
-use benches::report::{Line, Report, SaveArgs};
+use benches::report::{Line, Report, SaveArgs, Saved};
 use benches::soft::Outcome as Result;
 use clap::{Parser, Subcommand, ValueEnum};
 use rdma_collective::bootstrap::{LocalRanks, StoreClient};
@@ -58,6 +60,12 @@ struct Args {
     /// How long a size is timed, by each side.
     #[arg(long, default_value_t = 100)]
     milliseconds: u32,
+    /// Draws the times of the all-reduces over TCP to FILE: of this run, or of the one that --from names.
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
+    /// Measures nothing, and draws what an earlier run saved.
+    #[arg(long, value_name = "SAVED", requires = "plot")]
+    from: Option<PathBuf>,
     #[command(flatten)]
     save: SaveArgs,
     #[command(subcommand)]
@@ -101,11 +109,12 @@ enum Figure {
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let done = match &args.process {
-        None => compare(&args),
-        Some(Process::Job(job)) => job.run().map(|()| true),
-        Some(Process::End(end)) => end.run().map(|()| true),
-        Some(Process::Footprint { figure }) => one_of_many(*figure).map(|()| true),
+    let done = match (&args.process, &args.from, &args.plot) {
+        (None, Some(from), Some(plot)) => draw(from, plot).map(|()| true),
+        (None, ..) => compare(&args),
+        (Some(Process::Job(job)), ..) => job.run().map(|()| true),
+        (Some(Process::End(end)), ..) => end.run().map(|()| true),
+        (Some(Process::Footprint { figure }), ..) => one_of_many(*figure).map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -140,8 +149,17 @@ fn compare(args: &Args) -> Result<bool> {
             Rows::Footprint => run.footprint()?,
         }
     }
+    if let Some(plot) = &args.plot {
+        std::fs::write(plot, picture::draw_times(run.report.rows()).to_string())?;
+    }
     run.report.save(&args.save, "hosts")?;
     Ok(run.all_hold)
+}
+
+/// Draws what an earlier run saved.
+fn draw(saved: &Path, plot: &Path) -> Result<()> {
+    let saved: Saved = serde_json::from_reader(File::open(saved)?)?;
+    Ok(std::fs::write(plot, picture::draw_times(&saved.rows).to_string())?)
 }
 
 /// Rows as they are measured.

@@ -1,14 +1,18 @@
-//! The picture of an all-reduce of f32 beside the others: bus bandwidth by size.
+//! The pictures of an all-reduce of f32 beside the others: bus bandwidth by size on one host, and time by size over TCP.
 
-use examples::chart::{Chart, Curve};
+use std::collections::BTreeSet;
+
+use examples::chart::{Chart, Charts, Curve};
 
 use crate::programs::bus_bandwidth;
 use crate::report::Line;
 
 use super::Side;
 
-/// Sides in the picture, in the legend's order.
+/// Sides in the picture of one host, in the legend's order.
 const SIDES: [Side; 4] = [Side::Owned, Side::IntelMpi, Side::OpenMpi, Side::Gloo];
+/// Sides over TCP.
+const TCP_SIDES: [Side; 4] = [Side::Tcp, Side::IntelMpi, Side::OpenMpi, Side::Gloo];
 
 /// Draws the all-reduce of f32 among the rows of a run.
 #[must_use]
@@ -17,21 +21,46 @@ pub fn draw(rows: &[Line]) -> Chart {
         row.table.strip_prefix("all-reduce f32, ")?.strip_suffix(" ranks")?.parse().ok()
     };
     let ranks = rows.iter().find_map(ranks_of).unwrap_or_default();
-    let rows: Vec<&Line> = rows.iter().filter(|row| ranks_of(row).is_some()).collect();
-    let curves = SIDES.iter().enumerate().map(|(number, side)| {
-        let point = |row: &&Line| {
-            let (bytes, microseconds) = (row.bytes? as u64, row.sides.get(side.name())?);
-            Some((bytes, bus_bandwidth(bytes, *microseconds, ranks)))
-        };
-        let points = rows.iter().filter_map(point).collect();
-        Curve { label: side.name().to_owned(), number, dashed: false, points }
-    });
+    let rows = rows.iter().filter(|row| ranks_of(row).is_some());
     Chart {
         title: format!("All-reduce of float32, {ranks} ranks on one host"),
         values: "bus bandwidth (GB/s)".to_owned(),
         logarithmic: false,
-        curves: curves.filter(|curve| !curve.points.is_empty()).collect(),
+        curves: curves(rows, SIDES, |bytes, microseconds| bus_bandwidth(bytes, microseconds, ranks)),
     }
+}
+
+/// Draws the times of the all-reduces over TCP among the rows of a run, one chart for each number of ranks.
+#[must_use]
+pub fn draw_times(rows: &[Line]) -> Charts {
+    let ranks_of = |row: &Line| -> Option<u32> {
+        row.table.strip_prefix("all-reduce f32, ")?.strip_suffix(" ranks over TCP")?.parse().ok()
+    };
+    let all: BTreeSet<u32> = rows.iter().filter_map(ranks_of).collect();
+    let chart = |ranks: u32| Chart {
+        title: format!("All-reduce of float32 over TCP, {ranks} ranks"),
+        values: "time (us)".to_owned(),
+        logarithmic: true,
+        curves: curves(rows.iter().filter(|row| ranks_of(row) == Some(ranks)), TCP_SIDES, |_, us| us),
+    };
+    Charts(all.into_iter().map(chart).collect())
+}
+
+/// Returns the curves of the sides that `rows` have. `value` makes each point's height of its bytes and microseconds.
+fn curves<'a>(
+    rows: impl Iterator<Item = &'a Line> + Clone,
+    sides: [Side; 4],
+    value: impl Fn(u64, f64) -> f64,
+) -> Vec<Curve> {
+    let curve = |(number, side): (usize, &Side)| {
+        let point = |row: &Line| {
+            let (bytes, microseconds) = (row.bytes? as u64, row.sides.get(side.name())?);
+            Some((bytes, value(bytes, *microseconds)))
+        };
+        let points = rows.clone().filter_map(point).collect();
+        Curve { label: side.name().to_owned(), number, dashed: false, points }
+    };
+    sides.iter().enumerate().map(curve).filter(|curve| !curve.points.is_empty()).collect()
 }
 
 #[cfg(test)]
@@ -60,6 +89,27 @@ mod tests {
         assert_eq!(
             of,
             [("ours", vec![(8, 0.008), (4000, 4.0)]), ("Intel MPI", vec![(8, 0.004), (4000, 2.0)])]
+        );
+    }
+
+    #[test]
+    fn times_over_tcp_have_a_chart_for_each_number_of_ranks() {
+        let row = |ranks, bytes, tcp: &str| Line {
+            table: format!("all-reduce f32, {ranks} ranks{tcp}"),
+            bytes: Some(bytes),
+            sides: [(Side::Tcp.name().to_owned(), 3.0), ("Open MPI".to_owned(), 2.0)].into(),
+            ..Line::default()
+        };
+        let rows = [row(8, 8, " over TCP"), row(2, 8, " over TCP"), row(2, 16, " over TCP"), row(4, 8, "")];
+        let Charts(charts) = draw_times(&rows);
+        let of: Vec<_> =
+            charts.iter().map(|chart| (chart.title.as_str(), &chart.curves[0].points[..])).collect();
+        assert_eq!(
+            of,
+            [
+                ("All-reduce of float32 over TCP, 2 ranks", &[(8, 3.0), (16, 3.0)][..]),
+                ("All-reduce of float32 over TCP, 8 ranks", &[(8, 3.0)][..])
+            ]
         );
     }
 
