@@ -102,7 +102,7 @@ pub fn write(size: usize, messages: u64, warm_up: u64, depth: u32) -> Outcome<()
                     deadline = Deadline::after(PATIENCE);
                 }
                 None if deadline.expired() => return Err("no completion for a minute".into()),
-                None => std::hint::spin_loop(),
+                None => std::thread::yield_now(),
             }
         }
         seconds = begin.elapsed().as_secs_f64();
@@ -122,7 +122,9 @@ pub fn be_written(size: usize, poll: bool) -> Outcome<()> {
         std::thread::scope(|scope| -> Outcome<()> {
             let parent = scope.spawn(pair::stay);
             while !parent.is_finished() {
-                let _ = end.worker.poll()?;
+                if end.worker.poll()?.is_none() {
+                    std::thread::yield_now();
+                }
             }
             Ok(())
         })

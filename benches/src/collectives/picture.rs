@@ -1,4 +1,4 @@
-//! The pictures of an all-reduce of f32 beside the others: bus bandwidth by size on one host, and time by size over TCP.
+//! The pictures of an all-reduce of f32 beside the others: bus bandwidth by size on one host, time by size over TCP.
 
 use std::collections::BTreeSet;
 

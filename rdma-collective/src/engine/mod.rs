@@ -212,7 +212,8 @@ impl Engine {
     }
 
     /// Takes up to `budget` completions, lets every communicator and link act on them and on the time, and posts the
-    /// requests that they queue.
+    /// requests that they queue. A loop that drives in vain must yield its core, as one that
+    /// [polls](rdma_core::Worker::poll) must.
     ///
     /// Returns how much has happened: the number of completions, plus one for each communicator or end of a link that
     /// did something. After a return of 0 there is nothing to do at this time. The call does not wait for messages. It

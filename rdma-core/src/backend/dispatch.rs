@@ -218,6 +218,10 @@ impl RawWorker for AnyWorker {
         each!(AnyWorker, self, it => it.poll(out))
     }
 
+    fn should_yield(&self) -> bool {
+        each!(AnyWorker, self, it => it.should_yield())
+    }
+
     fn request_notify(&mut self) -> Result<(), PollError> {
         each!(AnyWorker, self, it => it.request_notify())
     }

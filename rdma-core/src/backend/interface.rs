@@ -232,6 +232,10 @@ pub(crate) trait RawWorker: Send {
 
     /// Takes completions, oldest first, and returns their number; never waits, allocates nothing.
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError>;
+    /// Whether the last poll looked in vain for what a peer on this host may need this core to send.
+    fn should_yield(&self) -> bool {
+        false
+    }
     /// Makes the next completion raise an event on the channel.
     fn request_notify(&mut self) -> Result<(), PollError>;
     /// A descriptor that is readable once an event was raised.

@@ -6,13 +6,9 @@
 
 use std::time::Duration;
 
-/// The score from which a wait at once is expected: so many waits at once reach it.
-const EXPECTED: u32 = 4;
-/// The greatest score. A caller that lost its core between two calls now and then still waits at once, so that one late
-/// wait does not end the expectation; a few in a row do.
-const SCORE_MAX: u32 = 12;
-/// The score that a wait which is not at once takes away.
-const LATE: u32 = 4;
+/// Waits at once in a row from which another one is expected. A caller that computes during every few operations must
+/// not lose the thread there, so these are many.
+const EXPECTED: u32 = 16;
 /// The longest pause between the two calls, the one that begins and the one that waits, that counts as at once. A
 /// caller that computes for longer loses more by a late thread than the thread costs.
 const AT_ONCE: Duration = Duration::from_micros(50);
@@ -22,8 +18,8 @@ const AT_ONCE: Duration = Duration::from_micros(50);
 pub(super) struct CallerHabit {
     /// The last operation, until its caller waits for it.
     begun: Option<u64>,
-    /// The score: a wait at once adds one, and any other takes several away.
-    score: u32,
+    /// Waits at once in a row.
+    at_once: u32,
 }
 
 impl CallerHabit {
@@ -42,12 +38,12 @@ impl CallerHabit {
     }
 
     fn count(&mut self, at_once: bool) {
-        self.score = if at_once { (self.score + 1).min(SCORE_MAX) } else { self.score.saturating_sub(LATE) };
+        self.at_once = if at_once { self.at_once.saturating_add(1) } else { 0 };
     }
 
     /// Whether the caller is expected to wait for the next operation at once.
     pub(super) fn waits_at_once(&self) -> bool {
-        self.score >= EXPECTED
+        self.at_once >= EXPECTED
     }
 }
 
@@ -66,26 +62,24 @@ mod tests {
     }
 
     #[test]
-    fn a_few_waits_at_once_let_another_be_expected() {
-        for (count, expected) in [(0, false), (3, false), (4, true), (100, true)] {
+    fn many_waits_at_once_let_another_be_expected() {
+        for (count, expected) in [(0, false), (15, false), (16, true), (100, true)] {
             assert_eq!(after(&vec![AT_ONCE; count]).waits_at_once(), expected, "{count}");
         }
     }
 
     #[test]
-    fn one_late_wait_among_many_changes_nothing_and_three_in_a_row_do() {
+    fn a_late_wait_begins_the_count_anew() {
         let late = AT_ONCE + Duration::from_nanos(1);
-        for (count, expected) in [(1, true), (2, true), (3, false)] {
-            let pauses = [vec![AT_ONCE; 100], vec![late; count]].concat();
+        for (count, expected) in [(0, false), (15, false), (16, true)] {
+            let pauses = [vec![AT_ONCE; 100], vec![late], vec![AT_ONCE; count]].concat();
             assert_eq!(after(&pauses).waits_at_once(), expected, "{count}");
         }
-        let half = [AT_ONCE, late].repeat(100);
-        assert!(!after(&half).waits_at_once());
     }
 
     #[test]
     fn an_operation_that_nobody_waits_for_counts_as_late() {
-        let mut habit = after(&[AT_ONCE; 4]);
+        let mut habit = after(&[AT_ONCE; 16]);
         habit.begins(98);
         assert!(habit.waits_at_once(), "the caller may still come");
         habit.begins(99);

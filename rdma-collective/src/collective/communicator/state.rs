@@ -156,7 +156,9 @@ impl State {
     /// engine or others wait behind it.
     pub(super) fn leave_to_caller(&mut self, core: &mut EngineState, now: Instant) {
         let Some(entry) = self.queue.front() else { return };
-        if !self.gate.is(Progress::Engine) || self.queue.len() > 1 {
+        // An operation that is due before the thread comes back would end late if its caller stayed away.
+        let is_due = entry.deadline.expired_at(now + 2 * HANDOVER_DELAY);
+        if !self.gate.is(Progress::Engine) || self.queue.len() > 1 || is_due {
             return;
         }
         let suits = entry.job.suits_caller();

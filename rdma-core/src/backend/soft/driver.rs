@@ -254,19 +254,20 @@ fn wait_and_serve(fabric: &Fabric, until: Option<Instant>) -> bool {
     woken
 }
 
-/// Serves the ready sockets, for a thread that polled in vain. Returns whether there was any.
+/// Serves the ready sockets, for a thread that polled in vain. Returns whether any was ready; `None` without
+/// connections.
 ///
 /// Never yields the core, because the caller may hold locks of its own: whoever waits yields.
-pub(super) fn poll_sockets(fabric: &Fabric) -> bool {
+pub(super) fn poll_sockets(fabric: &Fabric) -> Option<bool> {
     if !fabric.driver.connected.load(Ordering::Relaxed) {
-        return false;
+        return None;
     }
     if fabric.driver.held_acks.look()
         && let Some(mut guard) = fabric.try_lock()
     {
         guard.send_held_acks();
     }
-    read_the_only_one(fabric).unwrap_or_else(|| serve_ready(fabric, false) != Served::Nothing)
+    read_the_only_one(fabric).or_else(|| Some(serve_ready(fabric, false) != Served::Nothing))
 }
 
 /// Reads the only connection, if there is just one, and returns whether anything was there. `None` if epoll must be

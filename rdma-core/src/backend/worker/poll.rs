@@ -21,6 +21,11 @@ impl<R: RawWorker> WorkerCore<R> {
         }
     }
 
+    /// Whether the last poll looked in vain for what a peer on this host may need this core to send.
+    pub(crate) fn should_yield(&self) -> bool {
+        self.raw.should_yield()
+    }
+
     /// Polls the device, because no decoded completion is left.
     fn poll_device(&mut self) -> Result<Option<Completion>, PollError> {
         match self.poll_raw()? {

@@ -119,8 +119,7 @@ fn long_operations_are_left_to_a_caller_that_waits_at_once_and_to_no_other() {
             tensor = pending.wait(soon()).unwrap();
         }
         let [at_once, late] = left_to_caller;
-        // A busy machine takes the core away between the two calls now and then. By the fourth late wait, nothing is
-        // left of the expectation.
-        assert!(at_once > 0 && late < 4, "{at_once} of {AT_ONCE}, {late} of {LATE}");
+        // A busy machine takes the core away between the two calls now and then. The first late wait comes unexpected.
+        assert!(at_once > 0 && late <= 1, "{at_once} of {AT_ONCE}, {late} of {LATE}");
     });
 }

@@ -1,7 +1,8 @@
 //! The software device's worker: a completion queue, its channel and its queue pairs, behind the seam.
 //!
 //! Most calls take the fabric's lock and act on its [`State`](super::fabric::State). Polling avoids the lock while
-//! nothing is there to take. The step from INIT to RTR, which chooses the wire, is in [`connect`].
+//! nothing is there to take, unless one connection is all there is to look at. The step from INIT to RTR, which chooses
+//! the wire, is in [`connect`].
 
 #![expect(unsafe_code, reason = "takes the caller's word for the memory of requests")]
 
@@ -30,11 +31,11 @@ use crate::{
     RemoteMemory, RetryOptions, WorkerOptions,
 };
 
-/// Empty polls between two looks at the sockets, for a worker with mapped peers. A look and the yield that follows take
+/// Empty polls between two looks at the sockets, for a worker with mapped peers. A look takes
 /// about as long as 64 polls of shared memory, so looking costs half of the time at most.
 const SOCKETS_EVERY: u32 = 64;
 /// Empty polls before the first look at the sockets: about two microseconds. A mapped peer that has a core answers
-/// within them, and the poller keeps its own core until then.
+/// within them, and a waiting poller keeps its own core until then.
 const SOCKETS_AFTER: u32 = 256;
 
 /// A completion queue of the software device, with its channel and its queue pairs.
@@ -53,8 +54,10 @@ pub(crate) struct Worker {
     /// Empty polls in a row.
     idle: u32,
     /// Completions have come with the last look at the sockets. The empty poll that ends taking them looks at nothing,
-    /// so that their receiver acts on them before others get the core.
+    /// so that their receiver acts on them first.
     drained: bool,
+    /// The last poll looked at the sockets in vain.
+    looked: bool,
 }
 
 /// A queue pair of the worker: its name in the fabric, and its number.
@@ -93,6 +96,7 @@ impl Worker {
             watched: 0,
             idle: 0,
             drained: false,
+            looked: false,
         })
     }
 
@@ -275,8 +279,13 @@ impl RawWorker for Worker {
         self.fabric.lock().window(entry.id, memory)
     }
 
+    fn should_yield(&self) -> bool {
+        self.looked
+    }
+
     fn poll(&mut self, out: &mut [RawCompletion]) -> Result<usize, PollError> {
         let has_news = self.has_news();
+        self.looked = false;
         if !has_news {
             self.idle = self.idle.wrapping_add(1);
             if self.watches.is_empty() {
@@ -289,7 +298,9 @@ impl RawWorker for Worker {
         }
         self.fabric.driver.count_call();
         if !has_news {
-            if !driver::poll_sockets(self.fabric) || !self.has_news() {
+            let served = driver::poll_sockets(self.fabric);
+            if served != Some(true) || !self.has_news() {
+                self.looked = served == Some(false) || !self.watches.is_empty();
                 return Ok(0);
             }
             self.drained = true;

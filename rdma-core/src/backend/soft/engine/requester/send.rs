@@ -32,7 +32,9 @@ impl Requester {
         if is_read && self.reads_outstanding >= self.limits.max_rd_atomic {
             return Ok(None);
         }
-        let request = request(send, sequence::add(self.first_psn, self.sent));
+        let mut request = request(send, sequence::add(self.first_psn, self.sent));
+        // A request that is sent again asks in any case, because its retries may be up before a late acknowledgement.
+        request.ack_req |= !is_read && self.sent < self.sent_max;
         let serial = self.first_serial + self.sent as u64;
         let payload = (!is_read && send.len > 0).then_some(Buffer { addr: send.addr, len: send.len, serial });
         self.sent += 1;

@@ -73,6 +73,12 @@ fn a_request_whose_completion_somebody_waits_for_asks_for_its_acknowledgement() 
             panic!("{opcode:?} is not sent")
         };
         assert_eq!(request.ack_req, asks, "{opcode:?}, signalled: {signalled}");
+        it.handle_timeout(now + TIMEOUT);
+        assert!(matches!(it.poll_effect(now + TIMEOUT, &keys(), DOMAIN), Some(Effect::Rewind)));
+        let Some(Effect::Transmit { request, .. }) = it.poll_effect(now + TIMEOUT, &keys(), DOMAIN) else {
+            panic!("{opcode:?} is not sent again")
+        };
+        assert_eq!(request.ack_req, opcode != RawOpcode::Read, "{opcode:?}, sent again");
     }
 }
 

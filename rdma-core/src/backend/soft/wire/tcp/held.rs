@@ -5,8 +5,8 @@
 //! what is still held. The thread itself sends it after some looks at the sockets, and before it sleeps.
 //!
 //! A completion of the peer waits for an acknowledgement that the request has asked for. So such a one is held back
-//! only on a connection where the last one could have ridden, and leaves at the second look. Nothing waits for any
-//! other.
+//! only on a connection where the last one could have ridden, and leaves at the second look. For any other, only room
+//! in the queue may wait, and the errors of later requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
