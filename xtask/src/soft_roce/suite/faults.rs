@@ -82,7 +82,7 @@ macro_rules! jittered {
                 $program,
                 "} --device {device} -w 0 -T 60"
             )),
-            work: "-b 64 -e 256K -f 16 -n 25",
+            work: "-b 64 -e 256K -f 16 -n 3",
             network: Network::Jitter { per_mille: 10, mean_ms: 5 },
             errors: SENT_AGAIN,
             ..ALLREDUCE
