@@ -89,6 +89,17 @@ pub struct Saved {
     pub rows: Vec<Line>,
 }
 
+impl Saved {
+    /// Reads a saved run.
+    ///
+    /// # Errors
+    ///
+    /// The file cannot be read, or holds no run.
+    pub fn read(path: &Path) -> Outcome<Self> {
+        Ok(serde_json::from_reader(fs::File::open(path)?)?)
+    }
+}
+
 /// The option by which a bench saves its rows.
 #[derive(Debug, Default, clap::Args)]
 pub struct SaveArgs {

@@ -5,7 +5,6 @@
 //! (`venv-impi` for Intel MPI, `venv-mpi5` for Open MPI, `venv-torch` for gloo); one that is not there is not measured.
 //! What is run of theirs, and the program that asks what the machine gives, are built by gcc from `benches/peers`.
 
-use std::fs::File;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
@@ -101,8 +100,7 @@ fn run(args: &Args) -> Result<bool> {
             idle(wire)
         }
         (None, Some(from), Some(plot)) => {
-            let saved: Saved = serde_json::from_reader(File::open(from)?)?;
-            std::fs::write(plot, picture::draw(&saved.rows).to_string())?;
+            std::fs::write(plot, picture::draw(&Saved::read(from)?.rows).to_string())?;
             Ok(true)
         }
         _ => compare(args),

@@ -4,7 +4,6 @@
 //! `cargo run --release -p benches --bin hosts`, with `write_lat` built beside it. Hosts are namespaces of this
 //! machine, which root may make. The variable `PEERS` names the folder of the peers, as for the bench `collectives`.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -158,8 +157,7 @@ fn compare(args: &Args) -> Result<bool> {
 
 /// Draws what an earlier run saved.
 fn draw(saved: &Path, plot: &Path) -> Result<()> {
-    let saved: Saved = serde_json::from_reader(File::open(saved)?)?;
-    Ok(std::fs::write(plot, picture::draw_times(&saved.rows).to_string())?)
+    Ok(std::fs::write(plot, picture::draw_times(&Saved::read(saved)?.rows).to_string())?)
 }
 
 /// Rows as they are measured.

@@ -91,6 +91,11 @@ impl Sink for Scripted {
     }
 }
 
+/// A request for `len` bytes from offset 0 of the target on, which asks for no acknowledgement.
+fn request(op: RequestOp, psn: u32, len: u32) -> Request {
+    Request { psn, op, imm: None, remote_addr: 0, rkey: 7, len, ack_req: false }
+}
+
 /// A process: a TCP wire and its scripted state.
 struct End {
     epoll: Arc<OwnedFd>,
@@ -166,8 +171,7 @@ impl End {
 
     fn write_asking(&mut self, psn: u32, source: &[u8], at: usize, ack_req: bool) {
         let len = source.len() as u32;
-        let (op, remote_addr) = (RequestOp::Write, at as u64);
-        let request = Request { psn, op, imm: None, remote_addr, rkey: 7, len, ack_req };
+        let request = Request { remote_addr: at as u64, ack_req, ..request(RequestOp::Write, psn, len) };
         let addr = source.as_ptr().expose_provenance() as u64;
         let right = Right::Requested { serial: psn.into() };
         let payload = Payload { token: Token { qp: self.qp, right }, addr, len };

@@ -101,10 +101,8 @@ fn a_request_before_the_hello_ends_the_connection_and_a_second_hello_does_too() 
         std::net::SocketAddr::V4(address) => address,
         other => panic!("{other}"),
     };
-    let request =
-        Request { psn: 1, op: RequestOp::Write, imm: None, remote_addr: 0, rkey: 7, len: 0, ack_req: false };
     let hello = frame::encode_hello(&b.hello_to(&a));
-    let request = frame::encode_request(&request);
+    let request = frame::encode_request(&request(RequestOp::Write, 1, 0));
     for said in [&request[..], &[hello, hello].concat()[..]] {
         a.write(1, &[1], 0);
         a.turn();

@@ -98,15 +98,7 @@ fn a_frame_with_an_oversized_length_is_dropped_and_nothing_is_placed() {
     let (mut a, mut b) = End::pair();
     let mut stranger = b.stranger();
     stranger.write_all(&encoded_hello(&a, &b)).unwrap();
-    let request = Request {
-        psn: 0,
-        op: RequestOp::Write,
-        imm: None,
-        remote_addr: 0,
-        rkey: 7,
-        len: 1 << 31,
-        ack_req: false,
-    };
+    let request = request(RequestOp::Write, 0, 1 << 31);
     let mut frame = frame::encode_request(&request);
     frame[8..12].fill(0xff);
     stranger.write_all(&frame).unwrap();
@@ -190,15 +182,7 @@ fn a_half_open_connection_does_not_outlive_its_queue_pair() {
     // A peer that sends its hello, half of a request, and then nothing.
     let mut half = b.stranger();
     half.write_all(&encoded_hello(&a, &b)).unwrap();
-    let request = Request {
-        psn: 0,
-        op: RequestOp::Write,
-        imm: None,
-        remote_addr: 0,
-        rkey: 7,
-        len: 1000,
-        ack_req: false,
-    };
+    let request = request(RequestOp::Write, 0, 1000);
     half.write_all(&frame::encode_request(&request)).unwrap();
     half.write_all(&[1; 500]).unwrap();
     until(&mut a, &mut b, |_, b| b.state.requests.len() == 1);
@@ -272,16 +256,8 @@ fn whoever_asks_and_reads_no_answer_is_not_heard_until_it_does() {
     let mut asker = b.stranger();
     asker.write_all(&encoded_hello(&a, &b)).unwrap();
     asker.set_nonblocking(true).unwrap();
-    let read = |psn| Request {
-        psn,
-        op: RequestOp::Read,
-        imm: None,
-        remote_addr: 0,
-        rkey: 7,
-        len: BYTES,
-        ack_req: false,
-    };
-    let asked: Vec<u8> = (0..READS).flat_map(|psn| frame::encode_request(&read(psn))).collect();
+    let read = |psn| frame::encode_request(&request(RequestOp::Read, psn, BYTES));
+    let asked: Vec<u8> = (0..READS).flat_map(read).collect();
     let (mut sent, mut heard) = (0, 0);
     let mut waiting = 0;
     let mut longest = 0;
