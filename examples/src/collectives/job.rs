@@ -15,7 +15,7 @@ use rdma_core::fault::FaultPlan;
 use rdma_core::{Deadline, PeerAccess, SoftOptions};
 use std::time::Duration;
 
-/// How long the others may take to say why they have left.
+/// How long the others may take to say why they do not come.
 const EXPLAIN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A rank that is connected.
@@ -150,13 +150,12 @@ impl Job {
 
     /// A rank that is missing in the store may have left because of another one: what carries the data knows of which.
     fn explain(&self, error: BootstrapError) -> anyhow::Error {
-        let lost = matches!(error, BootstrapError::Lost { .. });
-        // At a deadline those that know have had their time to say so.
-        let within = if lost { EXPLAIN_WITHIN } else { EXPLAIN_WITHIN / 5 };
-        if let Some(failure) = self.comm.failure(Deadline::after(within)) {
+        // Also at a deadline: a missing rank may wait for another one, in an operation whose deadline comes later
+        // because it began later.
+        if let Some(failure) = self.comm.failure(Deadline::after(EXPLAIN_WITHIN)) {
             return failure.into();
         }
-        let gone = lost || matches!(error, BootstrapError::NoAnswer { .. });
+        let gone = matches!(error, BootstrapError::Lost { .. } | BootstrapError::NoAnswer { .. });
         let error = anyhow::Error::new(error);
         if gone && self.served_by_rank_0 {
             error.context("rank 0, which serves the store, is lost")
