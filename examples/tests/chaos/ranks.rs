@@ -21,8 +21,8 @@ use crate::{
 /// Tables of very many rows, each of many operations, which take most of the time, and a check of every element: some
 /// in pieces, or around the ring over TCP, and some that ranks of one host do without the engine.
 pub const WORKLOADS: [&str; 2] = ["-b 64K -e 4M -i 4 -n 50 -w 0 -c 1", "-b 8 -e 64K -i 8 -n 2000 -w 0 -c 1"];
-/// A rank that was stopped for so long says for how long: a heartbeat and a second. Near their deadlines the others give
-/// a silent rank up earlier.
+/// A rank that was stopped for so long says for how long: a heartbeat and a second. Near their deadlines the others
+/// give a silent rank up earlier.
 const NOTICED: Duration = Duration::from_millis(1500);
 /// The fault comes within that much of the first row.
 const MOMENTS: Duration = Duration::from_millis(800);

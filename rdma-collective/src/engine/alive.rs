@@ -136,8 +136,9 @@ impl EngineState {
         let Alive { heartbeat, patience, driven, beats, .. } = self.alive;
         self.alive.driven = now;
         let gap = now.saturating_duration_since(driven);
-        // A shorter gap costs a peer only near the peer's deadline, where it waits `hasty` after the last heartbeat; the
-        // peer's report says so then. A rank that is starved for a shorter time must go on naming those that are silent.
+        // A shorter gap costs a peer only near the peer's deadline, where it waits `hasty` after the last heartbeat;
+        // the peer's report says so then. A rank that is starved for a shorter time must go on naming those that are
+        // silent.
         if gap < heartbeat.saturating_add(patience.hasty.min(patience.peer_timeout / 2)) {
             return;
         }
