@@ -28,6 +28,9 @@ const NAP: Duration = Duration::from_millis(1);
 /// Posts and polls of other threads within a nap that make the driver nap again. A thread that is about to sleep polls
 /// twice, so two must not count as activity; a thread that moves large messages calls every 100 us or so.
 const NAP_CALLS: u64 = 4;
+/// Looks of other threads at the sockets within a nap that leave the driver nothing to do: each serves all that is
+/// ready, and an acknowledgement that the peer waits for is held back for no more looks.
+const NAP_LOOKS: u64 = 8;
 /// Attempts to take the lock without waiting, while other threads poll; see [`lock`].
 const LOCK_TRIES: u32 = 64;
 /// Sleep between two such attempts.
@@ -48,6 +51,8 @@ pub(super) struct Driver {
     pub(super) wake: Channel,
     /// Counts posts and polls while there are connections.
     calls: AtomicU64,
+    /// Counts the looks at the sockets by which polling threads served all that was ready.
+    looks: AtomicU64,
     naps: Naps,
     /// Acknowledgements are held back for polling threads only while the driver naps.
     pub(super) held_acks: Arc<HeldAcks>,
@@ -63,6 +68,7 @@ impl Driver {
             epoll: Arc::new(epoll),
             wake,
             calls: AtomicU64::new(0),
+            looks: AtomicU64::new(0),
             naps: Naps::new(),
             held_acks: Arc::new(HeldAcks::new()),
             connected: AtomicBool::new(false),
@@ -205,8 +211,13 @@ fn run(fabric: &'static Fabric) {
         while driver.others_serve(&mut count) && !woken && until.is_none_or(|until| now() < until) {
             // Sockets that were ready and not served mean that the polling threads do not keep up: look again at once.
             let longest = if served == Served::All { Duration::ZERO } else { NAP };
+            let looks = driver.looks.load(Ordering::Relaxed);
             woken = driver.nap(&count, longest, until);
             napped = true;
+            if driver.looks.load(Ordering::Relaxed).wrapping_sub(looks) >= NAP_LOOKS {
+                served = Served::Nothing;
+                continue;
+            }
             served = serve_ready(fabric, busy == BUSY_MAX);
             busy = if served == Served::LockBusy { busy + 1 } else { 0 };
             if driver.held_acks.any()
@@ -267,7 +278,15 @@ pub(super) fn poll_sockets(fabric: &Fabric) -> Option<bool> {
     {
         guard.send_held_acks();
     }
-    read_the_only_one(fabric).or_else(|| Some(serve_ready(fabric, false) != Served::Nothing))
+    let came = read_the_only_one(fabric).or_else(|| match serve_ready(fabric, false) {
+        Served::Nothing => Some(false),
+        Served::All => Some(true),
+        Served::LockBusy => None,
+    });
+    if came.is_some() {
+        fabric.driver.looks.fetch_add(1, Ordering::Relaxed);
+    }
+    Some(came.unwrap_or(true))
 }
 
 /// Reads the only connection, if there is just one, and returns whether anything was there. `None` if epoll must be

@@ -5,14 +5,14 @@
 //! what is still held. The thread itself sends it after some looks at the sockets, and before it sleeps.
 //!
 //! A completion of the peer waits for an acknowledgement that the request has asked for. So such a one is held back
-//! only on a connection where the last one could have ridden, and leaves at the second look. For any other, only room
-//! in the queue may wait, and the errors of later requests.
+//! only on a connection where the last one could have ridden, and for few looks. For any other, only room in the queue
+//! may wait, and the errors of later requests.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Looks at the sockets that an acknowledgement may wait for, if the request has asked for it: a thread that has taken
-/// a message looks once more for further ones before it answers.
-pub(super) const LOOKS_IF_ASKED: u64 = 2;
+/// Looks at the sockets that an acknowledgement may wait for, if the request has asked for it: enough for a thread that
+/// has taken a message and hears from a few other peers before it answers.
+pub(super) const LOOKS_IF_ASKED: u64 = 8;
 /// Looks at the sockets that any other may wait for: enough for the messages of other peers that come before the next
 /// request to this one.
 pub(super) const LOOKS_UNASKED: u64 = 64;

@@ -34,6 +34,7 @@ use slotmap::{Key, KeyData, SecondaryMap, SlotMap};
 
 use self::frame::HELLO_BYTES;
 pub(in super::super) use self::held::HeldAcks;
+use self::held::LOOKS_IF_ASKED;
 use self::link::{Link, LinkError};
 use self::outflow::{Class, Outgoing};
 use self::stranger::{Lingering, Stranger};
@@ -46,8 +47,9 @@ use crate::strangers::{Door, Place};
 /// Bytes received at a time that may hold several messages: 16 KiB, or up to 512 requests.
 const STAGING_BYTES: usize = 16 << 10;
 
-/// Bytes moved in one call. A receive and the flush after it are one hold of the lock, so each gets half.
-const BUDGET: usize = HOLD_BYTES_MAX / 2;
+/// Bytes moved in one call. A receive and the flush after it are one hold of the lock, so each gets half, and room for
+/// headers: otherwise messages whose payload is just that half would leave a few bytes behind.
+const BUDGET: usize = HOLD_BYTES_MAX / 2 + (4 << 10);
 
 /// Looks at the only connection before epoll is asked, which knows of the listener and of room to send, too.
 const LOOKS_AT_ONE: u32 = 15;
@@ -374,7 +376,7 @@ impl Tcp {
         }
         let looks = self.held_acks.looks();
         if let Some(link) = self.link(key) {
-            link.acks.pays |= looks - link.acks.given <= 1;
+            link.acks.pays |= looks - link.acks.given < LOOKS_IF_ASKED;
             link.acks.asked = false;
             if std::mem::take(&mut link.acks.held) {
                 self.held.retain(|it| *it != key);

@@ -17,6 +17,9 @@ use crate::memory::copy_shared;
 /// Payloads of at least this length are received straight into their target, one system call each. Smaller ones come
 /// many to a call, and are copied out of the staging buffer.
 const BULK_BYTES: usize = 8 << 10;
+/// Bytes received into the staging buffer between two such payloads: the header of the next one, and acknowledgements
+/// and requests without a payload in front of it.
+const BETWEEN_BYTES: usize = 8 * REQUEST_BYTES;
 /// The longest payload that this end's process answers soon: it reduces so many bytes in some 10 us, and a peer that
 /// waits for the acknowledgement must not wait longer.
 const ANSWERED_BYTES_MAX: usize = 64 << 10;
@@ -124,18 +127,12 @@ impl Inflow {
 
     /// Returns how many bytes, of at most `staging`, to receive beyond those of [`direct`](Self::direct).
     ///
-    /// In a stream of large payloads, no byte of one is asked for before its header is known: otherwise it would
-    /// arrive in the staging buffer and be copied once more.
+    /// In a stream of large payloads, few bytes of one are asked for before its header is known: they arrive in the
+    /// staging buffer and are copied once more.
     pub(super) fn beyond(&self, direct: usize, staging: usize) -> usize {
         match self.next {
             NextBytes::Payload { left, .. } if direct > 0 && left > direct => 0,
-            NextBytes::Header { have } if self.bulk => {
-                // The kind of the next header is not known yet: most are those of requests.
-                let kind = self.header.first().filter(|_| have > 0);
-                let size = kind.map_or(Ok(REQUEST_BYTES), |kind| frame::header_bytes(*kind));
-                size.unwrap_or(REQUEST_BYTES).saturating_sub(have).min(staging)
-            }
-            _ if self.bulk && direct > 0 => REQUEST_BYTES.min(staging),
+            _ if self.bulk => BETWEEN_BYTES.min(staging),
             _ => staging,
         }
     }
@@ -240,7 +237,10 @@ impl Inflow {
             _ => return Err(FrameError::Hello),
         };
         let left = follow as usize;
-        self.bulk = left >= BULK_BYTES;
+        // Frames without a payload come between those of a stream.
+        if left > 0 {
+            self.bulk = left >= BULK_BYTES;
+        }
         self.next = match placement {
             Some(Payload { len, .. }) if len != follow => return Err(FrameError::Placement),
             Some(Payload { token, addr, .. }) => NextBytes::Payload { token, addr, left },
