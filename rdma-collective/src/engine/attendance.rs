@@ -6,7 +6,7 @@
 //!
 //! | [`ThreadState`] | `StepBack` | `Sleep`  | `Return` |
 //! |-----------------|------------|----------|----------|
-//! | `Awake`         | `Away`     | `Asleep` | –        |
+//! | `Awake`         | `Away`     | `Asleep` | `Awake`  |
 //! | `Away`          | –          | –        | `Awake`  |
 //! | `Asleep`        | –          | –        | `Awake`  |
 //!
@@ -152,7 +152,8 @@ impl ThreadState {
         match (self, event) {
             (Self::Awake, ThreadEvent::StepBack { until }) => Some(Self::Away { until }),
             (Self::Awake, ThreadEvent::Sleep { until }) => Some(Self::Asleep { until }),
-            (Self::Away { .. } | Self::Asleep { .. }, ThreadEvent::Return) => Some(Self::Awake),
+            // Also a thread that has found work, and looks again.
+            (_, ThreadEvent::Return) => Some(Self::Awake),
             _ => None,
         }
     }
@@ -197,7 +198,7 @@ mod tests {
         let events = [ThreadEvent::StepBack { until }, ThreadEvent::Sleep { until }, ThreadEvent::Return];
         // The columns are in the order of `events`.
         let table = [
-            (Awake, [Some(Away { until }), Some(Asleep { until }), None]),
+            (Awake, [Some(Away { until }), Some(Asleep { until }), Some(Awake)]),
             (Away { until }, [None, None, Some(Awake)]),
             (Asleep { until }, [None, None, Some(Awake)]),
         ];

@@ -28,6 +28,10 @@ const AWAY: Duration = Duration::from_millis(50);
 /// it, at the cost of a system call in an operation of less than a microsecond.
 pub(crate) const HANDOVER_DELAY: Duration = Duration::from_millis(1);
 
+/// Looks in a row that leave the engine to a caller that holds the lock, before the thread waits for the lock: each
+/// release would have to wake a thread that waits, at the cost of a system call.
+const LOCK_TRIES: u32 = 4;
+
 /// An eventfd that wakes a sleeping thread, and a flag that asks the engine's thread to stop.
 #[derive(Debug)]
 pub(super) struct Nudge {
@@ -61,8 +65,9 @@ impl Nudge {
         self.fd.as_fd()
     }
 
-    pub(super) fn clear(&self) {
-        let _ = rustix::io::read(&self.fd, &mut [0; 8]);
+    /// Takes what was sent, and returns whether anything was.
+    pub(super) fn clear(&self) -> bool {
+        rustix::io::read(&self.fd, &mut [0; 8]).is_ok()
     }
 }
 
@@ -139,6 +144,13 @@ impl Shared {
             std::thread::sleep(timeout);
         }
     }
+
+    /// Leaves the engine to its callers for `pause`, or until a nudge. Returns how often the thread may find the lock
+    /// taken before it waits for the lock: `tries`, but never after a nudge.
+    fn step_back(&self, pause: Duration, tries: u32) -> u32 {
+        self.pause(true, pause);
+        if self.nudge.clear() { 0 } else { tries }
+    }
 }
 
 fn timespec(timeout: Duration) -> Timespec {
@@ -147,9 +159,15 @@ fn timespec(timeout: Duration) -> Timespec {
 
 /// The loop of the engine's thread.
 fn run(shared: &Shared) {
-    let (mut seen, mut left) = (0, 0);
+    let (mut seen, mut left, mut tries) = (0, 0, 0);
     while !shared.nudge.stop.load(Ordering::Acquire) {
-        let mut core = shared.lock();
+        let core = if tries == 0 { Some(shared.lock()) } else { shared.try_lock() };
+        let Some(mut core) = core else {
+            tries = shared.step_back(HANDOVER_DELAY, tries - 1);
+            continue;
+        };
+        tries = 0;
+        core.attendance.on_thread(ThreadEvent::Return);
         let Attendance { waiting, visits, .. } = core.attendance;
         let now = Instant::now();
         if waiting > 0 || (visits != seen && !core.is_engaged(Some(now))) {
@@ -160,9 +178,7 @@ fn run(shared: &Shared) {
             (seen, left) = (visits, core.attendance.left);
             core.attendance.on_thread(ThreadEvent::StepBack { until: now + pause });
             drop(core);
-            shared.pause(true, pause);
-            shared.nudge.clear();
-            shared.lock().attendance.on_thread(ThreadEvent::Return);
+            tries = shared.step_back(pause, LOCK_TRIES);
             continue;
         }
         let happened = core.drive(Instant::now, BUDGET);
@@ -175,7 +191,6 @@ fn run(shared: &Shared) {
         let due = due.min(SLEEP_MAX);
         core.attendance.on_thread(ThreadEvent::Sleep { until: now + due });
         shared.sleep(core, due, true);
-        shared.lock().attendance.on_thread(ThreadEvent::Return);
         shared.nudge.clear();
     }
 }

@@ -13,10 +13,18 @@ use rdma_core::Deadline;
 
 use super::attendance::{Sleeper, SleeperEvent};
 use super::{Engine, EngineState, LaneId, Locked, Shared};
+#[cfg(doc)]
+use crate::engine::EngineOptions;
 use crate::link::control::Kind;
 
 /// Completions taken by one drive, between two looks at the operation in question.
 pub(super) const BUDGET: usize = 256;
+/// Looks in vain before a caller sleeps, though they take longer than [`EngineOptions::spin`]: each yields the core, so
+/// where ranks share cores most of that time is the others'.
+const SPIN_LOOKS: u32 = 64;
+/// How many times as long as [`EngineOptions::spin`] these looks may take: beside threads that never wait, a caller
+/// that sleeps is woken earlier than one that yields comes back.
+const SPIN_STRETCH: u32 = 8;
 /// The longest sleep while nothing is due.
 pub(super) const SLEEP_MAX: Duration = Duration::from_secs(1);
 /// The pause after a device has failed: at most this for callers, at least this for the engine's thread. Nothing will
@@ -36,6 +44,7 @@ impl Engine {
         let shared = self.shared();
         let _waiting = Waiting::begin(shared);
         let mut idle_since = None;
+        let mut looks = 0;
         loop {
             let mut core = shared.lock();
             core.attendance.visits += 1;
@@ -51,10 +60,13 @@ impl Engine {
             }
             if happened > 0 {
                 idle_since = None;
+                looks = 0;
                 continue;
             }
-            let since = *idle_since.get_or_insert(now);
-            if now.duration_since(since) < shared.options.spin {
+            let (since, spin) = (*idle_since.get_or_insert(now), shared.options.spin);
+            looks += 1;
+            let spun = now.duration_since(since);
+            if spun < spin || looks < SPIN_LOOKS && spun < spin.saturating_mul(SPIN_STRETCH) {
                 drop(core);
                 std::thread::yield_now();
                 continue;
