@@ -65,9 +65,6 @@ const SHARED_CORES: [&str; 11] = [
     "btl_tcp_progress_thread",
     "1",
 ];
-/// The least that Intel MPI sends over TCP between ranks of one host; less goes another way.
-const INTEL_MPI_TCP_MIN: usize = 4 << 10;
-
 impl Setup {
     /// Builds what is run beside ours, for each peer that is there.
     ///
@@ -138,7 +135,6 @@ impl Setup {
     pub fn times(&self, side: Side, table: Table, sizes: &[usize]) -> Outcome<Times> {
         let counts = |bytes: &&usize| match side {
             Side::Borrowed => large(**bytes),
-            Side::IntelMpi if matches!(self.network, Network::Loopback) => **bytes >= INTEL_MPI_TCP_MIN,
             Side::Limit | Side::Cores => limited(**bytes),
             _ => true,
         };
@@ -177,7 +173,11 @@ impl Setup {
                 let mut command = Command::new(root.join("bin/mpiexec"));
                 command.env("I_MPI_ROOT", &root).env("FI_PROVIDER_PATH", root.join("lib"));
                 match self.network {
-                    Network::Loopback => command.env("I_MPI_FABRICS", "ofi").env("FI_PROVIDER", "tcp"),
+                    // Otherwise ranks of one host would exchange short buffers by shared memory all the same.
+                    Network::Loopback => command
+                        .env("I_MPI_FABRICS", "ofi")
+                        .env("FI_PROVIDER", "tcp")
+                        .env("I_MPI_COLL_INTRANODE", "pt2pt"),
                     _ => command.env("I_MPI_FABRICS", "shm"),
                 };
                 command.args(["-n", &ranks]).arg(Self::program(side)?).args([what, of, &milliseconds, sizes]);
