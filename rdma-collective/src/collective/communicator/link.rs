@@ -175,9 +175,9 @@ impl Link {
     }
 
     /// Gives back the slots of all messages below `number`; `false` if the peer has to be told and there is no room to
-    /// say so now.
-    pub(crate) fn give_back(&mut self, core: &mut EngineState, number: u64) -> bool {
-        if !self.inbox.has_to_tell(number) {
+    /// say so now. The peer is told later if the news `may_wait` and the peer has slots left.
+    pub(crate) fn give_back(&mut self, core: &mut EngineState, number: u64, may_wait: bool) -> bool {
+        if !self.inbox.has_to_tell(number, may_wait) {
             self.inbox.give_back(number);
             return true;
         }

@@ -78,7 +78,7 @@ impl Line {
         let due = self.next - self.signalled >= self.signal_every || self.next == self.end();
         let signal = due.then(|| {
             self.signalled = self.next;
-            Step::Signal { to: from, consumed: self.next }
+            Step::Signal { to: from, consumed: self.next, may_wait: false }
         });
         self.ready = [Some(wait), Some(consume), signal, put];
     }

@@ -95,6 +95,9 @@ pub(crate) enum Step {
         to: u32,
         /// How many messages of this schedule from it were used so far.
         consumed: u64,
+        /// Whether the sender can wait for the news, until this rank sends to it again: the two exchange messages, and
+        /// the sender has put all of its own.
+        may_wait: bool,
     },
     /// `target = source`; nothing to do in place where both are the same range. The only step of a rank that is alone.
     Copy {

@@ -358,9 +358,9 @@ impl Inbox {
 
     /// Whether the sender has to be told once all messages below `number` are given back.
     ///
-    /// After [short messages](SHORT_BYTES_MAX) it is told of many at a time; but at once when it has no slot left,
-    /// because it may wait for one while this rank waits for others.
-    pub(crate) fn has_to_tell(&self, number: u64) -> bool {
+    /// After [short messages](SHORT_BYTES_MAX), or if the news `may_wait`, it is told of many at a time; but at once when
+    /// it has no slot left, because it may wait for one while this rank waits for others.
+    pub(crate) fn has_to_tell(&self, number: u64, may_wait: bool) -> bool {
         let (slots, untold) = (u64::from(self.geometry.slots), number.saturating_sub(self.told));
         let is_out = self.given_back - self.told + self.held >= slots;
         let mut given_back = self.given_back..number;
@@ -368,7 +368,7 @@ impl Inbox {
             given_back
                 .any(|number| self.arrived(number).is_some_and(|len| len > HEADER_BYTES + SHORT_BYTES_MAX))
         };
-        untold > 0 && (untold >= slots - slots / 4 || is_out || any_long())
+        untold > 0 && (untold >= slots - slots / 4 || is_out || !may_wait && any_long())
     }
 
     /// Whether so many messages are given back untold that the next message to the sender should tell of them: beside

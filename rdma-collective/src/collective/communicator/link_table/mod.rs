@@ -229,7 +229,7 @@ impl LinkTable {
                 again = are_many && link.mend(core, fenced)?;
             }
             // An arrival may have taken the peer's last slot, while others are given back untold.
-            if link.inbox.has_to_tell(link.inbox.given_back()) {
+            if link.inbox.has_to_tell(link.inbox.given_back(), true) {
                 link.tell_freed(core);
             }
         }

@@ -48,9 +48,9 @@ impl Strand {
                 }
             }
             Step::WaitPut { message, .. } => Ok(link.has_put(message)),
-            Step::Signal { consumed, .. } => {
+            Step::Signal { consumed, may_wait, .. } => {
                 let number = link.received_before + consumed;
-                Ok(link.give_back(core, number))
+                Ok(link.give_back(core, number, may_wait))
             }
             Step::Copy { .. } => Ok(true),
         }

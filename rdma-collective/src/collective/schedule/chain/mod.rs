@@ -208,7 +208,7 @@ impl Chain {
         let (due, all) = (self.received - self.signalled, self.received == self.messages());
         let signal = (due >= self.signal_every || all).then(|| {
             self.signalled = self.received;
-            Step::Signal { to: from, consumed: self.received }
+            Step::Signal { to: from, consumed: self.received, may_wait: false }
         });
         [Some(wait), signal]
     }

@@ -381,7 +381,9 @@ impl P2pSchedule {
         let receives = receive.map_or(0, |receive| self.cut.chunks(receive.target.len()));
         let index = self.next.checked_sub(self.cut.ahead);
         if let (Some(receive), Some(index)) = (receive, index.filter(|index| *index < receives)) {
-            let steps = self.receive(receive, index, index + 1 == receives);
+            let exchanges = send.is_some_and(|send| send.to == receive.from);
+            let may_wait = exchanges && receives <= self.cut.ahead;
+            let steps = self.receive(receive, index, index + 1 == receives, may_wait);
             self.ready[1..5].copy_from_slice(&steps);
         }
         if let Some(send) = send.filter(|_| self.next < sends) {
@@ -405,7 +407,7 @@ impl P2pSchedule {
         counts
     }
 
-    fn receive(&mut self, receive: Receive, index: u64, end: bool) -> [Option<Step>; 4] {
+    fn receive(&mut self, receive: Receive, index: u64, end: bool, may_wait: bool) -> [Option<Step>; 4] {
         let Receive { from, target, operand, last, after } = receive;
         let signal_every = self.cut.signal_every;
         let counts = self.counts(from);
@@ -414,7 +416,7 @@ impl P2pSchedule {
         let due = end || counts.received - counts.signalled >= signal_every;
         let signal = due.then(|| {
             counts.signalled = counts.received;
-            Step::Signal { to: from, consumed: counts.received }
+            Step::Signal { to: from, consumed: counts.received, may_wait }
         });
         let target = self.cut.chunk(target, index);
         let used = match operand {

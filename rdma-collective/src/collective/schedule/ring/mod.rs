@@ -181,7 +181,7 @@ impl Ring {
             return None;
         }
         self.signalled = self.received;
-        Some(Step::Signal { to: self.operation.previous_rank(), consumed: self.received })
+        Some(Step::Signal { to: self.operation.previous_rank(), consumed: self.received, may_wait: false })
     }
 
     /// The step of its round, and the bytes, of the chunk at `index` in the sequence that `sender` sends.

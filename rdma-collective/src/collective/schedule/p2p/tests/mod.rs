@@ -108,7 +108,7 @@ fn totals(program: P2pSchedule) -> [usize; 3] {
             Step::ReduceFrom { from, .. } | Step::CopyFrom { from, .. } => {
                 *used.entry(from).or_insert(0) += 1;
             }
-            Step::Signal { to, consumed } => {
+            Step::Signal { to, consumed, .. } => {
                 credits.insert(to, consumed);
             }
             _ => {}

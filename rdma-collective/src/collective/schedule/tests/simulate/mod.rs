@@ -250,7 +250,7 @@ impl<P: Iterator<Item = Step> + Clone> World<P> {
                 let cells = self.consume(from, rank, message, target);
                 self.store(rank, target, cells);
             }
-            Step::Signal { to, consumed } => self.link((to as usize, rank)).signal(consumed),
+            Step::Signal { to, consumed, .. } => self.link((to as usize, rank)).signal(consumed),
             Step::Copy { source, target } => {
                 let cells = self.read(rank, self.ranks[rank].present, source);
                 self.store(rank, target, cells);

@@ -209,14 +209,14 @@ impl<P: Iterator<Item = Step>> Run<P> {
                 self.links[index as usize].read += 1;
                 ends += self.costs.arithmetic * bytes as u64;
             }
-            Step::Signal { to, consumed } => {
+            Step::Signal { to, consumed, may_wait } => {
                 let index = self.link(to, rank);
                 if consumed > self.links[index as usize].read {
                     return Err(format!("rank {rank} gives back to {to} what it has not read"));
                 }
                 let first = std::mem::replace(&mut self.links[index as usize].given_back, consumed);
                 let len = |number| self.arrived[self.slot(index, number)].1;
-                let any_long = (first..consumed).any(|number| len(number) > SHORT_BYTES_MAX);
+                let any_long = !may_wait && (first..consumed).any(|number| len(number) > SHORT_BYTES_MAX);
                 self.tell(clock, index, any_long);
             }
             Step::Copy { source, .. } => ends += self.costs.arithmetic * source.len() as u64,
