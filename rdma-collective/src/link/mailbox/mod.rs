@@ -358,8 +358,8 @@ impl Inbox {
 
     /// Whether the sender has to be told once all messages below `number` are given back.
     ///
-    /// After [short messages](SHORT_BYTES_MAX), or if the news `may_wait`, it is told of many at a time; but at once when
-    /// it has no slot left, because it may wait for one while this rank waits for others.
+    /// After [short messages](SHORT_BYTES_MAX), or if the news `may_wait`, it is told of many at a time; but at once
+    /// when it has no slot left, because it may wait for one while this rank waits for others.
     pub(crate) fn has_to_tell(&self, number: u64, may_wait: bool) -> bool {
         let (slots, untold) = (u64::from(self.geometry.slots), number.saturating_sub(self.told));
         let is_out = self.given_back - self.told + self.held >= slots;
