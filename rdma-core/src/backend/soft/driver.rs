@@ -90,9 +90,14 @@ impl Driver {
         }
     }
 
+    /// Whether there is any connection to serve.
+    pub(super) fn is_connected(&self) -> bool {
+        self.connected.load(Ordering::Relaxed)
+    }
+
     /// Counts a post or poll: such a thread serves the sockets itself when it finds no completion.
     pub(super) fn count_call(&self) {
-        if self.connected.load(Ordering::Relaxed) {
+        if self.is_connected() {
             self.calls.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -270,7 +275,7 @@ fn wait_and_serve(fabric: &Fabric, until: Option<Instant>) -> bool {
 ///
 /// Never yields the core, because the caller may hold locks of its own: whoever waits yields.
 pub(super) fn poll_sockets(fabric: &Fabric) -> Option<bool> {
-    if !fabric.driver.connected.load(Ordering::Relaxed) {
+    if !fabric.driver.is_connected() {
         return None;
     }
     if fabric.driver.held_acks.look()

@@ -11,6 +11,7 @@ mod connect;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::channel::Channel;
 use super::cq::{CompletionQueue, CqRef, Hint};
@@ -31,12 +32,14 @@ use crate::{
     RemoteMemory, RetryOptions, WorkerOptions,
 };
 
-/// Empty polls between two looks at the sockets, for a worker with mapped peers. A look takes
-/// about as long as 64 polls of shared memory, so looking costs half of the time at most.
-const SOCKETS_EVERY: u32 = 64;
-/// Empty polls before the first look at the sockets: about two microseconds. A mapped peer that has a core answers
-/// within them, and a waiting poller keeps its own core until then.
-const SOCKETS_AFTER: u32 = 256;
+/// Empty polls between two looks beyond shared memory, for a worker with mapped peers alone.
+const LOOK_EVERY: u32 = 64;
+/// Empty polls before the first such look: about two microseconds. A mapped peer that has a core answers within them,
+/// and a waiting poller keeps its own core until then.
+const LOOK_AFTER: u32 = 256;
+/// The time between two looks at the sockets, for a worker with mapped peers beside others. A look takes about as long,
+/// so looking costs half of the time at most. Polls do not tell: whoever yields between them has few.
+const LOOK_PAUSE: Duration = Duration::from_micros(1);
 
 /// A completion queue of the software device, with its channel and its queue pairs.
 #[derive(Debug)]
@@ -53,6 +56,8 @@ pub(crate) struct Worker {
     watched: u32,
     /// Empty polls in a row.
     idle: u32,
+    /// The last look at the sockets beside mapped peers.
+    looked_at: Instant,
     /// Completions have come with the last look at the sockets. The empty poll that ends taking them looks at nothing,
     /// so that their receiver acts on them first.
     drained: bool,
@@ -95,6 +100,7 @@ impl Worker {
             watches: Vec::new(),
             watched: 0,
             idle: 0,
+            looked_at: clock::now(),
             drained: false,
             looked: false,
         })
@@ -119,6 +125,19 @@ impl Worker {
         let entry = self.entry(slot).map_err(|source| refused(QpNum(0), source))?;
         let mut guard = self.fabric.lock();
         step(&mut guard, entry.id).map_err(|errno| refused(entry.num, io::Error::from_raw_os_error(errno)))
+    }
+
+    /// Whether an empty poll looks for more than the messages of mapped peers.
+    fn looks_beyond_shared_memory(&mut self) -> bool {
+        if !self.fabric.driver.is_connected() {
+            return self.idle >= LOOK_AFTER && self.idle.is_multiple_of(LOOK_EVERY);
+        }
+        let now = clock::now();
+        let looks = now.duration_since(self.looked_at) >= LOOK_PAUSE;
+        if looks {
+            self.looked_at = now;
+        }
+        looks
     }
 
     /// Whether polling may return a completion. Without the lock; never wrongly `false` for long.
@@ -292,7 +311,7 @@ impl RawWorker for Worker {
                 if std::mem::take(&mut self.drained) {
                     return Ok(0);
                 }
-            } else if self.idle < SOCKETS_AFTER || !self.idle.is_multiple_of(SOCKETS_EVERY) {
+            } else if !self.looks_beyond_shared_memory() {
                 return Ok(0);
             }
         }
