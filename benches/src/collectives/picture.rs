@@ -113,12 +113,16 @@ mod tests {
         );
     }
 
-    #[test]
-    fn the_picture_of_the_readme_is_drawn_of_the_saved_run() {
-        let saved = std::fs::read_to_string(path("collectives-2")).unwrap();
-        let saved: Saved = serde_json::from_str(&saved).unwrap();
-        let figure = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/figures/allreduce-beside-mpi.svg");
+    fn assert_is_drawn_of<P: ToString>(figure: &str, run: &str, draw: impl FnOnce(&[Line]) -> P) {
+        let saved = Saved::read(&path(run)).unwrap();
+        let figure = format!("{}/../docs/figures/{figure}.svg", env!("CARGO_MANIFEST_DIR"));
         let drawn = std::fs::read_to_string(figure).unwrap();
         assert_eq!(drawn, draw(&saved.rows).to_string(), "draw it anew: benches/README.md has the command");
+    }
+
+    #[test]
+    fn the_pictures_are_drawn_of_the_saved_runs() {
+        assert_is_drawn_of("allreduce-beside-mpi", "collectives-2", draw);
+        assert_is_drawn_of("allreduce-over-tcp", "hosts", draw_times);
     }
 }
