@@ -215,8 +215,8 @@ fn stop_and_resume(fault: &Fault, round: u32) -> Vec<Place> {
     let scene = Scene::begin(fault, round);
     let since = scene.signal(Signal::STOP);
     let Checked { victims, round: text, places } = scene.check_survivors(since, end_of_stopped_within);
-    let stopped = since.elapsed();
     for (number, victim) in victims {
+        let stopped = since.elapsed();
         victim.signal(Signal::CONT);
         let resumed = victim.finish();
         assert_eq!(resumed.status.code(), Some(1), "{text}; resumed, it goes on: {}", resumed.stderr);

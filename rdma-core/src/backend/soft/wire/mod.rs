@@ -8,8 +8,8 @@
 //!
 //! Every address that crosses this boundary comes with a [`Token`]. A wire may read or write behind an address only
 //! while it holds the lock, and only after [`Sink::still_valid`] confirmed the token since the lock was last taken. A
-//! wire that waits for a peer releases the lock after at most [`HOLD_BYTES_MAX`] bytes. That makes deregistration and
-//! destruction exact: they take the same lock, and afterwards no token of theirs is valid.
+//! wire that waits for a peer releases the lock after at most [`HOLD_BYTES_MAX`] bytes, and headers. That makes
+//! deregistration and destruction exact: they take the same lock, and afterwards no token of theirs is valid.
 
 mod accepting;
 mod deliver;

@@ -38,7 +38,8 @@ const LOOK_EVERY: u32 = 64;
 /// and a waiting poller keeps its own core until then.
 const LOOK_AFTER: u32 = 256;
 /// The time between two looks at the sockets, for a worker with mapped peers beside others. A look takes about as long,
-/// so looking costs half of the time at most. Polls do not tell: whoever yields between them has few.
+/// so looking costs half of the time at most. Polls do not tell: whoever yields between them has few. A connection of
+/// any worker of the process counts, because a look serves all of them.
 const LOOK_PAUSE: Duration = Duration::from_micros(1);
 
 /// A completion queue of the software device, with its channel and its queue pairs.

@@ -132,7 +132,8 @@ impl Inflow {
     pub(super) fn beyond(&self, direct: usize, staging: usize) -> usize {
         match self.next {
             NextBytes::Payload { left, .. } if direct > 0 && left > direct => 0,
-            _ if self.bulk => BETWEEN_BYTES.min(staging),
+            NextBytes::Header { .. } if self.bulk => BETWEEN_BYTES.min(staging),
+            _ if self.bulk && direct > 0 => BETWEEN_BYTES.min(staging),
             _ => staging,
         }
     }

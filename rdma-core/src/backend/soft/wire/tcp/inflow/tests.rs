@@ -4,7 +4,18 @@ use proptest::prelude::*;
 
 use super::super::frame::encode_request;
 use super::super::fuzz::{Memory, receive};
+use super::{BETWEEN_BYTES, Inflow, NextBytes, QpRef};
 use crate::backend::soft::engine::message::{Request, RequestOp};
+
+#[test]
+fn little_is_read_between_large_payloads_and_much_of_one_that_is_dropped() {
+    let mut inflow = Inflow::new(QpRef::default(), true);
+    assert_eq!(inflow.beyond(0, 16 << 10), 16 << 10);
+    inflow.bulk = true;
+    assert_eq!(inflow.beyond(0, 16 << 10), BETWEEN_BYTES);
+    inflow.next = NextBytes::Discard { left: 1 << 20, placed: None };
+    assert_eq!(inflow.beyond(0, 16 << 10), 16 << 10);
+}
 
 proptest! {
     #[test]
