@@ -65,6 +65,7 @@ const SHARED_CORES: [&str; 11] = [
     "btl_tcp_progress_thread",
     "1",
 ];
+
 impl Setup {
     /// Builds what is run beside ours, for each peer that is there.
     ///

@@ -30,7 +30,7 @@ const NAP: Duration = Duration::from_millis(1);
 const NAP_CALLS: u64 = 4;
 /// Looks of other threads at the sockets within a nap that leave the driver nothing to do: each serves all that is
 /// ready, and an acknowledgement that the peer waits for is held back for no more looks.
-const NAP_LOOKS: u64 = 8;
+const NAP_LOOKS: u64 = HeldAcks::LOOKS_IF_ASKED;
 /// Attempts to take the lock without waiting, while other threads poll; see [`lock`].
 const LOCK_TRIES: u32 = 64;
 /// Sleep between two such attempts.

@@ -29,6 +29,9 @@ pub(in super::super::super) struct HeldAcks {
 }
 
 impl HeldAcks {
+    /// The looks that an acknowledgement for which the peer waits is held back for.
+    pub(in super::super::super) const LOOKS_IF_ASKED: u64 = LOOKS_IF_ASKED;
+
     pub(in super::super::super) fn new() -> Self {
         Self { allowed: AtomicBool::new(false), looks: AtomicU64::new(0), due: AtomicU64::new(NEVER) }
     }
