@@ -15,7 +15,7 @@ use rdma_core::fault::FaultPlan;
 use rdma_core::{Deadline, PeerAccess, SoftOptions};
 use std::time::Duration;
 
-/// How long the others may take to say why they do not come.
+/// The longest that the others may take to say why they do not come.
 const EXPLAIN_WITHIN: Duration = Duration::from_secs(1);
 
 /// A rank that is connected.
@@ -150,9 +150,15 @@ impl Job {
 
     /// A rank that is missing in the store may have left because of another one: what carries the data knows of which.
     fn explain(&self, error: BootstrapError) -> anyhow::Error {
-        // Also at a deadline: a missing rank may wait for another one, in an operation whose deadline comes later
-        // because it began later.
-        if let Some(failure) = self.comm.failure(Deadline::after(EXPLAIN_WITHIN)) {
+        let within = match error {
+            BootstrapError::Lost { .. } => EXPLAIN_WITHIN,
+            // The store's silence has taken long already, and says who is silent.
+            BootstrapError::NoAnswer { .. } => EXPLAIN_WITHIN / 5,
+            // A missing rank may wait for another one, in an operation whose deadline comes later because it began
+            // later.
+            _ => EXPLAIN_WITHIN / 2,
+        };
+        if let Some(failure) = self.comm.failure(Deadline::after(within)) {
             return failure.into();
         }
         let gone = matches!(error, BootstrapError::Lost { .. } | BootstrapError::NoAnswer { .. });
