@@ -24,6 +24,9 @@ pub const TSAN: Sanitizer = Sanitizer {
         "fork_",
         // The kernel stops the writer while its page is replaced, which the sanitizer does not know.
         "whoever_holds_the_pages_is_waited_for",
+        // The sanitizer does not see which memory is unmapped: pages that one test has written look raced for where
+        // another test's memory comes to lie there.
+        "rendezvous::tests::patches::",
         // Counts system calls, or measures.
         "is_no_system_call",
         "keeps_its_deadline_and_a_drop_does_not_wait",
@@ -41,6 +44,8 @@ pub const TSAN: Sanitizer = Sanitizer {
          race:<alloc::sync::Arc<*>>::drop_slow\n\
          race:<alloc::sync::Arc<*> as core::ops::drop::Drop>::drop\n\
          race:<alloc::sync::Weak<*> as core::ops::drop::Drop>::drop\n\
+         race:core::ptr::drop_glue::<alloc::sync::Arc<*\n\
+         race:core::ptr::drop_glue::<alloc::sync::Weak<*\n\
          race:<std::sync::mpmc::*\n\
          race:<std::thread::lifecycle::Packet<*\n\
          race:<test::*\n\
