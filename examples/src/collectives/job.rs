@@ -150,18 +150,17 @@ impl Job {
 
     /// A rank that is missing in the store may have left because of another one: what carries the data knows of which.
     fn explain(&self, error: BootstrapError) -> anyhow::Error {
-        let within = match error {
-            BootstrapError::Lost { .. } => EXPLAIN_WITHIN,
+        let (gone, within) = match error {
+            BootstrapError::Lost { .. } => (true, EXPLAIN_WITHIN),
             // The store's silence has taken long already, and says who is silent.
-            BootstrapError::NoAnswer { .. } => EXPLAIN_WITHIN / 5,
+            BootstrapError::NoAnswer { .. } => (true, EXPLAIN_WITHIN / 5),
             // A missing rank may wait for another one, in an operation whose deadline comes later because it began
             // later.
-            _ => EXPLAIN_WITHIN / 2,
+            _ => (false, EXPLAIN_WITHIN / 2),
         };
         if let Some(failure) = self.comm.failure(Deadline::after(within)) {
             return failure.into();
         }
-        let gone = matches!(error, BootstrapError::Lost { .. } | BootstrapError::NoAnswer { .. });
         let error = anyhow::Error::new(error);
         if gone && self.served_by_rank_0 {
             error.context("rank 0, which serves the store, is lost")

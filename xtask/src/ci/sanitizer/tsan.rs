@@ -44,7 +44,6 @@ pub const TSAN: Sanitizer = Sanitizer {
          race:<alloc::sync::Arc<*>>::drop_slow\n\
          race:<alloc::sync::Arc<*> as core::ops::drop::Drop>::drop\n\
          race:<alloc::sync::Weak<*> as core::ops::drop::Drop>::drop\n\
-         race:core::ptr::drop_glue::<alloc::sync::Arc<*\n\
          race:core::ptr::drop_glue::<alloc::sync::Weak<*\n\
          race:<std::sync::mpmc::*\n\
          race:<std::thread::lifecycle::Packet<*\n\
