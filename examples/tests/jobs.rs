@@ -8,12 +8,9 @@ mod common;
 #[path = "chaos/seed.rs"]
 mod seed;
 
-use common::{Ended, LONG, Running, TOKEN, start_with};
+use common::{Ended, LONG, Running, TOKEN, free_port, listening, start_with};
 use rdma_collective::bootstrap::meeting_ports;
 use seed::Random;
-use std::collections::BTreeSet;
-use std::fs;
-use std::sync::Mutex;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
@@ -43,7 +40,7 @@ impl Jobs {
     fn new(name: &str, order: u32, tokens: [Option<(&'static str, &'static str)>; 2]) -> Self {
         let mut random = Random::of(name, order);
         let ranks = 2 + random.below(3) as usize;
-        let port = free_ports(&mut random);
+        let port = free_port();
         println!("{name}, order {order}, SOAK_SEED={}: {ranks} ranks at port {port}", random.seed());
         let none = || (0..ranks).map(|_| None).collect();
         Self { port, ranks, tokens, started: [none(), none()], random }
@@ -114,35 +111,6 @@ impl Jobs {
 fn listed(table: &str) -> Vec<u32> {
     let lines = table.lines().filter_map(|line| line.split_once(" Pid "));
     lines.map(|(_, rest)| rest.split_whitespace().next().unwrap().parse().unwrap()).collect()
-}
-
-/// The ports at which processes of this host listen.
-fn listening() -> BTreeSet<u16> {
-    let table = fs::read_to_string("/proc/net/tcp").unwrap();
-    let port = |line: &str| {
-        let mut columns = line.split_whitespace().skip(1);
-        let (local, state) = (columns.next()?, columns.nth(1)?);
-        let (_, port) = local.rsplit_once(':')?;
-        (state == "0A").then(|| u16::from_str_radix(port, 16).ok())?
-    };
-    table.lines().filter_map(port).collect()
-}
-
-/// A port at which nobody listens, nor at those that ranks derive from it; below those of connections. No other jobs of
-/// this test are given one of these ports, because several orders are tried at once.
-fn free_ports(random: &mut Random) -> u16 {
-    static GIVEN: Mutex<BTreeSet<u16>> = Mutex::new(BTreeSet::new());
-    let mut given = GIVEN.lock().unwrap();
-    let listening = listening();
-    for _ in 0..100 {
-        let port = 10_000 + random.below(20_000) as u16;
-        let ports = meeting_ports(port, false);
-        if !ports.iter().any(|port| listening.contains(port) || given.contains(port)) {
-            given.extend(ports);
-            return port;
-        }
-    }
-    panic!("no free range of ports")
 }
 
 /// Tries all orders, some beside each other.

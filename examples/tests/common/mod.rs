@@ -3,10 +3,15 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use examples::collectives::Collective;
+use rdma_collective::bootstrap::meeting_ports;
 use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -222,7 +227,32 @@ pub fn refused(text: &str) -> usize {
     lines.filter(|line| line.split_once(": ").is_some_and(|(_, reason)| !reason.is_empty())).count()
 }
 
-/// A port that nobody listened on just now.
+/// The ports of this host at which somebody listens.
+pub fn listening() -> BTreeSet<u16> {
+    let tables =
+        ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default());
+    let port = |line: &str| {
+        let mut columns = line.split_whitespace().skip(1);
+        let (local, state) = (columns.next()?, columns.nth(1)?);
+        let (_, port) = local.rsplit_once(':')?;
+        (state == "0A").then(|| u16::from_str_radix(port, 16).ok())?
+    };
+    tables.iter().flat_map(|table| table.lines()).filter_map(port).collect()
+}
+
+/// A port at which nobody listens, nor at those that ranks derive from it; below the ports that the kernel gives to
+/// connections. The next 1,000 calls give others, because a job listens only later, and another job may ask until then.
 pub fn free_port() -> u16 {
-    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    static FIRST: LazyLock<u32> = LazyLock::new(|| RandomState::new().hash_one(0) as u32);
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    let distance = meeting_ports(1, false).len() as u32;
+    let listening = listening();
+    for _ in 0..100 {
+        let given = GIVEN.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + (FIRST.wrapping_add(given * distance) % 20_000) as u16;
+        if !meeting_ports(port, false).iter().any(|port| listening.contains(port)) {
+            return port;
+        }
+    }
+    panic!("no free range of ports")
 }
