@@ -1,5 +1,5 @@
-//! Ranks that only send in an eager operation: they complete before the others have called, up to four operations
-//! ahead, and nothing else changes.
+//! Ranks that only send: they complete before the others have called. Whatever the others had called instead, a later
+//! operation or the close reports it.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::{sleep, yield_now};
@@ -13,9 +13,16 @@ use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_core::{Deadline, Wire};
 
 const NEAR: [Wire; 2] = [Wire::Local, Wire::Mapped];
+/// By eager messages, and over links.
+const NEAR_AND_FAR: [Wire; 2] = [Wire::Mapped, Wire::Tcp];
 const RANKS: u32 = 3;
 /// Rounds in which a rank that only sends waits for nobody.
 const ROUNDS: u32 = 3;
+
+/// Over links, a rank of a tree that only sends waits for nobody.
+fn by_trees() -> CommunicatorOptions {
+    CommunicatorOptions { algorithms: "flat,tree".parse().unwrap(), ..CommunicatorOptions::default() }
+}
 
 type Operation = fn(&mut Communicator, &mut [u32; RANKS as usize]) -> Result<(), CollectiveError>;
 
@@ -110,17 +117,23 @@ fn who_never_comes_is_named_by_a_rank_that_only_gives() {
 /// it.
 #[test]
 fn ranks_that_gave_in_different_operations_hear_of_it_where_they_meet_next() {
-    for count in [0, 3, 10_000, 1_000_000] {
-        let errors = each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), move |mut comm| {
+    for (wire, count) in
+        NEAR_AND_FAR.map(|wire| [0, 3, 10_000, 1_000_000].map(|count| (wire, count))).concat()
+    {
+        let errors = each_communicator(2, wire, by_trees(), move |mut comm| {
+            // The links of the tree are made.
+            comm.reduce(&mut [1.0_f32], ReduceOp::Sum, 0, long()).unwrap();
             let other = 1 - comm.rank();
-            comm.reduce(&mut [1.0_f32], ReduceOp::Sum, other, long()).unwrap();
-            comm.all_reduce(&mut vec![1.0_f32; count], ReduceOp::Sum, long()).unwrap_err()
+            // Over links the message of the other rank may be there already.
+            let given = comm.reduce(&mut [1.0_f32], ReduceOp::Sum, other, long());
+            let meet = |()| comm.all_reduce(&mut vec![1.0_f32; count], ReduceOp::Sum, long());
+            given.and_then(meet).unwrap_err()
         });
         let mut seen = 0;
         for error in &errors {
             match error {
                 CollectiveError::Mismatch { rank, peer, ours, theirs } => {
-                    assert_eq!((ours.sequence, theirs.sequence), (0, 0), "{error}");
+                    assert_eq!((ours.sequence, theirs.sequence), (1, 1), "{error}");
                     assert!(ours.of.ends_with(&format!("to rank {peer}")), "{error}");
                     assert!(theirs.of.ends_with(&format!("to rank {rank}")), "{error}");
                     seen += 1;
@@ -211,17 +224,23 @@ fn room_is_progress() {
 /// If the ranks do not meet again, closing the communicator reports the mismatch.
 #[test]
 fn ranks_that_gave_in_different_operations_last_hear_of_it_when_they_leave() {
-    for wire in NEAR {
-        let left = each_communicator(2, wire, CommunicatorOptions::default(), |mut comm| {
-            comm.barrier(long()).unwrap();
+    // Over TCP often, because a rank may get the other's message sooner.
+    for wire in [Wire::Local, Wire::Mapped].into_iter().chain([Wire::Tcp; 20]) {
+        let left = each_communicator(2, wire, by_trees(), |mut comm| {
+            // The links of the tree are made.
+            comm.reduce(&mut [1.0_f32], ReduceOp::Sum, 0, long()).unwrap();
             let other = 1 - comm.rank();
-            comm.reduce(&mut [1.0_f32], ReduceOp::Sum, other, long()).unwrap();
-            (comm.rank(), comm.close(long()))
+            match comm.reduce(&mut [1.0_f32], ReduceOp::Sum, other, long()) {
+                Ok(()) => (comm.rank(), comm.close(long())),
+                Err(error) => (comm.rank(), Err(error)),
+            }
         });
         let mut seen = 0;
         for (rank, left) in left {
             match left {
                 Ok(()) => {}
+                // By a message that was there already.
+                Err(CollectiveError::Mismatch { .. }) if wire == Wire::Tcp => seen += 1,
                 Err(CollectiveError::Aborted {
                     culprit, reporter, reason: AbortReason::Mismatch, ..
                 }) => {
@@ -232,5 +251,50 @@ fn ranks_that_gave_in_different_operations_last_hear_of_it_when_they_leave() {
             }
         }
         assert!(seen > 0, "none of both has looked");
+    }
+}
+
+/// Each rank waits for a message that nobody sends, so only the ranks' reports of their waits show the mismatch.
+#[test]
+fn ranks_that_wait_for_each_other_in_different_operations_are_told_what_both_have_called() {
+    for (ranks, wire) in [(2, Wire::Mapped), (2, Wire::Tcp), (4, Wire::Tcp)] {
+        let errors = each_communicator(ranks, wire, CommunicatorOptions::default(), move |mut comm| {
+            comm.barrier(long()).unwrap();
+            let next = (comm.rank() + 1) % comm.size();
+            comm.broadcast(&mut [1.0_f32; 30_000], next, long()).unwrap_err()
+        });
+        let mut seen = 0;
+        for error in &errors {
+            match error {
+                CollectiveError::Mismatch { ours, theirs, .. } => {
+                    assert_eq!((ours.sequence, theirs.sequence), (1, 1), "{error}");
+                    assert_ne!(ours.of, theirs.of, "{error}");
+                    seen += 1;
+                }
+                CollectiveError::Aborted { reason: AbortReason::Mismatch, .. } => {}
+                other => panic!("{other}"),
+            }
+        }
+        assert!(seen > 0, "{errors:?}");
+    }
+}
+
+/// A rank that has ended its part of another operation, and calls nothing more, learns it from the rank that waits.
+#[test]
+fn a_rank_that_is_waited_for_in_what_it_never_called_ends_the_wait() {
+    let errors = each_communicator(2, Wire::Tcp, CommunicatorOptions::default(), |mut comm| {
+        comm.barrier(long()).unwrap();
+        if comm.rank() == 0 {
+            return comm.all_to_all(&mut [1.0_f32; 2], long()).unwrap_err();
+        }
+        // No element, so that rank 0 gets no message by which to find the mismatch.
+        comm.gather(&mut [0.0_f32; 0], 0, long()).err().or_else(|| comm.failure(long())).unwrap()
+    });
+    for error in &errors {
+        let is_mismatch = matches!(
+            error,
+            CollectiveError::Mismatch { .. } | CollectiveError::Aborted { reason: AbortReason::Mismatch, .. }
+        );
+        assert!(is_mismatch, "{errors:?}");
     }
 }

@@ -9,9 +9,11 @@ use std::time::{Duration, Instant};
 use rdma_core::error::ReachError;
 use rdma_core::{Deadline, QpNum};
 
-use super::host::{HostGroup, MESSAGE_BYTES_MAX};
+use super::called::Called;
+use super::host::{HostGroup, MESSAGE_BYTES_MAX, WrongMessage};
 use super::link_table::LinkTable;
 use super::wait_graph::{WaitGraph, WaitingFor};
+use crate::collective::call::is_of_two;
 use crate::collective::operation::{
     ABORT, Abort, Header, LANE_FENCED, LaneFenced, OPERATION, WAITS, WaitReport,
 };
@@ -40,6 +42,7 @@ pub(crate) struct Links {
     /// rank has not begun; the present operation may still complete then.
     pub(crate) abort: Option<Abort>,
     wait_graph: WaitGraph,
+    pub(crate) called: Called,
     pub(crate) table: LinkTable,
     /// The deadline of the present operation.
     until: Option<Instant>,
@@ -93,7 +96,8 @@ impl Links {
         let ahead = VecDeque::with_capacity(world as usize);
         let mut wait_graph = WaitGraph::new(rank, world);
         table.links().for_each(|link| wait_graph.link(link.rank));
-        Self { next, previous, ahead, beyond: None, abort: None, wait_graph, table, until: None }
+        let called = Called::default();
+        Self { next, previous, ahead, beyond: None, abort: None, wait_graph, called, table, until: None }
     }
 
     /// The lanes to all linked ranks.
@@ -162,7 +166,7 @@ impl Links {
         let mut aborts = None;
         let taken = table.take_arrivals(core, |rank, told| {
             match told {
-                ControlMessage::WaitReport(waits) => wait_graph.hear(rank, waits),
+                ControlMessage::WaitReport(waits, header) => wait_graph.hear(rank, (waits, header)),
                 ControlMessage::Abort(abort) => first(&mut aborts, abort),
                 ControlMessage::Header(header) if rank == *previous => keep(ahead, beyond, header),
                 // Headers go around the ring, so only the previous rank sends them. News of lanes is for links that
@@ -209,16 +213,32 @@ impl Links {
         });
     }
 
-    /// Notes that operation `sequence` waits and has made no progress `since`; peers are told after a while.
+    /// Notes that operation `sequence`, which has this header, waits and has made no progress `since`; peers are told
+    /// after a while.
     pub(crate) fn wait(
         &mut self,
         core: &mut EngineState,
-        sequence: u64,
+        operation: (u64, Header),
         awaited: WaitingFor,
         since: Instant,
     ) {
-        self.wait_graph.wait(sequence, awaited, since);
+        self.wait_graph.wait(operation, awaited, since);
         self.tell_waits(core);
+    }
+
+    /// The calls of this rank and of a linked one that waits in another operation of the same number. `present` is the
+    /// header of this rank's present operation.
+    ///
+    /// A rank may wait in an earlier operation than this one's: it is late, or waits for messages that this rank has not
+    /// sent because it called something else.
+    pub(crate) fn waits_elsewhere(&self, present: Option<&Header>) -> Option<[Header; 2]> {
+        let find = |sequence| {
+            let present = present.filter(|present| present.sequence == sequence).copied();
+            present.or_else(|| self.called.find(sequence))
+        };
+        let all = self.wait_graph.waits_in().filter(|theirs| !is_of_two(theirs));
+        let mut both = all.filter_map(|theirs| Some([find(theirs.sequence)?, theirs]));
+        both.find(|[ours, theirs]| !ours.agrees(theirs))
     }
 
     /// The late rank at the end of the chain of waits, for operation `sequence`.
@@ -234,12 +254,12 @@ impl Links {
             return;
         }
         self.wait_graph.update(core.now());
-        let Some(waits) = self.wait_graph.report() else { return };
+        let Some((waits, header)) = self.wait_graph.report() else { return };
         let table = &self.table;
         self.wait_graph.tell(|rank| {
             table.link(rank).is_some_and(|link| {
                 let is_up = core.lane(link.lanes.first).is_some_and(|lane| lane.ended().is_none());
-                is_up && link.control(core, WAITS, |body| waits.write(body)) == Ok(false)
+                is_up && link.control(core, WAITS, |body| waits.write(&header, body)) == Ok(false)
             })
         });
     }
@@ -247,6 +267,28 @@ impl Links {
     /// When a wait report is due if nothing arrives.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.wait_graph.next_deadline()
+    }
+
+    /// Compares the messages that have arrived and that no operation has read. A rank that closes calls this last: no
+    /// later operation will read them.
+    ///
+    /// # Errors
+    ///
+    /// A rank that called something else in an operation that has ended here.
+    pub(super) fn check_unread(&self) -> Result<(), WrongMessage> {
+        for link in self.table.links() {
+            let number = link.inbox.given_back();
+            if link.inbox.arrived(number).is_none() {
+                continue;
+            }
+            let theirs = Header::read(&link.inbox.header(number));
+            let theirs = theirs.map_err(|_| WrongMessage::Damaged(link.rank))?;
+            match self.called.find(theirs.sequence) {
+                Some(ours) if !is_of_two(&theirs) => return Err(WrongMessage::Mismatch { ours, theirs }),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 
     /// Whether all that was sent has arrived, as far as the peers are there.
@@ -336,7 +378,7 @@ pub(super) enum ControlMessage {
     Abort(Abort),
     Header(Header),
     LaneFenced(LaneFenced),
-    WaitReport(WaitReport),
+    WaitReport(WaitReport, Header),
 }
 
 /// Decodes a control message; `None` if it is malformed or of an unknown kind.
@@ -346,7 +388,10 @@ pub(super) fn read_control(lane: &Lane, bytes: &[u8]) -> Option<ControlMessage> 
         ABORT => Abort::read(message.body).ok().map(ControlMessage::Abort),
         OPERATION => Header::read(message.body).ok().map(ControlMessage::Header),
         LANE_FENCED => LaneFenced::read(message.body).ok().map(ControlMessage::LaneFenced),
-        WAITS => WaitReport::read(message.body).ok().map(ControlMessage::WaitReport),
+        WAITS => {
+            let (waits, header) = WaitReport::read(message.body).ok()?;
+            Some(ControlMessage::WaitReport(waits, header))
+        }
         _ => None,
     }
 }

@@ -7,6 +7,7 @@ mod abort;
 mod algorithms;
 mod announce;
 mod attribution;
+mod called;
 mod caller_habit;
 mod connect;
 mod gate;

@@ -206,6 +206,9 @@ impl State {
                 let (culprit, reason) = (lost.culprit(self.rank), AbortReason::PeerFailed);
                 let sequence = self.gate.sequence();
                 links.tell(core, Abort { sequence, culprit, reporter: self.rank, reason });
+            } else if let Some([_, theirs]) = links.waits_elsewhere(None) {
+                let (sequence, culprit, reason) = (theirs.sequence, theirs.rank, AbortReason::Mismatch);
+                links.tell(core, Abort { sequence, culprit, reporter: self.rank, reason });
             }
         }
         links.pass_on(core);

@@ -286,7 +286,7 @@ impl ShmExec {
             Ok(false) => {
                 let (awaited, HeaderExchange { header, progressed, .. }) =
                     (self.waits_for(with.links), self.headers);
-                with.links.wait(with.core, header.sequence, awaited, progressed);
+                with.links.wait(with.core, (header.sequence, header), awaited, progressed);
                 Poll::Pending
             }
             Err(stop) => Poll::Ready(Err(stop)),

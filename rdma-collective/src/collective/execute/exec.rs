@@ -170,7 +170,8 @@ pub(super) fn advance<B: Buffers>(
     };
     let ExecContext { links, core, .. } = with;
     // A mismatch may be with an earlier operation of a rank on this host; the error must name what was called then.
-    conclude(running, links, core, outcome.map_err(|stop| stop.of_its_time(parts.host)))
+    let outcome = outcome.map_err(|stop| stop.of_its_time(parts.host, links));
+    conclude(running, links, core, outcome)
 }
 
 /// Ends the wait for the peers if the operation has ended; a failure is passed on to them and returned to the caller.

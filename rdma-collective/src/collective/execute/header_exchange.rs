@@ -102,6 +102,7 @@ impl HeaderExchange {
             return Err(Stop::Abort(abort));
         }
         taken.map_err(Stop::Lost)?;
+        self.check_rounds(links)?;
         self.check_ring(links, core, around)
     }
 
@@ -161,6 +162,26 @@ impl HeaderExchange {
         }
         // A wrong message ends the spin as well. This second poll finds it again and returns the error.
         self.attend(links, core, host)
+    }
+
+    /// Checks whether another rank is in an operation in rounds while this rank uses the windows, or waits in another
+    /// operation.
+    ///
+    /// # Errors
+    ///
+    /// A mismatch.
+    fn check_rounds(&self, links: &Links) -> Result<(), Stop> {
+        let header = &self.header;
+        // `check_ring` looks at the rank before this one.
+        let others = links.table.links().filter(|link| link.rank != links.previous);
+        let unread = others.filter_map(|link| {
+            let number = link.inbox.given_back();
+            link.inbox.arrived(number).and_then(|_| Header::read(&link.inbox.header(number)).ok())
+        });
+        let mut wrong = unread.filter(|theirs| theirs.sequence <= header.sequence && !is_of_two(theirs));
+        let wrong = wrong.next().map(|theirs| [*header, theirs]);
+        let wrong = wrong.or_else(|| links.waits_elsewhere(Some(header)));
+        wrong.map_or(Ok(()), |[ours, theirs]| Err(Stop::Mismatch { ours, theirs }))
     }
 
     /// Checks whether the rank before this one runs an operation around the ring while this rank uses the windows.

@@ -40,11 +40,15 @@ impl Stop {
     ///
     /// A rank that only sends, such as a broadcast root, may be ahead of its peers. So the header of a slower peer is
     /// compared with what this rank called at that sequence number.
-    pub(super) fn of_its_time(self, host: Option<&HostGroup>) -> Self {
+    pub(super) fn of_its_time(self, host: Option<&HostGroup>, links: &Links) -> Self {
         let Self::Mismatch { ours, theirs } = self else { return self };
         let earlier = theirs.sequence < ours.sequence && !is_of_two(&ours) && !is_of_two(&theirs);
         // If the two headers agree there, the present operation is the one that differs.
-        let called = host.filter(|_| earlier).and_then(|host| host.called(theirs.sequence));
+        if !earlier {
+            return Self::Mismatch { ours, theirs };
+        }
+        let mapped = host.and_then(|host| host.called(theirs.sequence));
+        let called = mapped.or_else(|| links.called.find(theirs.sequence));
         Self::Mismatch { ours: called.filter(|called| !called.agrees(&theirs)).unwrap_or(ours), theirs }
     }
 }
@@ -96,7 +100,10 @@ impl Progress {
             Stop::Mismatch { ours, theirs } => (
                 Abort {
                     // The peers may still be in the earlier operation. An abort with a later number would not end it.
-                    sequence: if is_of_two(&ours) { self.sequence } else { self.sequence.min(ours.sequence) },
+                    sequence: match is_of_two(&ours) || is_of_two(&theirs) {
+                        true => self.sequence,
+                        false => self.sequence.min(theirs.sequence),
+                    },
                     ..self.because(theirs.rank, AbortReason::Mismatch)
                 },
                 CollectiveError::Mismatch {

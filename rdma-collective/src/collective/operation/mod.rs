@@ -13,7 +13,7 @@ pub(crate) const OPERATION: Kind = Kind(16);
 /// An [`Abort`].
 pub(crate) const ABORT: Kind = Kind(17);
 
-/// A [`WaitReport`].
+/// A [`WaitReport`], and the [`Header`] of the operation in which the rank waits.
 pub(crate) const WAITS: Kind = Kind(18);
 
 /// A [`LaneFenced`].
@@ -38,7 +38,7 @@ pub(crate) type LineHeader = [u64; 3];
 /// The header of an operation: its sequence number, and the arguments that must be equal on all ranks.
 ///
 /// A rank sends its header in front of its first message, or in a control message if it sends no other.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) rank: u32,
     /// The number of operations of the communicator before this one.
@@ -159,16 +159,18 @@ impl Abort {
 }
 
 impl WaitReport {
-    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+    /// Writes the report of a wait in the operation of `header`.
+    pub(crate) fn write(&self, header: &Header, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         writer.u64(self.sequence)?;
         writer.u32(self.culprit)?;
-        writer.u32(self.hops)
+        writer.u32(self.hops)?;
+        header.write(writer)
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Ended> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<(Self, Header), Ended> {
         let mut reader = Reader::new(bytes);
         let (sequence, culprit, hops) = (reader.u64()?, reader.u32()?, reader.u32()?);
-        if reader.rest().is_empty() { Ok(Self { sequence, culprit, hops }) } else { Err(Ended) }
+        Ok((Self { sequence, culprit, hops }, Header::read(reader.rest())?))
     }
 }
 

@@ -102,20 +102,18 @@ impl Schedule {
     /// Whether this rank must send its header to the next rank of the ring in a control message. Asked before the first
     /// step.
     ///
-    /// Around the ring, the header goes in front of the first message, so only a rank that puts none needs it. The
-    /// ranks of a tree could succeed while some rank has called another operation, so all of them need it. In rounds
-    /// that are dense no rank could succeed.
+    /// Around the ring, the header goes in front of the first message, so only a rank that puts none needs it. In rounds
+    /// the first message to each rank has it, so only rounds whose messages leave ranks apart need it.
     pub(crate) fn announces(&self) -> bool {
         match self {
-            Self::P2p(rounds) => !rounds.is_dense(),
+            Self::P2p(rounds) => !rounds.joins_all(),
             _ => self.has_put_all(),
         }
     }
 
-    /// Whether no rank can end before it has messages that depend on every other rank, so that none need hear of the
-    /// previous rank of the ring.
-    pub(crate) fn is_dense(&self) -> bool {
-        matches!(self, Self::P2p(rounds) if rounds.is_dense())
+    /// Whether this is an algorithm in rounds whose messages join all ranks, so that no header goes around the ring.
+    pub(crate) fn joins_all(&self) -> bool {
+        matches!(self, Self::P2p(rounds) if rounds.joins_all())
     }
 
     /// Whether this is an algorithm in rounds, which uses links between any two ranks.

@@ -14,7 +14,7 @@ use crate::link::codec::{NoRoom, Reader, Writer};
 use crate::liveness::Process;
 
 /// The version of the encoding below. Ranks of different versions must not join.
-const VERSION: u16 = 7;
+const VERSION: u16 = 8;
 /// The longest encoded name of a host, a device or a tuning table, in bytes.
 const NAME_BYTES_MAX: usize = 64;
 /// The longest encoding, in bytes.

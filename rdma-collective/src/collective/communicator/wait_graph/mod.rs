@@ -10,7 +10,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use crate::collective::operation::WaitReport;
+use crate::collective::operation::{Header, WaitReport};
 
 /// The least time between two reports of a rank: otherwise ranks that hold each other up in turns would fill their
 /// lanes with reports.
@@ -36,8 +36,9 @@ pub(super) struct WaitGraph {
     wait: Option<Wait>,
     /// The last reports of the linked ranks, and whether they must still be sent this rank's report.
     links: BTreeMap<u32, LinkReport>,
-    /// The last report that this rank has made.
+    /// The last report that this rank has made, and the header of the operation in which it waits.
     reported: Option<WaitReport>,
+    reported_in: Header,
     reported_at: Option<Instant>,
     due: Option<Instant>,
 }
@@ -47,6 +48,8 @@ pub(super) struct WaitGraph {
 struct LinkReport {
     /// `None` if the rank does not wait.
     heard: Option<WaitReport>,
+    /// The header of the operation in which it waits.
+    waits_in: Option<Header>,
     unsent: bool,
 }
 
@@ -54,6 +57,7 @@ struct LinkReport {
 #[derive(Debug, Clone, Copy)]
 struct Wait {
     sequence: u64,
+    header: Header,
     awaited: WaitingFor,
     since: Instant,
 }
@@ -67,6 +71,7 @@ impl WaitGraph {
             wait: None,
             links: BTreeMap::new(),
             reported: None,
+            reported_in: Header::default(),
             reported_at: None,
             due: None,
         }
@@ -83,9 +88,9 @@ impl WaitGraph {
         self.wait = None;
     }
 
-    /// Notes that operation `sequence` waits, and that it has made no progress `since`.
-    pub(super) fn wait(&mut self, sequence: u64, awaited: WaitingFor, since: Instant) {
-        self.wait = Some(Wait { sequence, awaited, since });
+    /// Notes that operation `sequence`, which has this header, waits, and that it has made no progress `since`.
+    pub(super) fn wait(&mut self, (sequence, header): (u64, Header), awaited: WaitingFor, since: Instant) {
+        self.wait = Some(Wait { sequence, header, awaited, since });
     }
 
     /// Ends the operation. Its report is withdrawn at the next update without the usual pause: otherwise it would
@@ -97,12 +102,19 @@ impl WaitGraph {
         self.due = None;
     }
 
-    /// Takes the report of a linked rank. A culprit that is the rank itself says that it waits no more.
-    pub(super) fn hear(&mut self, rank: u32, waits: WaitReport) {
+    /// Takes the report of a linked rank, and the header of the operation in which it waits. A culprit that is the rank
+    /// itself says that it waits no more.
+    pub(super) fn hear(&mut self, rank: u32, (waits, header): (WaitReport, Header)) {
         let heard = self.checked(rank, waits);
         if let Some(linked) = self.links.get_mut(&rank) {
             linked.heard = heard;
+            linked.waits_in = heard.map(|_| Header { rank, ..header });
         }
+    }
+
+    /// The headers of the operations in which linked ranks wait.
+    pub(super) fn waits_in(&self) -> impl Iterator<Item = Header> + '_ {
+        self.links.values().filter_map(|linked| linked.waits_in)
     }
 
     /// A peer's report, unless it withdraws an earlier one or cannot be true.
@@ -183,15 +195,17 @@ impl WaitGraph {
         self.due = if word.is_some() { free_at } else { long_at };
         if let (Some(word), None) = (word, free_at) {
             self.reported = Some(word);
+            self.reported_in = self.wait.map_or(self.reported_in, |wait| wait.header);
             self.reported_at = Some(now);
             self.links.values_mut().for_each(|linked| linked.unsent = true);
             self.due = long_at;
         }
     }
 
-    /// The report, while a peer must still be sent it.
-    pub(super) fn report(&self) -> Option<WaitReport> {
-        self.reported.filter(|_| self.links.values().any(|linked| linked.unsent))
+    /// The report and the header of its operation, while a peer must still be sent them.
+    pub(super) fn report(&self) -> Option<(WaitReport, Header)> {
+        let reported = self.reported.filter(|_| self.links.values().any(|linked| linked.unsent));
+        reported.map(|reported| (reported, self.reported_in))
     }
 
     /// Sends the report to the linked ranks that do not have it; `tell` returns whether a rank must be tried again.

@@ -7,6 +7,9 @@ use proptest::prelude::*;
 use super::*;
 
 const PATIENCE: Duration = Duration::from_millis(500);
+/// The operation in which ranks wait.
+const IN: Header =
+    Header { rank: 0, sequence: 7, count: 8, collective: 1, data_type: 1, reduction: 1, root: 0 };
 
 /// How many ranks on the next rank is.
 const NEXT: usize = 1;
@@ -30,7 +33,7 @@ struct Simulated {
     ranks: Vec<WaitGraph>,
     /// How many ranks on, around the ring, each rank's awaited neighbour is; `None` for a late rank.
     waits: Vec<Option<usize>>,
-    under_way: VecDeque<(usize, u32, WaitReport)>,
+    under_way: VecDeque<(usize, u32, (WaitReport, Header))>,
     words: usize,
 }
 
@@ -41,7 +44,7 @@ impl Simulated {
             let mut graph = graph_of(own, world);
             graph.begin(PATIENCE);
             if let Some(on) = waits[own] {
-                graph.wait(7, WaitingFor::Rank(around(own, on, world)), start);
+                graph.wait((7, IN), WaitingFor::Rank(around(own, on, world)), start);
             }
             graph
         };
@@ -114,12 +117,12 @@ fn nobody_says_anything_before_its_patience_ends_unless_it_is_asked() {
     let start = Instant::now();
     let mut graph = graph_of(1, 4);
     graph.begin(PATIENCE);
-    graph.wait(7, WaitingFor::Rank(0), start);
+    graph.wait((7, IN), WaitingFor::Rank(0), start);
     graph.update(start);
     assert_eq!((graph.report(), graph.next_deadline()), (None, Some(start + PATIENCE)));
-    graph.hear(2, WaitReport { sequence: 7, culprit: 1, hops: 0 });
+    graph.hear(2, (WaitReport { sequence: 7, culprit: 1, hops: 0 }, IN));
     graph.update(start);
-    assert_eq!(graph.report(), Some(WaitReport { sequence: 7, culprit: 0, hops: 0 }));
+    assert_eq!(graph.report(), Some((WaitReport { sequence: 7, culprit: 0, hops: 0 }, IN)));
 }
 
 #[test]
@@ -127,19 +130,21 @@ fn who_goes_on_says_so_and_is_waited_for_itself_then() {
     let start = Instant::now();
     let mut graph = graph_of(1, 4);
     graph.begin(PATIENCE);
-    graph.wait(7, WaitingFor::Rank(0), start);
+    graph.wait((7, IN), WaitingFor::Rank(0), start);
     graph.update(start + PATIENCE);
     assert!(graph.report().is_some());
-    graph.wait(7, WaitingFor::Rank(0), start + PATIENCE);
+    graph.wait((7, IN), WaitingFor::Rank(0), start + PATIENCE);
     graph.update(start + PATIENCE);
     assert_eq!(graph.next_deadline(), Some(start + PATIENCE + PAUSE));
     graph.update(start + PATIENCE + PAUSE);
     let word = WaitReport { sequence: 7, culprit: 1, hops: 0 };
-    assert_eq!(graph.report(), Some(word));
+    assert_eq!(graph.report(), Some((word, IN)));
     let mut after = graph_of(2, 4);
-    after.hear(1, WaitReport { culprit: 0, ..word });
+    after.hear(1, (WaitReport { culprit: 0, ..word }, IN));
     assert_eq!(after.culprit(7, WaitingFor::Rank(1)), 0);
-    after.hear(1, word);
+    assert_eq!(after.waits_in().collect::<Vec<_>>(), [Header { rank: 1, ..IN }]);
+    after.hear(1, (word, IN));
+    assert_eq!(after.waits_in().count(), 0);
     assert_eq!(after.culprit(7, WaitingFor::Rank(1)), 1);
 }
 
@@ -149,30 +154,30 @@ fn of_several_ranks_that_have_not_begun_it_is_the_one_that_a_neighbour_knows() {
     let mut graph = graph_of(3, 8);
     graph.begin(PATIENCE);
     let several = WaitingFor::Ranks(1 | 1 << 1 | 1 << 7);
-    graph.wait(5, several, start);
+    graph.wait((5, IN), several, start);
     graph.update(start + PATIENCE);
     assert_eq!(graph.report(), None, "it does not know which");
-    graph.hear(4, WaitReport { sequence: 5, culprit: 6, hops: 0 });
-    graph.hear(2, WaitReport { sequence: 6, culprit: 7, hops: 0 });
+    graph.hear(4, (WaitReport { sequence: 5, culprit: 6, hops: 0 }, IN));
+    graph.hear(2, (WaitReport { sequence: 6, culprit: 7, hops: 0 }, IN));
     assert_eq!(graph.culprit(5, several), 0, "one has left its message, the other is further");
     let word = WaitReport { sequence: 4, culprit: 7, hops: 2 };
-    graph.hear(2, word);
-    graph.hear(4, WaitReport { sequence: 5, hops: 4, ..word });
+    graph.hear(2, (word, IN));
+    graph.hear(4, (WaitReport { sequence: 5, hops: 4, ..word }, IN));
     graph.update(start + PATIENCE);
-    assert_eq!(graph.report(), Some(WaitReport { sequence: 5, hops: 3, ..word }));
+    assert_eq!(graph.report(), Some((WaitReport { sequence: 5, hops: 3, ..word }, IN)));
     assert_eq!((graph.culprit(5, several), graph.culprit(5, WaitingFor::Ranks(1))), (7, 0));
     // A withdrawn report is not passed on.
     graph.tell(|_| false);
-    graph.hear(2, WaitReport { culprit: 2, ..word });
-    graph.hear(4, WaitReport { culprit: 4, ..word });
+    graph.hear(2, (WaitReport { culprit: 2, ..word }, IN));
+    graph.hear(4, (WaitReport { culprit: 4, ..word }, IN));
     graph.update(start + PATIENCE + PAUSE);
-    assert_eq!(graph.report(), Some(WaitReport { sequence: 5, culprit: 3, hops: 0 }));
+    assert_eq!(graph.report(), Some((WaitReport { sequence: 5, culprit: 3, hops: 0 }, IN)));
 }
 
 #[test]
 fn who_waits_in_a_later_operation_has_done_this_one() {
     let mut graph = graph_of(1, 4);
-    graph.hear(0, WaitReport { sequence: 8, culprit: 3, hops: 0 });
+    graph.hear(0, (WaitReport { sequence: 8, culprit: 3, hops: 0 }, IN));
     assert_eq!(graph.culprit(7, WaitingFor::Rank(0)), 0);
     assert_eq!(graph.culprit(8, WaitingFor::Rank(0)), 3);
 }

@@ -1,7 +1,9 @@
 //! The agreement of a collective's ranks: whether all of them have called the same operation.
 //!
-//! Around the ring each rank hears the rank before it, and so of all others. `strand` compares the headers in front of
-//! the messages that its steps use.
+//! Around the ring each rank hears the rank before it, and so of all others. In rounds a rank hears those that send to
+//! it: `strand` compares the headers in front of the messages that its steps use, and this file those of messages that
+//! no step uses, and of ranks that report a long wait. A rank that only sends may end before it hears of a mistake, and
+//! finds it in a later operation or when it leaves.
 
 use super::LinkExec;
 use crate::collective::call::is_of_two;
@@ -41,13 +43,14 @@ impl LinkExec {
     }
 
     /// Whether the previous rank of the ring is in the same operation, as far as its header tells: in a control message
-    /// or, in an operation around the ring, in front of its first message. Dense rounds have told of all ranks.
+    /// or, in an operation around the ring, in front of its first message. Of rounds that join all ranks, the messages
+    /// tell.
     pub(super) fn is_agreed_with_previous(
         &mut self,
         links: &mut Links,
         core: &mut EngineState,
     ) -> Result<bool, Stop> {
-        if self.strand.steps.is_dense() {
+        if self.strand.steps.joins_all() {
             self.agreed = true;
         }
         if !self.agreed
@@ -59,7 +62,7 @@ impl LinkExec {
         Ok(self.agreed)
     }
 
-    /// Fails if a rank whose message no step reads has called something else.
+    /// Fails if a rank whose message no step reads, or that has reported a long wait, has called something else.
     ///
     /// A rank with another operation may wait for this one, and this one for a third, so that nobody else would find
     /// the mismatch.
@@ -82,7 +85,8 @@ impl LinkExec {
                 return Err(Stop::Mismatch { ours: *header, theirs });
             }
         }
-        Ok(())
+        let elsewhere = links.waits_elsewhere(Some(header));
+        elsewhere.map_or(Ok(()), |[ours, theirs]| Err(Stop::Mismatch { ours, theirs }))
     }
 }
 

@@ -19,6 +19,7 @@ use std::time::Instant;
 use super::buffers::Buffers;
 use super::plan::{LinkPlan, Plan};
 use super::stop::{Progress, Stop, is_ended_by};
+use crate::collective::call::is_of_two;
 use crate::collective::communicator::{HostGroup, Links, Reach, Scratch, WaitingFor, at_fault};
 use crate::collective::operation::Header;
 use crate::collective::schedule::{Buffer, Step};
@@ -174,6 +175,9 @@ impl LinkExec {
     /// Counts messages from here on, and makes room for the schedule's scratch.
     fn begin_steps(&mut self, links: &mut Links) -> Phase {
         links.table.begin(self.strand.steps.scratch_bytes());
+        if !is_of_two(&self.strand.header) {
+            links.called.note(self.strand.header);
+        }
         once(&mut self.strand).chain(&mut self.others).for_each(|strand| strand.begin(links));
         Phase::Steps
     }
@@ -195,7 +199,8 @@ impl LinkExec {
                 // step of this executor reads, so without this check both ranks would wait for each other.
                 check_strays(with.host, &self.strand.header)?;
                 let awaited = WaitingFor::Rank(self.awaited(with.links, with.core));
-                with.links.wait(with.core, self.sequence, awaited, self.progressed);
+                let operation = (self.sequence, self.strand.header);
+                with.links.wait(with.core, operation, awaited, self.progressed);
                 Poll::Pending
             }
             Err(stop) => Poll::Ready(Err(stop)),
@@ -228,6 +233,7 @@ impl LinkExec {
         let announced = !self.announce && self.is_agreed_with_previous(with.links, with.core)?;
         with.links.table.ask_for_ranges(with.core);
         if announced && with.links.table.unsent(with.core).is_none() {
+            self.check_first_messages(with.links)?;
             return Ok(true);
         }
         self.check_links(with.links, with.core, !announced)?;

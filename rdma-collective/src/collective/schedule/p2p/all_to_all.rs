@@ -4,40 +4,79 @@
 
 use std::sync::Arc;
 
-use super::cut::Pieces;
+use super::cut::{Cut, Pieces};
 use super::round::{Round, doublings, partner};
+use crate::collective::ScheduleError;
 use crate::collective::schedule::extent::Stride;
 use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
-/// Pairwise exchange: in round `t`, ranks whose numbers add up to `t` modulo the number of ranks exchange their
-/// parts.
+/// The order in which a rank exchanges parts: with the partner of each turn, that is the rank with which its number adds
+/// up to the turn modulo the number of ranks.
 ///
-/// A rank sends a part and receives the part that replaces it in the same round, so that the operation works in
-/// place, too.
+/// A rank sends a part and receives the part that replaces it in the same round, so that the operation works in place,
+/// too. If all parts that it sends fit half of the slots of their links, it sends them in a first pass over the turns and
+/// receives in a second. Ranks then need not wait for each other's turns.
+///
+/// No deadlock: a rank that sends all parts first waits for no message meanwhile. The parts find their slots free, or
+/// used by messages of earlier operations, which every rank takes before it begins this one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Pairs {
+struct Turns {
     rank: u32,
     ranks: u32,
+    /// Whether all parts are sent before the first is received.
+    sends_first: bool,
+}
+
+impl Turns {
+    fn rounds(self) -> u32 {
+        if self.sends_first { self.ranks.saturating_mul(2) } else { self.ranks }
+    }
+
+    /// The partner of a round, and whether the round sends and receives.
+    fn round(self, round: u32) -> (u32, [bool; 2]) {
+        let Self { rank, ranks, sends_first } = self;
+        let (turn, is_second) = if round < ranks { (round, false) } else { (round - ranks, true) };
+        (partner(rank, ranks, turn), [!is_second, !sends_first || is_second])
+    }
+}
+
+/// Pairwise exchange of parts of one length.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Pairs {
+    turns: Turns,
     part: Pieces,
 }
 
 impl Pairs {
-    pub(super) fn new(operation: &Operation) -> Self {
-        Self { rank: operation.rank, ranks: operation.ranks, part: Pieces::one(operation) }
+    pub(super) fn new(operation: &Operation) -> Result<Self, ScheduleError> {
+        let Operation { rank, ranks, data_type, ref staging, .. } = *operation;
+        let part = Pieces::one(operation);
+        let sends_first = Cut::new(data_type.size(), staging)?.fits_ahead(part.longest());
+        Ok(Self { turns: Turns { rank, ranks, sends_first }, part })
     }
 
     pub(super) fn rounds(&self) -> u32 {
-        self.ranks
+        self.turns.rounds()
+    }
+
+    pub(super) fn sends_first(&self) -> bool {
+        self.turns.sends_first
+    }
+
+    /// Whether the messages join all ranks: no part is without an element.
+    pub(super) fn joins_all(&self) -> bool {
+        self.part.longest() > 0
     }
 
     pub(super) fn round(&self, round: u32) -> Round {
-        let partner = partner(self.rank, self.ranks, round);
+        let (partner, [sends, receives]) = self.turns.round(round);
         let part = |buffer| self.part.parts(buffer, partner, 1, self.part.piece(0));
         let (input, output) = (part(Buffer::Input), part(Buffer::Output));
-        if partner == self.rank {
-            return Round::copy(input, output);
+        if partner == self.turns.rank {
+            return if sends { Round::copy(input, output) } else { Round::default() };
         }
-        Round::send(partner, input, true).and(Round::copy_from(partner, output))
+        let send = if sends { Round::send(partner, input, true) } else { Round::default() };
+        if receives { send.and(Round::copy_from(partner, output)) } else { send }
     }
 }
 
@@ -52,21 +91,27 @@ pub(crate) struct Share {
     pub(crate) received: Option<Span>,
 }
 
-/// [Pairwise exchange](Pairs) of parts of any length.
+/// Pairwise exchange of parts of any length.
 #[derive(Clone, Debug)]
 pub(super) struct Uneven {
-    rank: u32,
+    turns: Turns,
     /// By rank.
     shares: Arc<[Share]>,
 }
 
 impl Uneven {
-    pub(super) fn new(rank: u32, shares: Arc<[Share]>) -> Self {
-        Self { rank, shares }
+    pub(super) fn new(rank: u32, shares: Arc<[Share]>, cut: &Cut) -> Self {
+        let fits = |share: &Share| share.sent.is_none_or(|span| cut.fits_ahead(span.len));
+        let turns = Turns { rank, ranks: shares.len() as u32, sends_first: shares.iter().all(fits) };
+        Self { turns, shares }
     }
 
     pub(super) fn rounds(&self) -> u32 {
-        self.shares.len() as u32
+        self.turns.rounds()
+    }
+
+    pub(super) fn sends_first(&self) -> bool {
+        self.turns.sends_first
     }
 
     pub(super) fn share(&self, rank: u32) -> Share {
@@ -74,14 +119,14 @@ impl Uneven {
     }
 
     pub(super) fn round(&self, round: u32) -> Round {
-        let partner = partner(self.rank, self.rounds(), round);
+        let (partner, [sends, receives]) = self.turns.round(round);
         let Share { sent, received } = self.share(partner);
-        let source = sent.map(|span| Extent::of(Buffer::Input, span));
-        let target = received.map(|span| Extent::of(Buffer::Output, span));
-        if partner == self.rank {
-            return source
-                .zip(target)
-                .map_or(Round::default(), |(source, target)| Round::copy(source, target));
+        let is_own = partner == self.turns.rank;
+        let source = sent.filter(|_| sends).map(|span| Extent::of(Buffer::Input, span));
+        let target = received.filter(|_| receives || is_own).map(|span| Extent::of(Buffer::Output, span));
+        if is_own {
+            let both = source.zip(target);
+            return both.map_or(Round::default(), |(source, target)| Round::copy(source, target));
         }
         let send = source.map_or(Round::default(), |source| Round::send(partner, source, false));
         send.and(target.map_or(Round::default(), |target| Round::copy_from(partner, target)))

@@ -62,8 +62,8 @@ impl Circulant {
         }
     }
 
-    /// Whether every rank hears of every other: no block is without an element.
-    pub(super) fn is_dense(&self) -> bool {
+    /// Whether the messages join all ranks: no block is without an element.
+    pub(super) fn joins_all(&self) -> bool {
         match self.op {
             CirculantOp::AllReduce => self.count >= self.ranks as usize,
             _ => self.count > 0,

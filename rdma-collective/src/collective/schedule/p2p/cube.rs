@@ -43,10 +43,6 @@ impl Cube {
         if self.reduces { 1 << self.bits.saturating_sub(1) } else { 0 }
     }
 
-    pub(super) fn is_dense(&self) -> bool {
-        self.part > 0
-    }
-
     pub(super) fn round(&self, pass: u64, round: u32) -> Round {
         let piece = self.pieces.piece(pass);
         if self.reduces { self.scatter(round, piece) } else { self.gather(self.bits - 1 - round, piece) }

@@ -46,6 +46,11 @@ impl Cut {
         needed.max(worth.min(self.ahead)).max(u64::from(self.empty))
     }
 
+    /// Whether all of a message of `len` bytes may be sent ahead of what its sender receives.
+    pub(super) fn fits_ahead(&self, len: usize) -> bool {
+        self.chunks(len) <= self.ahead
+    }
+
     /// The bytes of chunk `index` of a message of `len` bytes.
     pub(crate) fn span(&self, len: usize, index: u64) -> Span {
         let chunks = self.chunks(len).max(1) as usize;

@@ -35,8 +35,8 @@ impl Halving {
         self.fold.bits + self.halvings + 2
     }
 
-    /// Whether every rank hears of every other: no half is without an element.
-    pub(super) fn is_dense(&self) -> bool {
+    /// Whether the messages join all ranks: no half is without an element.
+    pub(super) fn joins_all(&self) -> bool {
         self.count >> self.halvings > 0
     }
 

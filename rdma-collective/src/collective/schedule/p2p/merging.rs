@@ -39,7 +39,7 @@ impl Merging {
         rounds(self.rank, self.ranks)
     }
 
-    pub(super) fn is_dense(&self) -> bool {
+    pub(super) fn joins_all(&self) -> bool {
         self.whole.len > 0
     }
 

@@ -51,8 +51,8 @@ use crate::collective::ScheduleError;
 /// waits for a slot, that is for the receiver to use a chunk and give it back, which the receiver does before it
 /// sends its own chunk `i`, or in an earlier round. A rank that waits for chunk `i` does so after it has sent its own
 /// chunk `i`; the sender sends chunk `i` before it waits for a chunk that late. So every rank waits for a rank that
-/// is behind it, and the rank that is furthest behind waits for none. The hierarchy has rounds that only send or only
-/// receive; its module has an argument of its own.
+/// is behind it, and the rank that is furthest behind waits for none. The hierarchy and the exchange of short parts
+/// have rounds that only send or only receive; their modules have arguments of their own.
 ///
 /// A reduced buffer is the same bytes on all ranks, but its elements are not reduced in the order of ranks.
 ///
@@ -267,7 +267,7 @@ impl P2pSchedule {
     /// As [`halving`](Self::halving).
     pub(crate) fn all_to_all(operation: Operation) -> Result<Self, ScheduleError> {
         operation.check_parts()?;
-        Self::new(&operation, Algorithm::Pairs(Pairs::new(&operation)))
+        Self::new(&operation, Algorithm::Pairs(Pairs::new(&operation)?))
     }
 
     /// All-to-all by Bruck's algorithm: `log2 n` rounds, in each of which a rank sends half of all parts; for short
@@ -292,7 +292,7 @@ impl P2pSchedule {
     pub(crate) fn uneven(operation: Operation, shares: Arc<[Share]>) -> Result<Self, ScheduleError> {
         operation.check()?;
         let cut = Cut::new(operation.data_type.size(), &operation.staging)?.with_empty();
-        Ok(Self::made(Algorithm::Uneven(Uneven::new(operation.rank, shares)), cut, None))
+        Ok(Self::made(Algorithm::Uneven(Uneven::new(operation.rank, shares, &cut)), cut, None))
     }
 
     /// The spans exchanged with a rank, where parts are of any length.
@@ -315,15 +315,19 @@ impl P2pSchedule {
         }
     }
 
-    /// Whether no rank can end before it has messages that depend on every other rank. Ranks that call something else
-    /// are then found by the headers in front of the first messages.
-    pub(crate) fn is_dense(&self) -> bool {
+    /// Whether the messages of all ranks join all of them, so that a rank that calls something else sends a message
+    /// that another rank does not expect, or lacks one. Equal on all ranks.
+    pub(crate) fn joins_all(&self) -> bool {
         match &self.algorithm {
-            Algorithm::Halving(halving) => halving.is_dense(),
-            Algorithm::Circulant(circulant) => circulant.is_dense(),
-            Algorithm::Cube(cube) => cube.is_dense(),
-            Algorithm::Merging(merging) => merging.is_dense(),
-            _ => false,
+            Algorithm::Halving(halving) => halving.joins_all(),
+            Algorithm::Circulant(circulant) => circulant.joins_all(),
+            Algorithm::Merging(merging) => merging.joins_all(),
+            Algorithm::Pairs(pairs) => pairs.joins_all(),
+            // Parts of no elements are messages, too.
+            Algorithm::Uneven(_) => true,
+            Algorithm::Transfer(_) => false,
+            // Without elements there is no piece, and so no message.
+            algorithm => algorithm.passes() > 0,
         }
     }
 
@@ -381,7 +385,9 @@ impl P2pSchedule {
         let receives = receive.map_or(0, |receive| self.cut.chunks(receive.target.len()));
         let index = self.next.checked_sub(self.cut.ahead);
         if let (Some(receive), Some(index)) = (receive, index.filter(|index| *index < receives)) {
-            let exchanges = send.is_some_and(|send| send.to == receive.from);
+            // A rank that sends to this peer, too, tells of free slots with its next message.
+            let exchanges = send.is_some_and(|send| send.to == receive.from)
+                || self.algorithm.sends_first() && self.counts(receive.from).sent > 0;
             let may_wait = exchanges && receives <= self.cut.ahead;
             let steps = self.receive(receive, index, index + 1 == receives, may_wait);
             self.ready[1..5].copy_from_slice(&steps);
@@ -448,6 +454,15 @@ impl P2pSchedule {
 }
 
 impl Algorithm {
+    /// Whether a rank sends all its messages before it receives the first.
+    fn sends_first(&self) -> bool {
+        match self {
+            Self::Pairs(pairs) => pairs.sends_first(),
+            Self::Uneven(uneven) => uneven.sends_first(),
+            _ => false,
+        }
+    }
+
     fn passes(&self) -> u64 {
         match self {
             Self::Hierarchy(hierarchy) => hierarchy.passes(),
