@@ -23,8 +23,8 @@ impl Communicator {
     ///
     /// - [`CollectiveError::Ended`]: the communicator had failed before.
     /// - [`CollectiveError::Engine`]: the device refuses to end a lane.
-    /// - [`CollectiveError::Aborted`] with [`Mismatch`](AbortReason::Mismatch): a rank of this host that only sent,
-    ///   such as a broadcast root, had called something else.
+    /// - [`CollectiveError::Aborted`] with [`Mismatch`](AbortReason::Mismatch): another rank had called something else in
+    ///   an operation in which this rank only sent, such as the root of a broadcast.
     /// - [`CollectiveError::Unsent`]: the deadline has passed. The communicator is closed all the same.
     pub fn close(mut self, deadline: Deadline) -> Result<(), CollectiveError> {
         self.shared.engine.check_process()?;
