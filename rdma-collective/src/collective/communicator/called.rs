@@ -1,4 +1,4 @@
-//! What this rank has called lately over links, for comparison with a rank that is behind.
+//! The calls that this rank has made lately over links, for comparison with a rank that is behind.
 //!
 //! A rank that only sends ends its part of an operation without a word from the others. What they had called instead is
 //! found later: by a message that nobody reads, or by their reports of long waits.
@@ -17,7 +17,7 @@ pub(crate) struct Called {
 }
 
 impl Called {
-    pub(crate) fn note(&mut self, header: Header) {
+    pub(crate) fn keep(&mut self, header: Header) {
         self.headers[Self::place(header.sequence)] = Some(header);
     }
 
@@ -48,7 +48,7 @@ mod tests {
         };
         let mut called = Called::default();
         assert_eq!(called.find(0), None);
-        (0..20).for_each(|sequence| called.note(header(sequence)));
+        (0..20).for_each(|sequence| called.keep(header(sequence)));
         assert_eq!((called.find(3), called.find(20)), (None, None));
         assert!((4..20).all(|sequence| called.find(sequence) == Some(header(sequence))));
     }

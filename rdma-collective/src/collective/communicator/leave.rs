@@ -23,8 +23,8 @@ impl Communicator {
     ///
     /// - [`CollectiveError::Ended`]: the communicator had failed before.
     /// - [`CollectiveError::Engine`]: the device refuses to end a lane.
-    /// - [`CollectiveError::Aborted`] with [`Mismatch`](AbortReason::Mismatch): another rank had called something else in
-    ///   an operation in which this rank only sent, such as the root of a broadcast.
+    /// - [`CollectiveError::Aborted`] with [`Mismatch`](AbortReason::Mismatch): another rank had called something else
+    ///   in an operation in which this rank only sent, such as the root of a broadcast.
     /// - [`CollectiveError::Unsent`]: the deadline has passed. The communicator is closed all the same.
     pub fn close(mut self, deadline: Deadline) -> Result<(), CollectiveError> {
         self.shared.engine.check_process()?;
@@ -122,8 +122,8 @@ impl Communicator {
     /// Compares the messages that this rank did not need with what it had called.
     ///
     /// A root that only sends does not read the messages of its peers in that operation; a later one compares them.
-    /// After the last operation there is no later one, so a mismatch in it would go unnoticed. The others are told of it
-    /// if this rank may still send.
+    /// After the last operation there is no later one, so a mismatch in it would go unnoticed. The others are told of
+    /// it if this rank may still send.
     fn check_last_messages(&self, may_send: bool) -> Result<(), CollectiveError> {
         let shared = &self.shared;
         // The gate is open only if nothing has failed. After a failure all ranks have been told of it already.

@@ -229,8 +229,8 @@ impl Links {
     /// The calls of this rank and of a linked one that waits in another operation of the same number. `present` is the
     /// header of this rank's present operation.
     ///
-    /// A rank may wait in an earlier operation than this one's: it is late, or waits for messages that this rank has not
-    /// sent because it called something else.
+    /// A rank may wait in an earlier operation than this one's: it is late, or waits for messages that this rank has
+    /// not sent because it called something else.
     pub(crate) fn waits_elsewhere(&self, present: Option<&Header>) -> Option<[Header; 2]> {
         let find = |sequence| {
             let present = present.filter(|present| present.sequence == sequence).copied();

@@ -102,8 +102,8 @@ impl Schedule {
     /// Whether this rank must send its header to the next rank of the ring in a control message. Asked before the first
     /// step.
     ///
-    /// Around the ring, the header goes in front of the first message, so only a rank that puts none needs it. In rounds
-    /// the first message to each rank has it, so only rounds whose messages leave ranks apart need it.
+    /// Around the ring, the header goes in front of the first message, so only a rank that puts none needs it. In
+    /// rounds the first message to each rank has it, so only rounds whose messages leave ranks apart need it.
     pub(crate) fn announces(&self) -> bool {
         match self {
             Self::P2p(rounds) => !rounds.joins_all(),

@@ -93,8 +93,8 @@ impl Lane {
         if self.room() == 0 { Ok(false) } else { self.last_word(kind, body) }
     }
 
-    /// Whether the peer's process may still receive messages, and neither side has closed. A peer that counts as lost by
-    /// its silence alone may: it receives them if it goes on.
+    /// Whether the peer's process may still receive messages, and neither side has closed. A peer that counts as lost
+    /// by its silence alone may: it receives them if it goes on.
     ///
     /// A message behind this side's CLOSE would be waited for in vain, because the peer leaves when it has heard that.
     pub(crate) fn can_hear(&self) -> bool {

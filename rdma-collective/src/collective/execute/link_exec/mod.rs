@@ -176,7 +176,7 @@ impl LinkExec {
     fn begin_steps(&mut self, links: &mut Links) -> Phase {
         links.table.begin(self.strand.steps.scratch_bytes());
         if !is_of_two(&self.strand.header) {
-            links.called.note(self.strand.header);
+            links.called.keep(self.strand.header);
         }
         once(&mut self.strand).chain(&mut self.others).for_each(|strand| strand.begin(links));
         Phase::Steps

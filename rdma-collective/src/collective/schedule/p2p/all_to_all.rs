@@ -10,12 +10,12 @@ use crate::collective::ScheduleError;
 use crate::collective::schedule::extent::Stride;
 use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 
-/// The order in which a rank exchanges parts: with the partner of each turn, that is the rank with which its number adds
-/// up to the turn modulo the number of ranks.
+/// The order in which a rank exchanges parts: with the partner of each turn, that is the rank with which its number
+/// adds up to the turn modulo the number of ranks.
 ///
 /// A rank sends a part and receives the part that replaces it in the same round, so that the operation works in place,
-/// too. If all parts that it sends fit half of the slots of their links, it sends them in a first pass over the turns and
-/// receives in a second. Ranks then need not wait for each other's turns.
+/// too. If all parts that it sends fit half of the slots of their links, it sends them in a first pass over the turns
+/// and receives in a second. Ranks then need not wait for each other's turns.
 ///
 /// No deadlock: a rank that sends all parts first waits for no message meanwhile. The parts find their slots free, or
 /// used by messages of earlier operations, which every rank takes before it begins this one.
