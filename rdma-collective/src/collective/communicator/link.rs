@@ -16,6 +16,12 @@ use crate::link::{Lane, LaneFailure, RangeOnRails};
 /// The name of a violation: a message that this peer may not send, or not now.
 pub(super) const MISPLACED: &str = "a control message that does not belong here";
 
+/// Bytes from which the device reads a message in registered memory, instead of a copy in a send buffer: below, a copy
+/// costs less than waiting until the write is done.
+const ZERO_COPY_BYTES_MIN: usize = 8 << 10;
+/// The same bytes over TCP, where the other process acknowledges a write, and does so late.
+const ZERO_COPY_STREAM_BYTES_MIN: usize = 64 << 10;
+
 /// A link to one peer: its lanes, a mailbox in each direction, and how far the present operation has used them.
 #[derive(Debug)]
 pub(crate) struct Link {
@@ -132,6 +138,12 @@ impl Link {
             Some(lane) => violation(self.rank, lane, what),
             None => Lost { rank: self.rank, lane: self.lanes.name, cause: LaneFailure::Fenced, away: None },
         }
+    }
+
+    /// Whether a message of so many bytes is sent from the memory of the operation, which then ends no sooner than the
+    /// device has read it.
+    pub(crate) fn sends_without_copy(&self, bytes: usize) -> bool {
+        bytes >= if self.access == PeerAccess::Stream { ZERO_COPY_STREAM_BYTES_MIN } else { ZERO_COPY_BYTES_MIN }
     }
 
     /// Whether message `number` of the present operation has been put.

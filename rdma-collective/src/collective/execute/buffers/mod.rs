@@ -17,7 +17,6 @@ use crate::collective::{DataType, ReduceError, ReduceOp, Reduction};
 use crate::link::RangeOnRails;
 use crate::link::mailbox::Inbox;
 
-pub(super) use registered::ZERO_COPY_BYTES_MIN;
 pub(in crate::collective) use registered::{RegisteredBuffer, RegisteredBuffers};
 
 /// A message that has arrived.

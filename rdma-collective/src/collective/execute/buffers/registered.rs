@@ -16,10 +16,6 @@ use crate::collective::communicator::Scratch;
 use crate::collective::schedule::{Source, Span};
 use crate::link::{AttachedOnRails, RangeOnRails};
 
-/// Bytes from which the device reads a message in registered memory, instead of a copy in a send buffer: below, a copy
-/// costs less than waiting until the write is done.
-pub(in crate::collective::execute) const ZERO_COPY_BYTES_MIN: usize = 8 * 1024;
-
 /// A region that the engine's device may use. Its byte `offset` is byte `origin` of the operation.
 #[derive(Debug)]
 pub(in crate::collective) struct RegisteredBuffer {

@@ -6,7 +6,7 @@ use super::ExecContext;
 use super::memory::StepMemory;
 use super::strand::Strand;
 use crate::collective::communicator::{Link, Links};
-use crate::collective::execute::buffers::{Buffers, ZERO_COPY_BYTES_MIN};
+use crate::collective::execute::buffers::Buffers;
 use crate::collective::execute::stop::Stop;
 use crate::collective::schedule::{Buffer, Extent, Step};
 use crate::engine::EngineState;
@@ -65,6 +65,7 @@ impl Strand {
         header: Option<&[u8; HEADER_BYTES]>,
         (source, copied): (Extent, bool),
     ) -> bool {
+        let is_long = link.sends_without_copy(source.len());
         let Some(room) = link.room(core) else { return false };
         if let Buffer::Outgoing(_) = source.buffer() {
             return room.put_staged(header);
@@ -75,7 +76,7 @@ impl Strand {
         // The header goes in front of the bytes, in one write. Only a copy can have both.
         if header.is_none()
             && holds_still
-            && source.len() >= ZERO_COPY_BYTES_MIN
+            && is_long
             && let Some(range) = memory.range(source)
         {
             // Around the ring only the last write asks the device for a completion, which tells of all earlier ones. If
