@@ -83,19 +83,13 @@ impl Engine {
     }
 
     /// Sends CLOSE on `lanes`, and waits until everything that was sent has been acknowledged; `false` if that was not
-    /// so by the deadline. `take` takes what still arrives, before it is dropped.
+    /// so by the deadline.
     ///
     /// A lane that has ended counts as done, whatever was lost with it, and so does one whose peer is silent for
     /// `peer_timeout`.
-    pub(crate) fn say_goodbye(
-        &self,
-        lanes: &[LaneId],
-        deadline: Deadline,
-        mut take: impl FnMut(&mut EngineState),
-    ) -> bool {
+    pub(crate) fn say_goodbye(&self, lanes: &[LaneId], deadline: Deadline) -> bool {
         let mut told = vec![false; lanes.len()];
         let drained = self.wait_for(deadline, |core, now| {
-            take(core);
             let done = lanes.iter().zip(&mut told).map(|(lane, told)| has_left(core, *lane, told, now));
             if done.fold(true, |all, one| all & one) { Poll::Ready(()) } else { Poll::Pending }
         });

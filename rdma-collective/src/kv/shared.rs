@@ -108,7 +108,7 @@ impl<S: Service + 'static> Shared<S> {
             return;
         }
         // Goodbye comes before the lane is fenced, so that the peer sees an orderly close and not a failure.
-        self.engine.say_goodbye(&[self.lane], Deadline::after(self.linger), |_| ());
+        self.engine.say_goodbye(&[self.lane], Deadline::after(self.linger));
         self.engine.lock_with(|core| {
             end(&mut self.lock(), core);
             self.pool.detach(core);

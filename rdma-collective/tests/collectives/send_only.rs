@@ -239,14 +239,14 @@ fn ranks_that_gave_in_different_operations_last_hear_of_it_when_they_leave() {
         for (rank, left) in left {
             match left {
                 Ok(()) => {}
-                // By a message that was there already.
-                Err(CollectiveError::Mismatch { .. }) if wire == Wire::Tcp => seen += 1,
-                Err(CollectiveError::Aborted {
-                    culprit, reporter, reason: AbortReason::Mismatch, ..
-                }) => {
-                    assert_eq!((culprit, reporter), (1 - rank, rank));
+                Err(CollectiveError::Mismatch { rank: own, peer, ours, theirs }) => {
+                    assert_eq!((own, peer, ours.sequence, theirs.sequence), (rank, 1 - rank, 1, 1));
                     seen += 1;
                 }
+                // The other rank has told of it.
+                Err(CollectiveError::Aborted {
+                    culprit, reporter, reason: AbortReason::Mismatch, ..
+                }) => assert_eq!((culprit, reporter), (rank, 1 - rank)),
                 Err(other) => panic!("{other}"),
             }
         }
@@ -257,9 +257,9 @@ fn ranks_that_gave_in_different_operations_last_hear_of_it_when_they_leave() {
 /// Each rank waits for a message that nobody sends, so only the ranks' reports of their waits show the mismatch.
 #[test]
 fn ranks_that_wait_for_each_other_in_different_operations_are_told_what_both_have_called() {
-    for (ranks, wire) in [(2, Wire::Mapped), (2, Wire::Tcp), (4, Wire::Tcp)] {
-        let errors = each_communicator(ranks, wire, CommunicatorOptions::default(), move |mut comm| {
-            comm.barrier(long()).unwrap();
+    for ranks in [2, 4] {
+        let errors = each_communicator(ranks, Wire::Tcp, by_trees(), move |mut comm| {
+            comm.reduce(&mut [1.0_f32], ReduceOp::Sum, 0, long()).unwrap();
             let next = (comm.rank() + 1) % comm.size();
             comm.broadcast(&mut [1.0_f32; 30_000], next, long()).unwrap_err()
         });
@@ -271,30 +271,77 @@ fn ranks_that_wait_for_each_other_in_different_operations_are_told_what_both_hav
                     assert_ne!(ours.of, theirs.of, "{error}");
                     seen += 1;
                 }
-                CollectiveError::Aborted { reason: AbortReason::Mismatch, .. } => {}
-                other => panic!("{other}"),
+                error => assert!(is_told(error), "{error}"),
             }
         }
         assert!(seen > 0, "{errors:?}");
     }
 }
 
-/// A rank that has ended its part of another operation, and calls nothing more, learns it from the rank that waits.
+/// Whether another rank has told of a mismatch.
+fn is_told(error: &CollectiveError) -> bool {
+    matches!(error, CollectiveError::Aborted { reason: AbortReason::Mismatch, .. })
+}
+
+fn is_found(error: &CollectiveError) -> bool {
+    matches!(error, CollectiveError::Mismatch { .. })
+}
+
+/// Rank 0 waits for rank 1, which has sent to rank 2 alone, and has ended. Rank 2 has called nothing. So only rank 1 can
+/// find the mismatch, and only by the report of rank 0's wait.
 #[test]
-fn a_rank_that_is_waited_for_in_what_it_never_called_ends_the_wait() {
-    let errors = each_communicator(2, Wire::Tcp, CommunicatorOptions::default(), |mut comm| {
-        comm.barrier(long()).unwrap();
-        if comm.rank() == 0 {
-            return comm.all_to_all(&mut [1.0_f32; 2], long()).unwrap_err();
+fn a_rank_that_is_waited_for_in_what_it_has_not_called_ends_the_wait_between_operations() {
+    let errors = each_communicator(3, Wire::Tcp, by_trees(), |mut comm| {
+        comm.reduce(&mut [1.0_f32], ReduceOp::Sum, 0, long()).unwrap();
+        match comm.rank() {
+            0 => return comm.broadcast(&mut [1.0_f32], 1, long()).unwrap_err(),
+            1 => comm.reduce(&mut [1.0_f32], ReduceOp::Sum, 2, long()).unwrap(),
+            _ => {}
         }
-        // No element, so that rank 0 gets no message by which to find the mismatch.
-        comm.gather(&mut [0.0_f32; 0], 0, long()).err().or_else(|| comm.failure(long())).unwrap()
+        comm.failure(long()).unwrap()
     });
-    for error in &errors {
-        let is_mismatch = matches!(
-            error,
-            CollectiveError::Mismatch { .. } | CollectiveError::Aborted { reason: AbortReason::Mismatch, .. }
-        );
-        assert!(is_mismatch, "{errors:?}");
+    assert!(is_told(&errors[0]) && is_found(&errors[1]) && is_told(&errors[2]), "{errors:?}");
+}
+
+/// The root has ended its broadcast, and calls nothing more, when the other rank finds the mismatch. The root's next
+/// call reports it, or its close.
+#[test]
+fn a_root_that_had_called_something_else_hears_of_it_at_its_next_call_and_at_its_close() {
+    for calls in [true, false] {
+        let [given, ended] = [AtomicU32::new(0), AtomicU32::new(0)];
+        let errors = each_communicator(2, Wire::Tcp, by_trees(), move |mut comm| {
+            comm.reduce(&mut [1.0_f32], ReduceOp::Sum, 0, long()).unwrap();
+            if comm.rank() == 1 {
+                until(&given, 1);
+                let error = comm.all_reduce(&mut [1.0_f32], ReduceOp::Sum, long()).unwrap_err();
+                ended.fetch_add(1, Ordering::Release);
+                return error;
+            }
+            comm.broadcast(&mut [1.0_f32], 0, long()).unwrap();
+            given.fetch_add(1, Ordering::Release);
+            until(&ended, 1);
+            comm.failure(long()).unwrap();
+            if calls { comm.barrier(long()).unwrap_err() } else { comm.close(long()).unwrap_err() }
+        });
+        assert!(errors.iter().all(|error| is_found(error) || is_told(error)), "{errors:?}");
+        assert!(errors.iter().any(is_found), "{errors:?}");
+    }
+}
+
+/// One rank gives over links, the other in the windows of the host: neither reads what the other has sent.
+#[test]
+fn ranks_that_gave_over_links_and_in_windows_hear_of_it_when_they_leave() {
+    for _ in 0..20 {
+        let left = each_communicator(2, Wire::Mapped, by_trees(), |mut comm| {
+            comm.scatter(&mut [1.0_f32; 60_000], 0, long()).unwrap();
+            let given = match comm.rank() {
+                0 => comm.scatter(&mut [1.0_f32; 60_000], 0, long()),
+                _ => comm.broadcast(&mut [1.0_f32], 1, long()),
+            };
+            given.and_then(|()| comm.close(long()))
+        });
+        let errors: Vec<_> = left.into_iter().filter_map(Result::err).collect();
+        assert!(errors.iter().all(|error| is_found(error) || is_told(error)), "{errors:?}");
+        assert!(!errors.is_empty(), "none of both has looked");
     }
 }

@@ -5,8 +5,8 @@
 
 use crate::collective::operation::Header;
 
-/// Operations that are kept. A rank that only sends is ahead of a waiting one by fewer, unless that one gets nothing
-/// from it.
+/// Operations that are kept. A rank that only sends may be further ahead, with more slots or where it sends to others.
+/// Then the error names the present call of this rank in place of the one at that time.
 const KEPT: usize = 16;
 
 /// The headers of the last operations over links, with the present one.

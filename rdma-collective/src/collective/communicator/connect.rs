@@ -201,7 +201,7 @@ impl Setup<'_> {
             if matches!(error, CommunicatorError::Bootstrap(_)) {
                 self.tell_neighbours(&ends, self.store.culprit(error));
                 // Nothing may be sent behind the news, and the news must arrive.
-                self.engine.say_goodbye(&lanes, self.deadline.min(Deadline::after(GOODBYE_WITHIN)), |_| ());
+                self.engine.say_goodbye(&lanes, self.deadline.min(Deadline::after(GOODBYE_WITHIN)));
             }
             // The engine may outlive this attempt, and must not keep its lanes.
             self.fence(&lanes);

@@ -8,8 +8,8 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{Communicator, FENCE_WITHIN, Links, WrongMessage};
-use crate::collective::operation::{Abort, DAMAGED};
+use super::{Communicator, FENCE_WITHIN, Links};
+use crate::collective::operation::Abort;
 use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{LaneId, Service};
 
@@ -52,7 +52,7 @@ impl Communicator {
         if self.lanes_of_link() > 1 {
             self.settle_links(deadline);
         }
-        let known = self.check_last_messages(true);
+        let known = self.check_last_calls();
         self.tell_of_losses();
         let mut lanes: Vec<LaneId> = shared.lock().links.iter().flat_map(Links::lanes).collect();
         let others = shared.host.iter().flat_map(|host| host.lanes());
@@ -62,13 +62,9 @@ impl Communicator {
             return Ok(());
         }
         // The goodbye goes before the fence: without it, the end of this rank would look like its loss to the peers.
-        let drained = shared.engine.say_goodbye(&lanes, deadline, |core| {
-            let mut state = shared.lock();
-            // A lane that ends meanwhile has done its part.
-            let _ = state.links.as_mut().map(|links| links.take_arrivals(core));
-        });
+        let drained = shared.engine.say_goodbye(&lanes, deadline);
         // Once more: of two ranks that leave at once, the one whose messages arrive last has those of the other.
-        let known = known.and_then(|()| self.check_last_messages(false));
+        let known = known.and_then(|()| self.check_last_calls());
         let fenced = shared.engine.lock_with(|core| {
             // Every lane is fenced before an error is returned, so that one refusal does not keep the others open.
             let within = deadline.min(Deadline::after(FENCE_WITHIN));
@@ -119,40 +115,33 @@ impl Communicator {
         });
     }
 
-    /// Compares the messages that this rank did not need with what it had called.
+    /// Fails if another rank has called something else in an operation that has ended here.
     ///
     /// A root that only sends does not read the messages of its peers in that operation; a later one compares them.
-    /// After the last operation there is no later one, so a mismatch in it would go unnoticed. The others are told of
-    /// it if this rank may still send.
-    fn check_last_messages(&self, may_send: bool) -> Result<(), CollectiveError> {
+    /// After the last operation there is no later one, so a mismatch in it would go unnoticed.
+    fn check_last_calls(&self) -> Result<(), CollectiveError> {
         let shared = &self.shared;
-        // The gate is open only if nothing has failed. After a failure all ranks have been told of it already.
-        if !shared.gate.is_open() {
-            return Ok(());
-        }
-        let host = shared.host.as_deref().map_or(Ok(()), |host| host.check_ended());
         shared.engine.lock_with(|core| {
             let mut state = shared.lock();
-            let Some(links) = &mut state.links else { return Ok(()) };
-            let (sequence, reporter) = (shared.gate.sequence(), self.rank);
-            // A lane that ends meanwhile has done its part.
-            let _ = links.take_arrivals(core);
-            let Err(wrong) = host.and_then(|()| links.check_unread()) else { return Ok(()) };
-            let (abort, error) = match wrong {
-                WrongMessage::Mismatch { ours, theirs } => {
-                    let (sequence, reason) = (ours.sequence.min(theirs.sequence), AbortReason::Mismatch);
-                    let abort = Abort { sequence, culprit: theirs.rank, reporter, reason };
-                    (abort, abort.into_error(reporter, None, None))
-                }
-                WrongMessage::Damaged(culprit) => {
-                    let reason = AbortReason::PeerFailed;
-                    let lost = links.violation_of(core, culprit, DAMAGED);
-                    (Abort { sequence, culprit, reporter, reason }, lost.into_error(None))
-                }
-            };
-            if may_send {
-                links.tell(core, abort);
+            // Otherwise the operation that failed has reported it.
+            if state.ended().is_some() {
+                return Ok(());
             }
+            let next = shared.gate.sequence();
+            let Some(links) = &mut state.links else { return Ok(()) };
+            if links.abort.is_none() {
+                // A lane that ends meanwhile has done its part.
+                let _ = links.take_arrivals(core);
+                let host = shared.host.as_deref().map_or(Ok(()), |host| host.check_ended(next));
+                if let Err(wrong) = host.and_then(|()| links.check_unread(next)) {
+                    links.tell_wrong(core, self.rank, wrong);
+                }
+            }
+            let Some(abort) = links.abort.filter(|abort| abort.sequence < next) else { return Ok(()) };
+            if abort.reason != AbortReason::Mismatch {
+                return Ok(());
+            }
+            let error = links.error_of(abort, self.rank, None, None);
             state.announcer.ended(&error);
             Err(error)
         })

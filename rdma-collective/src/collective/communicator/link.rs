@@ -6,7 +6,7 @@ use rdma_core::{LocalBuf, PeerAccess};
 
 use super::lanes::Lanes;
 use super::links::{Lost, violation};
-use crate::collective::operation::LaneFenced;
+use crate::collective::operation::{Header, LaneFenced};
 use crate::engine::{EngineState, LaneId};
 use crate::link::codec::{NoRoom, Writer};
 use crate::link::control::Kind;
@@ -143,7 +143,20 @@ impl Link {
     /// Whether a message of so many bytes is sent from the memory of the operation, which then ends no sooner than the
     /// device has read it.
     pub(crate) fn sends_without_copy(&self, bytes: usize) -> bool {
-        bytes >= if self.access == PeerAccess::Stream { ZERO_COPY_STREAM_BYTES_MIN } else { ZERO_COPY_BYTES_MIN }
+        bytes
+            >= if self.access == PeerAccess::Stream {
+                ZERO_COPY_STREAM_BYTES_MIN
+            } else {
+                ZERO_COPY_BYTES_MIN
+            }
+    }
+
+    /// The header of the first message that no operation has read; the rank, if it is damaged.
+    pub(crate) fn first_unread(&self) -> Option<Result<Header, u32>> {
+        let (number, rank) = (self.inbox.given_back(), self.rank);
+        self.inbox.arrived(number)?;
+        let header = Header::read(&self.inbox.header(number));
+        Some(header.map(|header| Header { rank, ..header }).map_err(|_| rank))
     }
 
     /// Whether message `number` of the present operation has been put.

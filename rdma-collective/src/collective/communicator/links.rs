@@ -13,10 +13,11 @@ use super::called::Called;
 use super::host::{HostGroup, MESSAGE_BYTES_MAX, WrongMessage};
 use super::link_table::LinkTable;
 use super::wait_graph::{WaitGraph, WaitingFor};
-use crate::collective::call::is_of_two;
+use crate::collective::call::{is_of_two, name};
 use crate::collective::operation::{
-    ABORT, Abort, Header, LANE_FENCED, LaneFenced, OPERATION, WAITS, WaitReport,
+    ABORT, Abort, DAMAGED, Header, LANE_FENCED, LaneFenced, OPERATION, WAITS, WaitReport,
 };
+use crate::collective::{AbortReason, CollectiveError, Interrupted};
 use crate::engine::{EngineState, LaneId};
 use crate::link::{Lane, control};
 use crate::link::{LaneFailure, LaneName};
@@ -33,14 +34,16 @@ pub(crate) struct Links {
     pub(crate) previous: u32,
     /// Headers of the previous rank that no operation has taken yet.
     ///
-    /// The previous rank may be some operations ahead when nothing is reduced, but fewer than there are ranks: its
-    /// operation completes only once the rank before it has begun, and so on around the ring.
+    /// The previous rank may be some operations ahead when nothing is reduced. Of those in which it sends such a header
+    /// there are fewer than ranks: each completes only once the rank before it has begun, and so on around the ring.
     pub(crate) ahead: VecDeque<Header>,
     /// The first header beyond that bound. The previous rank does not follow the protocol, or called something else.
     pub(crate) beyond: Option<Header>,
     /// The failure of the earliest operation, found here or reported by a peer. It may belong to an operation that this
     /// rank has not begun; the present operation may still complete then.
     pub(crate) abort: Option<Abort>,
+    /// The calls of this rank and another, where this rank has found between operations that they differ.
+    differ: Option<[Header; 2]>,
     wait_graph: WaitGraph,
     pub(crate) called: Called,
     pub(crate) table: LinkTable,
@@ -97,7 +100,8 @@ impl Links {
         let mut wait_graph = WaitGraph::new(rank, world);
         table.links().for_each(|link| wait_graph.link(link.rank));
         let called = Called::default();
-        Self { next, previous, ahead, beyond: None, abort: None, wait_graph, called, table, until: None }
+        let (beyond, abort, differ, until) = (None, None, None, None);
+        Self { next, previous, ahead, beyond, abort, differ, wait_graph, called, table, until }
     }
 
     /// The lanes to all linked ranks.
@@ -166,7 +170,7 @@ impl Links {
         let mut aborts = None;
         let taken = table.take_arrivals(core, |rank, told| {
             match told {
-                ControlMessage::WaitReport(waits, header) => wait_graph.hear(rank, (waits, header)),
+                ControlMessage::WaitReport(waits) => wait_graph.hear(rank, waits),
                 ControlMessage::Abort(abort) => first(&mut aborts, abort),
                 ControlMessage::Header(header) if rank == *previous => keep(ahead, beyond, header),
                 // Headers go around the ring, so only the previous rank sends them. News of lanes is for links that
@@ -254,12 +258,12 @@ impl Links {
             return;
         }
         self.wait_graph.update(core.now());
-        let Some((waits, header)) = self.wait_graph.report() else { return };
+        let Some(waits) = self.wait_graph.report() else { return };
         let table = &self.table;
         self.wait_graph.tell(|rank| {
             table.link(rank).is_some_and(|link| {
                 let is_up = core.lane(link.lanes.first).is_some_and(|lane| lane.ended().is_none());
-                is_up && link.control(core, WAITS, |body| waits.write(&header, body)) == Ok(false)
+                is_up && link.control(core, WAITS, |body| waits.write(body)) == Ok(false)
             })
         });
     }
@@ -269,26 +273,77 @@ impl Links {
         self.wait_graph.next_deadline()
     }
 
-    /// Compares the messages that have arrived and that no operation has read. A rank that closes calls this last: no
-    /// later operation will read them.
+    /// Compares the headers that have arrived of operations before number `next`, which have all ended here: whatever
+    /// an operation has not read by its end is of a rank that has called something else.
     ///
     /// # Errors
     ///
-    /// A rank that called something else in an operation that has ended here.
-    pub(super) fn check_unread(&self) -> Result<(), WrongMessage> {
-        for link in self.table.links() {
-            let number = link.inbox.given_back();
-            if link.inbox.arrived(number).is_none() {
-                continue;
-            }
-            let theirs = Header::read(&link.inbox.header(number));
-            let theirs = theirs.map_err(|_| WrongMessage::Damaged(link.rank))?;
-            match self.called.find(theirs.sequence) {
-                Some(ours) if !is_of_two(&theirs) => return Err(WrongMessage::Mismatch { ours, theirs }),
-                _ => {}
+    /// Such a rank.
+    pub(super) fn check_unread(&self, next: u64) -> Result<(), WrongMessage> {
+        let messages = self.table.links().filter_map(|link| link.first_unread());
+        let messages = messages.map(|theirs| theirs.map_err(WrongMessage::Damaged));
+        for theirs in messages.chain(self.ahead.front().copied().map(Ok)) {
+            let theirs = theirs?;
+            if theirs.sequence < next && !is_of_two(&theirs) {
+                return Err(WrongMessage::Mismatch {
+                    ours: self.called.find(theirs.sequence).unwrap_or(theirs),
+                    theirs,
+                });
             }
         }
         Ok(())
+    }
+
+    /// Checks whether another rank is in another operation than this rank was in under its number; `next` is the number
+    /// of this rank's next operation. Only if anything has come since the last call: it costs a look at every link.
+    ///
+    /// # Errors
+    ///
+    /// Such a rank.
+    pub(super) fn check_calls(&mut self, next: u64) -> Result<(), WrongMessage> {
+        if std::mem::take(&mut self.table.any_message) {
+            self.check_unread(next)?;
+        }
+        let elsewhere = self.waits_elsewhere(None);
+        elsewhere.map_or(Ok(()), |[ours, theirs]| Err(WrongMessage::Mismatch { ours, theirs }))
+    }
+
+    /// The error for the caller of rank `own`, which is this one, by an abort: with both calls, if this rank has found
+    /// that they differ.
+    pub(crate) fn error_of(
+        &self,
+        abort: Abort,
+        own: u32,
+        away: Option<Duration>,
+        interrupted: Option<Interrupted>,
+    ) -> CollectiveError {
+        match self.differ.filter(|_| abort.reporter == own && abort.reason == AbortReason::Mismatch) {
+            Some([ours, theirs]) => CollectiveError::Mismatch {
+                rank: own,
+                peer: theirs.rank,
+                ours: name(&ours),
+                theirs: name(&theirs),
+            },
+            None => abort.into_error(own, away, interrupted),
+        }
+    }
+
+    /// Tells all peers of a message that belongs to another operation than rank `reporter`, which is this one, was in.
+    pub(super) fn tell_wrong(&mut self, core: &mut EngineState, reporter: u32, wrong: WrongMessage) {
+        let abort = match wrong {
+            WrongMessage::Mismatch { ours, theirs } => {
+                let sequence = ours.sequence.min(theirs.sequence);
+                // A call that is not known any more is not named.
+                let is_known = ours.collective != 0 && !ours.agrees(&theirs);
+                self.differ = is_known.then_some([ours, theirs]);
+                Abort { sequence, culprit: theirs.rank, reporter, reason: AbortReason::Mismatch }
+            }
+            WrongMessage::Damaged(culprit) => {
+                self.violation_of(core, culprit, DAMAGED);
+                Abort { sequence: 0, culprit, reporter, reason: AbortReason::PeerFailed }
+            }
+        };
+        self.tell(core, abort);
     }
 
     /// Whether all that was sent has arrived, as far as the peers are there.
@@ -378,7 +433,7 @@ pub(super) enum ControlMessage {
     Abort(Abort),
     Header(Header),
     LaneFenced(LaneFenced),
-    WaitReport(WaitReport, Header),
+    WaitReport(WaitReport),
 }
 
 /// Decodes a control message; `None` if it is malformed or of an unknown kind.
@@ -388,10 +443,7 @@ pub(super) fn read_control(lane: &Lane, bytes: &[u8]) -> Option<ControlMessage> 
         ABORT => Abort::read(message.body).ok().map(ControlMessage::Abort),
         OPERATION => Header::read(message.body).ok().map(ControlMessage::Header),
         LANE_FENCED => LaneFenced::read(message.body).ok().map(ControlMessage::LaneFenced),
-        WAITS => {
-            let (waits, header) = WaitReport::read(message.body).ok()?;
-            Some(ControlMessage::WaitReport(waits, header))
-        }
+        WAITS => WaitReport::read(message.body).ok().map(ControlMessage::WaitReport),
         _ => None,
     }
 }

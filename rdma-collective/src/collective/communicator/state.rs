@@ -206,9 +206,8 @@ impl State {
                 let (culprit, reason) = (lost.culprit(self.rank), AbortReason::PeerFailed);
                 let sequence = self.gate.sequence();
                 links.tell(core, Abort { sequence, culprit, reporter: self.rank, reason });
-            } else if let Some([_, theirs]) = links.waits_elsewhere(None) {
-                let (sequence, culprit, reason) = (theirs.sequence, theirs.rank, AbortReason::Mismatch);
-                links.tell(core, Abort { sequence, culprit, reporter: self.rank, reason });
+            } else if let Err(wrong) = links.check_calls(self.gate.sequence()) {
+                links.tell_wrong(core, self.rank, wrong);
             }
         }
         links.pass_on(core);
@@ -258,7 +257,7 @@ impl State {
         }
         match links.lost(core) {
             Some(lost) => Some(lost.into_error(None)),
-            None => Some(links.abort?.into_error(self.rank, core.away(), None)),
+            None => Some(links.error_of(links.abort?, self.rank, core.away(), None)),
         }
     }
 

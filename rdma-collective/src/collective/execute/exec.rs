@@ -169,7 +169,7 @@ pub(super) fn advance<B: Buffers>(
         (Exec::Shm(_) | Exec::ZeroCopy(_), None) => Poll::Pending,
     };
     let ExecContext { links, core, .. } = with;
-    // A mismatch may be with an earlier operation of a rank on this host; the error must name what was called then.
+    // A mismatch may be with an earlier operation of this rank; the error must name what was called then.
     let outcome = outcome.map_err(|stop| stop.of_its_time(parts.host, links));
     conclude(running, links, core, outcome)
 }

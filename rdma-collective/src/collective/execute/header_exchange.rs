@@ -174,10 +174,7 @@ impl HeaderExchange {
         let header = &self.header;
         // `check_ring` looks at the rank before this one.
         let others = links.table.links().filter(|link| link.rank != links.previous);
-        let unread = others.filter_map(|link| {
-            let number = link.inbox.given_back();
-            link.inbox.arrived(number).and_then(|_| Header::read(&link.inbox.header(number)).ok())
-        });
+        let unread = others.filter_map(|link| link.first_unread()?.ok());
         let mut wrong = unread.filter(|theirs| theirs.sequence <= header.sequence && !is_of_two(theirs));
         let wrong = wrong.next().map(|theirs| [*header, theirs]);
         let wrong = wrong.or_else(|| links.waits_elsewhere(Some(header)));

@@ -68,9 +68,11 @@ pub(super) fn is_ended_by(header: &Header, abort: &Abort) -> bool {
     abort.sequence <= header.sequence && !is_found_here(header, abort)
 }
 
-/// Whether this rank found the reason of the abort itself; not for an abort that its caller requested.
+/// Whether this rank found the reason of the abort itself, and its lanes tell whether the operation ends by it. Not for
+/// an abort that its caller requested, and one because of an operation that had ended here.
 pub(super) fn is_found_here(header: &Header, abort: &Abort) -> bool {
-    abort.reporter == header.rank && abort.reason != AbortReason::Requested
+    let by_lanes = !matches!(abort.reason, AbortReason::Requested | AbortReason::Mismatch);
+    abort.reporter == header.rank && by_lanes
 }
 
 /// The progress of an operation, for its error.
@@ -96,13 +98,13 @@ impl Progress {
                 (self.because(lost.culprit(own), AbortReason::PeerFailed), lost.into_error(Some(interrupted)))
             }
             Stop::Refused(why) => return self.give_up(links, core, Stop::Lost(links.refused(&why))),
-            Stop::Abort(abort) => (abort, abort.into_error(own, core.away(), Some(interrupted))),
+            Stop::Abort(abort) => (abort, links.error_of(abort, own, core.away(), Some(interrupted))),
             Stop::Mismatch { ours, theirs } => (
                 Abort {
                     // The peers may still be in the earlier operation. An abort with a later number would not end it.
                     sequence: match is_of_two(&ours) || is_of_two(&theirs) {
                         true => self.sequence,
-                        false => self.sequence.min(theirs.sequence),
+                        false => self.sequence.min(ours.sequence).min(theirs.sequence),
                     },
                     ..self.because(theirs.rank, AbortReason::Mismatch)
                 },

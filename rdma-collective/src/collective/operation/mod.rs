@@ -13,7 +13,7 @@ pub(crate) const OPERATION: Kind = Kind(16);
 /// An [`Abort`].
 pub(crate) const ABORT: Kind = Kind(17);
 
-/// A [`WaitReport`], and the [`Header`] of the operation in which the rank waits.
+/// A [`WaitReport`].
 pub(crate) const WAITS: Kind = Kind(18);
 
 /// A [`LaneFenced`].
@@ -37,7 +37,8 @@ pub(crate) type LineHeader = [u64; 3];
 
 /// The header of an operation: its sequence number, and the arguments that must be equal on all ranks.
 ///
-/// A rank sends its header in front of its first message, or in a control message if it sends no other.
+/// A rank sends its header in front of its first message to each rank, and in a control message where the messages do
+/// not show a mistake.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) rank: u32,
@@ -81,6 +82,8 @@ pub(crate) struct WaitReport {
     pub(crate) culprit: u32,
     /// The number of waiting ranks in between.
     pub(crate) hops: u32,
+    /// The header of the operation in which the rank waits. It means nothing if the rank waits no more.
+    pub(crate) waits_in: Header,
 }
 
 impl Header {
@@ -159,18 +162,17 @@ impl Abort {
 }
 
 impl WaitReport {
-    /// Writes the report of a wait in the operation of `header`.
-    pub(crate) fn write(&self, header: &Header, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+    pub(crate) fn write(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         writer.u64(self.sequence)?;
         writer.u32(self.culprit)?;
         writer.u32(self.hops)?;
-        header.write(writer)
+        self.waits_in.write(writer)
     }
 
-    pub(crate) fn read(bytes: &[u8]) -> Result<(Self, Header), Ended> {
+    pub(crate) fn read(bytes: &[u8]) -> Result<Self, Ended> {
         let mut reader = Reader::new(bytes);
         let (sequence, culprit, hops) = (reader.u64()?, reader.u32()?, reader.u32()?);
-        Ok((Self { sequence, culprit, hops }, Header::read(reader.rest())?))
+        Ok(Self { sequence, culprit, hops, waits_in: Header::read(reader.rest())? })
     }
 }
 

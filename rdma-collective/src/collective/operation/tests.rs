@@ -51,10 +51,10 @@ fn ranks_agree_on_everything_but_the_rank() {
 
 #[test]
 fn waits_come_back() {
-    let waits = WaitReport { sequence: 1 << 40, culprit: 3, hops: 2 };
+    let waits = WaitReport { sequence: 1 << 40, culprit: 3, hops: 2, waits_in: HEADER };
     let mut bytes = [1; 45];
-    waits.write(&HEADER, &mut Writer::new(&mut bytes)).unwrap();
-    assert_eq!(WaitReport::read(&bytes[..44]), Ok((waits, HEADER)));
+    waits.write(&mut Writer::new(&mut bytes)).unwrap();
+    assert_eq!(WaitReport::read(&bytes[..44]), Ok(waits));
     assert_eq!((WaitReport::read(&bytes[..43]), WaitReport::read(&bytes)), (Err(Ended), Err(Ended)));
 }
 

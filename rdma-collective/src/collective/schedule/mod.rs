@@ -3,8 +3,7 @@
 //! A schedule is a function of the operation, the count, the rank and the number of ranks. It knows no device, no
 //! clock and no address, so that tests simulate it without a device. It is an iterator: steps are made one by one, in
 //! constant memory. The executor in `collective/execute` owns the links, the slots and the buffers, and carries one
-//! step out after the other. Ranks that call different operations never get here: their headers are compared before a
-//! step is taken.
+//! step out after the other, and compares the headers of ranks before a step uses what they have sent.
 //!
 //! A [`Schedule`] is an algorithm that uses the links of a ring, or a [`P2pSchedule`], which uses links between any two
 //! ranks. All of them speak of [`Step`]s, so that one executor carries them out and one simulator checks and times

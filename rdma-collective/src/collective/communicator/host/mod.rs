@@ -340,15 +340,16 @@ impl HostGroup {
         Ok(())
     }
 
-    /// Compares all messages of ended rounds that have arrived. A rank that closes calls this last: no later round will
-    /// take them.
+    /// Compares all messages that have arrived of operations before number `next`, which have all ended here. A rank
+    /// that closes calls this last: no later round will take them.
     ///
     /// # Errors
     ///
-    /// A rank that called something else in one of those rounds.
-    pub(crate) fn check_ended(&self) -> Result<(), WrongMessage> {
-        let last = self.round().wrapping_sub(1);
-        self.others().try_for_each(|from| self.take(from, last).map(|_| ()))
+    /// A rank that called something else in one of those operations.
+    pub(crate) fn check_ended(&self, next: u64) -> Result<(), WrongMessage> {
+        let last =
+            next.checked_sub(1).map(|sequence| Header { rank: self.rank, sequence, ..Header::default() });
+        last.map_or(Ok(()), |last| self.check_strays(&last))
     }
 
     /// Takes rank `from`'s messages up to round `last`; returns whether all of them have arrived.

@@ -73,6 +73,8 @@ pub(crate) struct LinkTable {
     /// The least reach that was found impossible, and why. All ranks hold the same value, because all of them read it
     /// from the same gathered words; so all of them choose the same algorithm from then on.
     unlinked: Option<(Reach, Unlinked)>,
+    /// Whether a message has come since [`Links::check_calls`](super::Links::check_calls) looked.
+    pub(super) any_message: bool,
     /// Memory in which operations keep messages that they pass on or reduce later.
     pub(crate) scratch: Vec<u8>,
 }
@@ -96,6 +98,7 @@ impl LinkTable {
             opening: VecDeque::new(),
             connecting: None,
             unlinked: None,
+            any_message: false,
             scratch: Vec::new(),
         }
     }
@@ -207,7 +210,10 @@ impl LinkTable {
                         match arrival {
                             Arrival::Imm(Imm::Freed { count }, _) if outbox.freed(count) => {}
                             Arrival::Imm(Imm::Message { slot, turn }, bytes)
-                                if inbox.announce(slot, turn, bytes) => {}
+                                if inbox.announce(slot, turn, bytes) =>
+                            {
+                                self.any_message = true;
+                            }
                             Arrival::Imm(..) => {
                                 return Err(violation(*rank, lane, "an immediate that cannot be"));
                             }

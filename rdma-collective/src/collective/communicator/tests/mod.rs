@@ -257,7 +257,7 @@ fn neighbours_that_have_left_in_good_order_meanwhile_have_gone_on_without_this_o
         let start = Instant::now();
         left.drive(start);
         let lanes = right.with_links(|_, links| links.lanes().collect::<Vec<_>>()).unwrap();
-        assert!(right.engine().say_goodbye(&lanes, soon(), |_| ()));
+        assert!(right.engine().say_goodbye(&lanes, soon()));
         left.drive(start + away);
         match left.known() {
             Some(error) => assert_fenced(&error, 9 * SECOND),

@@ -36,9 +36,8 @@ pub(super) struct WaitGraph {
     wait: Option<Wait>,
     /// The last reports of the linked ranks, and whether they must still be sent this rank's report.
     links: BTreeMap<u32, LinkReport>,
-    /// The last report that this rank has made, and the header of the operation in which it waits.
+    /// The last report that this rank has made.
     reported: Option<WaitReport>,
-    reported_in: Header,
     reported_at: Option<Instant>,
     due: Option<Instant>,
 }
@@ -48,8 +47,6 @@ pub(super) struct WaitGraph {
 struct LinkReport {
     /// `None` if the rank does not wait.
     heard: Option<WaitReport>,
-    /// The header of the operation in which it waits.
-    waits_in: Option<Header>,
     unsent: bool,
 }
 
@@ -71,7 +68,6 @@ impl WaitGraph {
             wait: None,
             links: BTreeMap::new(),
             reported: None,
-            reported_in: Header::default(),
             reported_at: None,
             due: None,
         }
@@ -102,19 +98,18 @@ impl WaitGraph {
         self.due = None;
     }
 
-    /// Takes the report of a linked rank, and the header of the operation in which it waits. A culprit that is the rank
-    /// itself says that it waits no more.
-    pub(super) fn hear(&mut self, rank: u32, (waits, header): (WaitReport, Header)) {
+    /// Takes the report of a linked rank. A culprit that is the rank itself says that it waits no more.
+    pub(super) fn hear(&mut self, rank: u32, waits: WaitReport) {
         let heard = self.checked(rank, waits);
         if let Some(linked) = self.links.get_mut(&rank) {
             linked.heard = heard;
-            linked.waits_in = heard.map(|_| Header { rank, ..header });
         }
     }
 
     /// The headers of the operations in which linked ranks wait.
     pub(super) fn waits_in(&self) -> impl Iterator<Item = Header> + '_ {
-        self.links.values().filter_map(|linked| linked.waits_in)
+        let heard = self.links.iter().filter_map(|(rank, linked)| Some((*rank, linked.heard?.waits_in)));
+        heard.map(|(rank, header)| Header { rank, ..header })
     }
 
     /// A peer's report, unless it withdraws an earlier one or cannot be true.
@@ -131,12 +126,12 @@ impl WaitGraph {
             WaitingFor::Rank(rank) => rank,
             WaitingFor::Ranks(missing) => missing.trailing_zeros().min(self.world - 1),
         };
-        self.follow(sequence, awaited).map_or(first, |waits| waits.culprit)
+        self.follow(sequence, awaited).map_or(first, |(culprit, _)| culprit)
     }
 
-    /// The report that follows from this wait and the reports of the peers. `None` if the ranks wait for each other
-    /// in a circle, or if nobody knows which of several ranks is late.
-    fn follow(&self, sequence: u64, awaited: WaitingFor) -> Option<WaitReport> {
+    /// The late rank, and the hops to it, that follow from this wait and the reports of the peers. `None` if the ranks
+    /// wait for each other in a circle, or if nobody knows which of several ranks is late.
+    fn follow(&self, sequence: u64, awaited: WaitingFor) -> Option<(u32, u32)> {
         // A peer that waits in a later operation has done its part of this one, so its wait holds up nobody here.
         let present = |theirs: &WaitReport| theirs.sequence <= sequence;
         let (known, heard) = match awaited {
@@ -155,13 +150,13 @@ impl WaitGraph {
             }
         };
         match heard {
-            None => known.map(|culprit| WaitReport { sequence, culprit, hops: 0 }),
+            None => known.map(|culprit| (culprit, 0)),
             Some(WaitReport { culprit, hops, .. }) => {
                 let hops = hops.saturating_add(1);
                 // The late rank is at most `world - 1` hops away from any other. A longer chain, or one that leads back
                 // to this rank, is a circle, and must not go around for ever.
                 let straight = culprit != self.own && hops.saturating_add(1) < self.world;
-                straight.then_some(WaitReport { sequence, culprit, hops })
+                straight.then_some((culprit, hops))
             }
         }
     }
@@ -175,8 +170,10 @@ impl WaitGraph {
     fn next_report(&self, now: Instant) -> Option<WaitReport> {
         let long =
             |wait: &Wait| self.is_blamed() || now.saturating_duration_since(wait.since) >= self.patience;
-        let wait =
-            self.wait.filter(long).map(|wait| (wait.awaited, self.follow(wait.sequence, wait.awaited)));
+        let wait = self.wait.filter(long).map(|Wait { sequence, header, awaited, .. }| {
+            let report = |(culprit, hops)| WaitReport { sequence, culprit, hops, waits_in: header };
+            (awaited, self.follow(sequence, awaited).map(report))
+        });
         let word = match (wait, self.reported) {
             (Some((_, Some(word))), _) => word,
             (Some((WaitingFor::Rank(_), None)), _) | (_, None) => return None,
@@ -195,17 +192,15 @@ impl WaitGraph {
         self.due = if word.is_some() { free_at } else { long_at };
         if let (Some(word), None) = (word, free_at) {
             self.reported = Some(word);
-            self.reported_in = self.wait.map_or(self.reported_in, |wait| wait.header);
             self.reported_at = Some(now);
             self.links.values_mut().for_each(|linked| linked.unsent = true);
             self.due = long_at;
         }
     }
 
-    /// The report and the header of its operation, while a peer must still be sent them.
-    pub(super) fn report(&self) -> Option<(WaitReport, Header)> {
-        let reported = self.reported.filter(|_| self.links.values().any(|linked| linked.unsent));
-        reported.map(|reported| (reported, self.reported_in))
+    /// The report, while a peer must still be sent it.
+    pub(super) fn report(&self) -> Option<WaitReport> {
+        self.reported.filter(|_| self.links.values().any(|linked| linked.unsent))
     }
 
     /// Sends the report to the linked ranks that do not have it; `tell` returns whether a rank must be tried again.

@@ -33,7 +33,7 @@ struct Simulated {
     ranks: Vec<WaitGraph>,
     /// How many ranks on, around the ring, each rank's awaited neighbour is; `None` for a late rank.
     waits: Vec<Option<usize>>,
-    under_way: VecDeque<(usize, u32, (WaitReport, Header))>,
+    under_way: VecDeque<(usize, u32, WaitReport)>,
     words: usize,
 }
 
@@ -120,9 +120,9 @@ fn nobody_says_anything_before_its_patience_ends_unless_it_is_asked() {
     graph.wait((7, IN), WaitingFor::Rank(0), start);
     graph.update(start);
     assert_eq!((graph.report(), graph.next_deadline()), (None, Some(start + PATIENCE)));
-    graph.hear(2, (WaitReport { sequence: 7, culprit: 1, hops: 0 }, IN));
+    graph.hear(2, WaitReport { sequence: 7, culprit: 1, hops: 0, waits_in: IN });
     graph.update(start);
-    assert_eq!(graph.report(), Some((WaitReport { sequence: 7, culprit: 0, hops: 0 }, IN)));
+    assert_eq!(graph.report(), Some(WaitReport { sequence: 7, culprit: 0, hops: 0, waits_in: IN }));
 }
 
 #[test]
@@ -137,13 +137,13 @@ fn who_goes_on_says_so_and_is_waited_for_itself_then() {
     graph.update(start + PATIENCE);
     assert_eq!(graph.next_deadline(), Some(start + PATIENCE + PAUSE));
     graph.update(start + PATIENCE + PAUSE);
-    let word = WaitReport { sequence: 7, culprit: 1, hops: 0 };
-    assert_eq!(graph.report(), Some((word, IN)));
+    let word = WaitReport { sequence: 7, culprit: 1, hops: 0, waits_in: IN };
+    assert_eq!(graph.report(), Some(word));
     let mut after = graph_of(2, 4);
-    after.hear(1, (WaitReport { culprit: 0, ..word }, IN));
+    after.hear(1, WaitReport { culprit: 0, ..word });
     assert_eq!(after.culprit(7, WaitingFor::Rank(1)), 0);
     assert_eq!(after.waits_in().collect::<Vec<_>>(), [Header { rank: 1, ..IN }]);
-    after.hear(1, (word, IN));
+    after.hear(1, word);
     assert_eq!(after.waits_in().count(), 0);
     assert_eq!(after.culprit(7, WaitingFor::Rank(1)), 1);
 }
@@ -157,27 +157,27 @@ fn of_several_ranks_that_have_not_begun_it_is_the_one_that_a_neighbour_knows() {
     graph.wait((5, IN), several, start);
     graph.update(start + PATIENCE);
     assert_eq!(graph.report(), None, "it does not know which");
-    graph.hear(4, (WaitReport { sequence: 5, culprit: 6, hops: 0 }, IN));
-    graph.hear(2, (WaitReport { sequence: 6, culprit: 7, hops: 0 }, IN));
+    graph.hear(4, WaitReport { sequence: 5, culprit: 6, hops: 0, waits_in: IN });
+    graph.hear(2, WaitReport { sequence: 6, culprit: 7, hops: 0, waits_in: IN });
     assert_eq!(graph.culprit(5, several), 0, "one has left its message, the other is further");
-    let word = WaitReport { sequence: 4, culprit: 7, hops: 2 };
-    graph.hear(2, (word, IN));
-    graph.hear(4, (WaitReport { sequence: 5, hops: 4, ..word }, IN));
+    let word = WaitReport { sequence: 4, culprit: 7, hops: 2, waits_in: IN };
+    graph.hear(2, word);
+    graph.hear(4, WaitReport { sequence: 5, hops: 4, ..word });
     graph.update(start + PATIENCE);
-    assert_eq!(graph.report(), Some((WaitReport { sequence: 5, hops: 3, ..word }, IN)));
+    assert_eq!(graph.report(), Some(WaitReport { sequence: 5, hops: 3, ..word }));
     assert_eq!((graph.culprit(5, several), graph.culprit(5, WaitingFor::Ranks(1))), (7, 0));
     // A withdrawn report is not passed on.
     graph.tell(|_| false);
-    graph.hear(2, (WaitReport { culprit: 2, ..word }, IN));
-    graph.hear(4, (WaitReport { culprit: 4, ..word }, IN));
+    graph.hear(2, WaitReport { culprit: 2, ..word });
+    graph.hear(4, WaitReport { culprit: 4, ..word });
     graph.update(start + PATIENCE + PAUSE);
-    assert_eq!(graph.report(), Some((WaitReport { sequence: 5, culprit: 3, hops: 0 }, IN)));
+    assert_eq!(graph.report(), Some(WaitReport { sequence: 5, culprit: 3, hops: 0, waits_in: IN }));
 }
 
 #[test]
 fn who_waits_in_a_later_operation_has_done_this_one() {
     let mut graph = graph_of(1, 4);
-    graph.hear(0, (WaitReport { sequence: 8, culprit: 3, hops: 0 }, IN));
+    graph.hear(0, WaitReport { sequence: 8, culprit: 3, hops: 0, waits_in: IN });
     assert_eq!(graph.culprit(7, WaitingFor::Rank(0)), 0);
     assert_eq!(graph.culprit(8, WaitingFor::Rank(0)), 3);
 }

@@ -69,7 +69,11 @@ impl LinkExec {
     pub(super) fn check_first_messages(&self, links: &Links) -> Result<(), Stop> {
         let header = &self.strand.header;
         // A send or receive is of no concern to the other ranks.
-        if is_of_two(header) {
+        let present = Some(header).filter(|header| !is_of_two(header));
+        if let Some([ours, theirs]) = links.waits_elsewhere(present) {
+            return Err(Stop::Mismatch { ours, theirs });
+        }
+        if present.is_none() {
             return Ok(());
         }
         for link in links.table.links().filter(|link| !link.agreed) {
@@ -85,8 +89,7 @@ impl LinkExec {
                 return Err(Stop::Mismatch { ours: *header, theirs });
             }
         }
-        let elsewhere = links.waits_elsewhere(Some(header));
-        elsewhere.map_or(Ok(()), |[ours, theirs]| Err(Stop::Mismatch { ours, theirs }))
+        Ok(())
     }
 }
 

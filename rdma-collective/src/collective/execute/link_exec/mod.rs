@@ -203,7 +203,13 @@ impl LinkExec {
                 with.links.wait(with.core, operation, awaited, self.progressed);
                 Poll::Pending
             }
-            Err(stop) => Poll::Ready(Err(stop)),
+            Err(stop) => {
+                // A rank that has called something else explains why it has left.
+                if let Stop::Lost(_) = stop {
+                    check_strays(with.host, &self.strand.header)?;
+                }
+                Poll::Ready(Err(stop))
+            }
         }
     }
 
@@ -228,8 +234,8 @@ impl LinkExec {
             self.check_links(with.links, with.core, true)?;
             return Ok(false);
         }
-        // A rank that receives nothing still needs the header of the previous rank. Otherwise it would return success
-        // from an operation in which the others have called something else.
+        // Where messages leave ranks apart, a rank needs the header of the previous one. Otherwise it would return
+        // success from an operation in which the others have called something else, and nobody would ever find it.
         let announced = !self.announce && self.is_agreed_with_previous(with.links, with.core)?;
         with.links.table.ask_for_ranges(with.core);
         if announced && with.links.table.unsent(with.core).is_none() {

@@ -18,7 +18,8 @@ use crate::collective::schedule::{Buffer, Extent, Operation, Span};
 /// and receives in a second. Ranks then need not wait for each other's turns.
 ///
 /// No deadlock: a rank that sends all parts first waits for no message meanwhile. The parts find their slots free, or
-/// used by messages of earlier operations, which every rank takes before it begins this one.
+/// used by messages of earlier operations, which every rank takes before it begins this one. With parts of any length
+/// some ranks may send first while others take turns: a rank in its turn waits for the same message either way.
 #[derive(Clone, Copy, Debug)]
 struct Turns {
     rank: u32,
@@ -101,8 +102,9 @@ pub(super) struct Uneven {
 
 impl Uneven {
     pub(super) fn new(rank: u32, shares: Arc<[Share]>, cut: &Cut) -> Self {
-        let fits = |share: &Share| share.sent.is_none_or(|span| cut.fits_ahead(span.len));
-        let turns = Turns { rank, ranks: shares.len() as u32, sends_first: shares.iter().all(fits) };
+        let fits =
+            |(to, share): (u32, &Share)| to == rank || share.sent.is_none_or(|span| cut.fits_ahead(span.len));
+        let turns = Turns { rank, ranks: shares.len() as u32, sends_first: (0..).zip(&*shares).all(fits) };
         Self { turns, shares }
     }
 

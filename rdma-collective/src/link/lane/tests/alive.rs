@@ -120,11 +120,7 @@ fn the_end_of_a_peers_process_wakes_and_ends_the_lane_behind_what_it_had_said() 
 #[test]
 fn a_process_that_closes_before_it_ends_has_left_in_good_order() {
     let (left, right, mut child) = with_child();
-    assert!(right.engine.say_goodbye(
-        &[right.lane],
-        rdma_core::Deadline::after(Duration::from_secs(20)),
-        |_| ()
-    ));
+    assert!(right.engine.say_goodbye(&[right.lane], rdma_core::Deadline::after(Duration::from_secs(20))));
     child.kill().unwrap();
     child.wait().unwrap();
     let failure = left.until(|lane| lane.ended());

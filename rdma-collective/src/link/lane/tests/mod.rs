@@ -212,11 +212,7 @@ fn more_messages_than_credits_are_a_violation() {
 fn a_lane_that_the_peer_closed_carries_nothing_more_and_keeps_what_came() {
     let (left, right) = pair();
     left.with(|lane| lane.note(Imm::Freed { count: 1 }));
-    assert!(left.engine.say_goodbye(
-        &[left.lane],
-        rdma_core::Deadline::after(Duration::from_secs(20)),
-        |_| ()
-    ));
+    assert!(left.engine.say_goodbye(&[left.lane], rdma_core::Deadline::after(Duration::from_secs(20))));
     left.engine.lock().fence_lane(left.lane, rdma_core::Deadline::after(Duration::from_secs(1))).unwrap();
     right.until(|lane| lane.is_closed().then_some(()));
     right.with(|lane| {

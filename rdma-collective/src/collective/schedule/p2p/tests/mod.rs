@@ -219,6 +219,8 @@ fn messages_join_all_ranks_where_headers_do_not_go_around() {
                     call,
                     Call::Halving { .. }
                         | Call::Circulant
+                        | Call::Merging
+                        | Call::Hierarchy { .. }
                         | Call::AllGather
                         | Call::ReduceScatter
                         | Call::Barrier
