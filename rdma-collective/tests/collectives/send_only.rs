@@ -303,6 +303,19 @@ fn a_rank_that_is_waited_for_in_what_it_has_not_called_ends_the_wait_between_ope
     assert!(is_told(&errors[0]) && is_found(&errors[1]) && is_told(&errors[2]), "{errors:?}");
 }
 
+/// Both ranks have given, and call nothing more: a message that nobody reads shows the mismatch.
+#[test]
+fn ranks_that_gave_in_different_operations_hear_of_it_between_operations() {
+    let errors = each_communicator(2, Wire::Tcp, by_trees(), |mut comm| {
+        comm.reduce(&mut [1.0_f32], ReduceOp::Sum, 0, long()).unwrap();
+        let other = 1 - comm.rank();
+        let given = comm.reduce(&mut [1.0_f32], ReduceOp::Sum, other, long()).err();
+        given.or_else(|| comm.failure(long())).unwrap()
+    });
+    assert!(errors.iter().all(|error| is_found(error) || is_told(error)), "{errors:?}");
+    assert!(errors.iter().any(is_found), "{errors:?}");
+}
+
 /// The root has ended its broadcast, and calls nothing more, when the other rank finds the mismatch. The root's next
 /// call reports it, or its close.
 #[test]
