@@ -287,8 +287,8 @@ fn is_found(error: &CollectiveError) -> bool {
     matches!(error, CollectiveError::Mismatch { .. })
 }
 
-/// Rank 0 waits for rank 1, which has sent to rank 2 alone, and has ended. Rank 2 has called nothing. So only rank 1 can
-/// find the mismatch, and only by the report of rank 0's wait.
+/// Rank 0 waits for rank 1, which has sent to rank 2 alone, and has ended. Rank 2 has called nothing. So only rank 1
+/// can find the mismatch, and only by the report of rank 0's wait.
 #[test]
 fn a_rank_that_is_waited_for_in_what_it_has_not_called_ends_the_wait_between_operations() {
     let errors = each_communicator(3, Wire::Tcp, by_trees(), |mut comm| {
@@ -341,7 +341,7 @@ fn a_root_that_had_called_something_else_hears_of_it_at_its_next_call_and_at_its
     }
 }
 
-/// One rank gives over links, the other in the windows of the host: neither reads what the other has sent.
+/// Rank 0 gives over links, and rank 1 in the windows of the host: neither reads what the other has sent.
 #[test]
 fn ranks_that_gave_over_links_and_in_windows_hear_of_it_when_they_leave() {
     for _ in 0..20 {

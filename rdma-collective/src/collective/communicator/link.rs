@@ -19,7 +19,7 @@ pub(super) const MISPLACED: &str = "a control message that does not belong here"
 /// Bytes from which the device reads a message in registered memory, instead of a copy in a send buffer: below, a copy
 /// costs less than waiting until the write is done.
 const ZERO_COPY_BYTES_MIN: usize = 8 << 10;
-/// The same bytes over TCP, where the other process acknowledges a write, and does so late.
+/// [`ZERO_COPY_BYTES_MIN`] over TCP, where the other process acknowledges a write, and does so late.
 const ZERO_COPY_STREAM_BYTES_MIN: usize = 64 << 10;
 
 /// A link to one peer: its lanes, a mailbox in each direction, and how far the present operation has used them.
