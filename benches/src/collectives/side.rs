@@ -173,7 +173,7 @@ impl Setup {
                 let root = self.root(side);
                 let mut command = Command::new(root.join("bin/mpiexec"));
                 command.env("I_MPI_ROOT", &root).env("FI_PROVIDER_PATH", root.join("lib"));
-                // Its libfabric, which the library opens by name: the system may have none.
+                // The library opens its libfabric by name, and the system may have none.
                 command.env("LD_LIBRARY_PATH", root.join("lib"));
                 match self.network {
                     // Otherwise ranks of one host would exchange short buffers by shared memory all the same.

@@ -346,6 +346,12 @@ impl Inbox {
         self.region.copy_to(self.place(number) + HEADER_BYTES + offset, len, target, start)
     }
 
+    /// The place of the data of message `number`, beginning at `offset` behind the header: a region, and the offset
+    /// there.
+    pub(crate) fn data(&self, number: u64, offset: usize) -> (&Region, usize) {
+        (&self.region, self.place(number) + HEADER_BYTES + offset)
+    }
+
     fn copy(&self, number: u64, at: usize, out: &mut [u8]) {
         let copied = self.region.copy_out(self.place(number) + at, out);
         debug_assert!(copied.is_ok(), "a read beyond the slots");

@@ -12,12 +12,16 @@ use rdma_core::{Deadline, ProtectionDomain, RemoteKey, RemoteMemory};
 
 use crate::collective::call::{Lengths, Origins};
 use crate::collective::communicator::{PIECE_BYTES, Scratch};
+use crate::collective::reduce::Operand;
 use crate::collective::schedule::{Source, Span};
 use crate::collective::{DataType, ReduceError, ReduceOp, Reduction};
 use crate::link::RangeOnRails;
 use crate::link::mailbox::Inbox;
 
 pub(in crate::collective) use registered::{RegisteredBuffer, RegisteredBuffers};
+
+/// Bytes from which a message is reduced where it lies: a copy of fewer costs less.
+const IN_PLACE_BYTES_MIN: usize = 1 << 10;
 
 /// A message that has arrived.
 #[derive(Clone, Copy)]
@@ -189,12 +193,16 @@ impl Buffers for Borrowed<'_> {
         last: bool,
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError> {
-        // `combine` gets its operand as a slice, so it needs no second piece.
-        let [piece, unused] = scratch;
+        let [room, _] = scratch;
         for (at, span) in pieces(span) {
-            let piece = &mut piece[..span.len];
-            message.inbox.read(message.number, at, piece);
-            self.combine(span, piece, unused, arithmetic, last)?;
+            let (out, left) = match self {
+                Self::InPlace(buffer) => (&mut buffer[within(span, 0)], None),
+                Self::OutOfPlace { input, output, origins } => {
+                    let left = Operand::Slice(&input[within(span, origins.input)]);
+                    (&mut output[within(span, origins.output)], Some(left))
+                }
+            };
+            arithmetic.reduce_message((out, left), (message, at), room, last)?;
         }
         Ok(())
     }
@@ -329,6 +337,37 @@ impl Arithmetic {
     ) -> Result<(), ReduceError> {
         self.reduction.reduce_into(out, &[source])?;
         self.finish(out, last)
+    }
+
+    /// `out = left op message`, with the bytes of the message from `at` on; without `left`, `out = out op message`.
+    /// `last` finishes the reduction.
+    ///
+    /// The operands are reduced where they lie. Few bytes are copied first, the message to `room`; and so is half
+    /// precision, which is converted faster in longer runs.
+    pub(in crate::collective::execute) fn reduce_message(
+        self,
+        (out, left): (&mut [u8], Option<Operand<'_>>),
+        (message, at): (Message<'_>, usize),
+        room: &mut [u8],
+        last: bool,
+    ) -> Result<(), ReduceError> {
+        if self.by_tiles && out.len() >= IN_PLACE_BYTES_MIN {
+            let (region, offset) = message.inbox.data(message.number, at);
+            let reduced = self.reduction.reduce_near(out, left, Operand::Region(region, offset));
+            debug_assert!(reduced.is_ok(), "a span beyond the buffers or the slots");
+            return self.finish(out, last);
+        }
+        match left {
+            Some(Operand::Region(region, from)) => {
+                let copied = region.copy_out(from, out);
+                debug_assert!(copied.is_ok(), "a span beyond the buffers");
+            }
+            Some(Operand::Slice(left)) => copy_whole(left, out),
+            None => {}
+        }
+        let theirs = &mut room[..out.len()];
+        message.inbox.read(message.number, at, theirs);
+        self.reduce_into(out, theirs, last)
     }
 
     /// `out = left op right`; `last` finishes the reduction.

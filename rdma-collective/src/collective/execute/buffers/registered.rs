@@ -13,6 +13,7 @@ use super::{Arithmetic, BufferAddress, BufferAdvert, Buffers, Message, Rights, p
 use crate::collective::ReduceError;
 use crate::collective::call::Origins;
 use crate::collective::communicator::Scratch;
+use crate::collective::reduce::Operand;
 use crate::collective::schedule::{Source, Span};
 use crate::link::{AttachedOnRails, RangeOnRails};
 
@@ -108,16 +109,12 @@ impl Buffers for RegisteredBuffers {
         last: bool,
         scratch: &mut Scratch,
     ) -> Result<(), ReduceError> {
-        let [own, theirs] = scratch;
-        // Both operands are copied out before they are reduced: a reference to registered bytes would claim that no
-        // device or peer writes to them.
+        let [made, room] = scratch;
         let (input, output) = (self.place(Source::Input), &self.output);
         for (at, span) in pieces(span) {
-            let (own, theirs) = (&mut own[..span.len], &mut theirs[..span.len]);
-            checked(input.region.copy_out(input.at(span), own));
-            message.inbox.read(message.number, at, theirs);
-            arithmetic.reduce_into(own, theirs, last)?;
-            checked(output.region.copy_in(output.at(span), own));
+            let (made, left) = (&mut made[..span.len], Operand::Region(&input.region, input.at(span)));
+            arithmetic.reduce_message((made, Some(left)), (message, at), room, last)?;
+            checked(output.region.copy_in(output.at(span), made));
         }
         Ok(())
     }

@@ -93,13 +93,12 @@ impl<B: Buffers> StepMemory<'_, B> {
         {
             return self.buffers.reduce_from(Message { inbox, number }, span, arithmetic, last, self.pieces);
         }
-        let Self { buffers, scratch, pieces: [own, theirs] } = self;
+        let Self { buffers, scratch, pieces: [own, room] } = self;
         // Each piece is read before it is written, so operand and target may be the same extent.
         for piece in pieces(target.len()) {
-            let (own, theirs) = (&mut own[..piece.len], &mut theirs[..piece.len]);
+            let own = &mut own[..piece.len];
             read(*buffers, scratch, operand.part(piece), own);
-            inbox.read(number, piece.offset, theirs);
-            arithmetic.reduce_into(own, theirs, last)?;
+            arithmetic.reduce_message((own, None), (Message { inbox, number }, piece.offset), room, last)?;
             write(*buffers, scratch, target.part(piece), own);
         }
         Ok(())
@@ -116,10 +115,9 @@ impl<B: Buffers> StepMemory<'_, B> {
         out: &mut [u8],
     ) -> Result<(), ReduceError> {
         for piece in pieces(out.len()) {
-            let (own, theirs) = (&mut out[piece.range()], &mut self.pieces[1][..piece.len]);
+            let (own, room) = (&mut out[piece.range()], &mut self.pieces[1]);
             read(self.buffers, self.scratch, operand.part(piece), own);
-            inbox.read(number, piece.offset, theirs);
-            arithmetic.reduce_into(own, theirs, last)?;
+            arithmetic.reduce_message((own, None), (Message { inbox, number }, piece.offset), room, last)?;
         }
         Ok(())
     }

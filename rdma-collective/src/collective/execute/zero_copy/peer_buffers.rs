@@ -160,7 +160,7 @@ impl PeerBuffers<'_> {
         for other in (2..ranks).map(of_rank) {
             (out, sum) = (sum, out);
             if other == rank {
-                let reduced = reduction.reduce_near(out, Operand::Slice(sum), input);
+                let reduced = reduction.reduce_near(out, Some(Operand::Slice(sum)), input);
                 debug_assert!(reduced.is_ok(), "a span beyond the input");
             } else {
                 self.at((other, Source::Input), (span, CacheHint::Cached), |peer, at| {

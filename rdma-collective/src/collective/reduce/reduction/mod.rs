@@ -137,7 +137,8 @@ impl Reduction {
             .map_err(|_| ReduceError::LengthsDiffer { left, right })
     }
 
-    /// `out[i] = left[i] op right[i]`, of operands in slices or regions of this process.
+    /// `out[i] = left[i] op right[i]`, of operands in slices or regions of this process; without `left`, `out[i] =
+    /// out[i] op right[i]`.
     ///
     /// # Errors
     ///
@@ -145,10 +146,10 @@ impl Reduction {
     pub(crate) fn reduce_near(
         self,
         out: &mut [u8],
-        left: Operand<'_>,
+        left: Option<Operand<'_>>,
         right: Operand<'_>,
     ) -> Result<(), RangeError> {
-        PairReduction::new(out, Some(left), self.kernel)?.with(right)
+        PairReduction::new(out, left, self.kernel)?.with(right)
     }
 
     /// `local[i] = peer[i] = local[i] op peer[i]`, in one pass over both, of at most 256 KiB, which is done at once

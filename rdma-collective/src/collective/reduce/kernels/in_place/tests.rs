@@ -144,8 +144,10 @@ fn nothing_is_made_of_memory_that_is_not_there() {
     let [own, theirs] = regions(&pd, &slices, 0);
     let told = theirs.remote();
     let mut out = [0; 64];
-    assert!(sum.reduce_near(&mut out, Operand::Slice(&slices[0]), Operand::Slice(&slices[1][1..])).is_err());
-    assert!(sum.reduce_near(&mut out, Operand::Region(&own, 1), Operand::Slice(&slices[1])).is_err());
+    assert!(
+        sum.reduce_near(&mut out, Some(Operand::Slice(&slices[0])), Operand::Slice(&slices[1][1..])).is_err()
+    );
+    assert!(sum.reduce_near(&mut out, Some(Operand::Region(&own, 1)), Operand::Slice(&slices[1])).is_err());
     let mut peer = worker.peer_slice(&left_qp, told, soon());
     let beyond = sum.reduce_both((&own, 0), (&mut peer, 1), 64);
     assert!(matches!(beyond, (false, Err(ReachError::Range(_)))), "{beyond:?}");

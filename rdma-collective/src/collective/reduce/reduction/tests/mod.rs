@@ -51,7 +51,7 @@ fn check_pairs(data_type: DataType, op: ReduceOp, left: &[u64], right: &[u64]) {
         assert!(apart == out, "out of place is in place by {reduction:?}");
         apart.fill(0);
         let [left, right] = [0, 1].map(|operand| Operand::Slice(&operands[operand]));
-        reduction.reduce_near(&mut apart, left, right).unwrap();
+        reduction.reduce_near(&mut apart, Some(left), right).unwrap();
         assert!(apart == out, "where operands lie is in place by {reduction:?}");
     });
 }
