@@ -229,8 +229,11 @@ pub fn refused(text: &str) -> usize {
 
 /// The ports of this host at which somebody listens.
 pub fn listening() -> BTreeSet<u16> {
-    let tables =
-        ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/net/{name}")).unwrap_or_default());
+    // A kernel without IPv6 has no second table.
+    let tables = [
+        fs::read_to_string("/proc/net/tcp").unwrap(),
+        fs::read_to_string("/proc/net/tcp6").unwrap_or_default(),
+    ];
     let port = |line: &str| {
         let mut columns = line.split_whitespace().skip(1);
         let (local, state) = (columns.next()?, columns.nth(1)?);

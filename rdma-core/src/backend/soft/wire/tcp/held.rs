@@ -10,9 +10,6 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-/// Looks at the sockets that an acknowledgement may wait for, if the request has asked for it: enough for a thread that
-/// has taken a message and hears from a few other peers before it answers.
-pub(super) const LOOKS_IF_ASKED: u64 = 8;
 /// Looks at the sockets that any other may wait for: enough for the messages of other peers that come before the next
 /// request to this one.
 pub(super) const LOOKS_UNASKED: u64 = 64;
@@ -29,8 +26,9 @@ pub(in super::super::super) struct HeldAcks {
 }
 
 impl HeldAcks {
-    /// The looks that an acknowledgement for which the peer waits is held back for.
-    pub(in super::super::super) const LOOKS_IF_ASKED: u64 = LOOKS_IF_ASKED;
+    /// Looks at the sockets that an acknowledgement may wait for, if the request has asked for it: enough for a thread
+    /// that has taken a message and hears from a few other peers before it answers.
+    pub(in super::super::super) const LOOKS_IF_ASKED: u64 = 8;
 
     pub(in super::super::super) fn new() -> Self {
         Self { allowed: AtomicBool::new(false), looks: AtomicU64::new(0), due: AtomicU64::new(NEVER) }

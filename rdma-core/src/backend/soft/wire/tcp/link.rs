@@ -13,7 +13,7 @@ use rustix::event::epoll::EventFlags;
 
 use super::super::{QpRef, Sink};
 use super::frame::FrameError;
-use super::held::{LOOKS_IF_ASKED, LOOKS_UNASKED};
+use super::held::{HeldAcks, LOOKS_UNASKED};
 use super::inflow::{AckUrgency, Inflow};
 use super::outflow::Outflow;
 use super::socket;
@@ -147,7 +147,7 @@ impl Link {
         let urgency = self.inflow.ack_urgency(psn);
         let looks = match urgency {
             AckUrgency::Unasked => LOOKS_UNASKED,
-            AckUrgency::WithAnswer if self.acks.pays => LOOKS_IF_ASKED,
+            AckUrgency::WithAnswer if self.acks.pays => HeldAcks::LOOKS_IF_ASKED,
             AckUrgency::WithAnswer | AckUrgency::AtOnce => return None,
         };
         let waits = !self.dirty && !self.watched.contains(EventFlags::OUT);

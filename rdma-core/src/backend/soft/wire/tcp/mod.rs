@@ -34,7 +34,6 @@ use slotmap::{Key, KeyData, SecondaryMap, SlotMap};
 
 use self::frame::HELLO_BYTES;
 pub(in super::super) use self::held::HeldAcks;
-use self::held::LOOKS_IF_ASKED;
 use self::link::{Link, LinkError};
 use self::outflow::{Class, Outgoing};
 use self::stranger::{Lingering, Stranger};
@@ -376,7 +375,7 @@ impl Tcp {
         }
         let looks = self.held_acks.looks();
         if let Some(link) = self.link(key) {
-            link.acks.pays |= looks - link.acks.given < LOOKS_IF_ASKED;
+            link.acks.pays |= looks - link.acks.given < HeldAcks::LOOKS_IF_ASKED;
             link.acks.asked = false;
             if std::mem::take(&mut link.acks.held) {
                 self.held.retain(|it| *it != key);

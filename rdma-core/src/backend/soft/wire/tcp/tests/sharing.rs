@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 
-use super::held::{LOOKS_IF_ASKED, LOOKS_UNASKED};
+use super::held::{HeldAcks, LOOKS_UNASKED};
 use super::*;
 
 /// Checks that messages go both ways.
@@ -128,8 +128,8 @@ fn answering() -> (End, End) {
 
 /// Looks until an acknowledgement that the peer has asked for is due, and checks that it is in time.
 fn assert_due_if_asked(end: &End) {
-    for look in 1..=LOOKS_IF_ASKED {
-        assert_eq!(end.tcp.held_acks.look(), look == LOOKS_IF_ASKED, "look {look}");
+    for look in 1..=HeldAcks::LOOKS_IF_ASKED {
+        assert_eq!(end.tcp.held_acks.look(), look == HeldAcks::LOOKS_IF_ASKED, "look {look}");
     }
 }
 
