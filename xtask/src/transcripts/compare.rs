@@ -54,7 +54,8 @@ fn shape(line: &str) -> String {
         while let Some(first) = rest.chars().next() {
             let run: usize = rest.chars().take_while(|c| is_of_a_number(*c)).map(char::len_utf8).sum();
             let (head, tail) = rest.split_at(run.max(first.len_utf8()));
-            let number = head.chars().any(|c| c.is_ascii_digit());
+            // Behind `0x` digits may be letters alone.
+            let number = head.chars().any(|c| c.is_ascii_digit()) || run > 0 && out.ends_with("#x");
             out.push_str(if number { "#" } else { head });
             rest = tail;
         }
@@ -82,6 +83,7 @@ mod tests {
             difference(&document, "# Rank  1 on soft0, GID fd73:aaaa::2\n 16  9.1 12.00\n# OK\n"),
             None
         );
+        assert_eq!(difference(&entry("QPN 0x719aa5 of box1"), "QPN 0xeceeeb of box2"), None);
     }
 
     #[test]
