@@ -19,7 +19,7 @@ use crate::groups::Groups;
 
 pub use self::collective::Collective;
 pub(super) use self::collective::Holds;
-pub(super) use self::name::{is_of_two, name};
+pub(super) use self::name::{is_of_two, mismatch, name};
 
 /// A caller's request, without elements: a collective, with its reduction and its root.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -129,19 +129,20 @@ impl Communicator {
             }
             let next = shared.gate.sequence();
             let Some(links) = &mut state.links else { return Ok(()) };
-            if links.abort.is_none() {
-                // A lane that ends meanwhile has done its part.
-                let _ = links.take_arrivals(core);
-                let host = shared.host.as_deref().map_or(Ok(()), |host| host.check_ended(next));
-                if let Err(wrong) = host.and_then(|()| links.check_unread(next)) {
-                    links.tell_wrong(core, self.rank, wrong);
+            let error = match links.abort {
+                Some(abort) if abort.reason == AbortReason::Mismatch && abort.sequence < next => {
+                    links.error_of(abort, self.rank, None, None)
                 }
-            }
-            let Some(abort) = links.abort.filter(|abort| abort.sequence < next) else { return Ok(()) };
-            if abort.reason != AbortReason::Mismatch {
-                return Ok(());
-            }
-            let error = links.error_of(abort, self.rank, None, None);
+                Some(_) => return Ok(()),
+                None => {
+                    // A lane that ends meanwhile has done its part.
+                    let _ = links.take_arrivals(core);
+                    let host = shared.host.as_deref().map_or(Ok(()), |host| host.check_ended(next));
+                    let checked = host.and_then(|()| links.check_unread(next));
+                    let Err(wrong) = checked else { return Ok(()) };
+                    links.tell_wrong(core, (self.rank, next), wrong)
+                }
+            };
             state.announcer.ended(&error);
             Err(error)
         })

@@ -13,7 +13,7 @@ use super::called::Called;
 use super::host::{HostGroup, MESSAGE_BYTES_MAX, WrongMessage};
 use super::link_table::LinkTable;
 use super::wait_graph::{WaitGraph, WaitingFor};
-use crate::collective::call::{is_of_two, name};
+use crate::collective::call::{is_of_two, mismatch};
 use crate::collective::operation::{
     ABORT, Abort, DAMAGED, Header, LANE_FENCED, LaneFenced, OPERATION, WAITS, WaitReport,
 };
@@ -318,32 +318,37 @@ impl Links {
         interrupted: Option<Interrupted>,
     ) -> CollectiveError {
         match self.differ.filter(|_| abort.reporter == own && abort.reason == AbortReason::Mismatch) {
-            Some([ours, theirs]) => CollectiveError::Mismatch {
-                rank: own,
-                peer: theirs.rank,
-                ours: name(&ours),
-                theirs: name(&theirs),
-            },
+            Some(calls) => mismatch(own, calls),
             None => abort.into_error(own, away, interrupted),
         }
     }
 
-    /// Tells all peers of a message that belongs to another operation than rank `reporter`, which is this one, was in.
-    pub(super) fn tell_wrong(&mut self, core: &mut EngineState, reporter: u32, wrong: WrongMessage) {
-        let abort = match wrong {
+    /// Tells all peers of a message that belongs to another operation than rank `reporter`, which is this one, was in,
+    /// and returns the error for the caller. `next` is the number of this rank's next operation.
+    pub(super) fn tell_wrong(
+        &mut self,
+        core: &mut EngineState,
+        (reporter, next): (u32, u64),
+        wrong: WrongMessage,
+    ) -> CollectiveError {
+        let (abort, error) = match wrong {
             WrongMessage::Mismatch { ours, theirs } => {
                 let sequence = ours.sequence.min(theirs.sequence);
                 // A call that is not known any more is not named.
                 let is_known = ours.collective != 0 && !ours.agrees(&theirs);
                 self.differ = is_known.then_some([ours, theirs]);
-                Abort { sequence, culprit: theirs.rank, reporter, reason: AbortReason::Mismatch }
+                let reason = AbortReason::Mismatch;
+                let abort = Abort { sequence, culprit: theirs.rank, reporter, reason };
+                (abort, self.error_of(abort, reporter, None, None))
             }
             WrongMessage::Damaged(culprit) => {
-                self.violation_of(core, culprit, DAMAGED);
-                Abort { sequence: 0, culprit, reporter, reason: AbortReason::PeerFailed }
+                let (sequence, reason) = (next, AbortReason::PeerFailed);
+                let lost = self.violation_of(core, culprit, DAMAGED);
+                (Abort { sequence, culprit, reporter, reason }, lost.into_error(None))
             }
         };
         self.tell(core, abort);
+        error
     }
 
     /// Whether all that was sent has arrived, as far as the peers are there.

@@ -207,7 +207,7 @@ impl State {
                 let sequence = self.gate.sequence();
                 links.tell(core, Abort { sequence, culprit, reporter: self.rank, reason });
             } else if let Err(wrong) = links.check_calls(self.gate.sequence()) {
-                links.tell_wrong(core, self.rank, wrong);
+                links.tell_wrong(core, (self.rank, self.gate.sequence()), wrong);
             }
         }
         links.pass_on(core);

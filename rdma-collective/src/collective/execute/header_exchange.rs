@@ -12,7 +12,7 @@ use super::spin::{Polled, spin_wait, yield_wait};
 use super::stop::{Stop, is_ended_by, is_found_here};
 use crate::collective::AbortReason;
 use crate::collective::call::is_of_two;
-use crate::collective::communicator::{AHEAD, HostGroup, Links, Lost, WaitingFor, at_fault};
+use crate::collective::communicator::{AHEAD, HostGroup, Link, Links, Lost, WaitingFor, at_fault};
 use crate::collective::operation::{Abort, DAMAGED, Header};
 use crate::engine::EngineState;
 
@@ -193,11 +193,7 @@ impl HeaderExchange {
         around: Option<&HostGroup>,
     ) -> Result<(), Stop> {
         let wrong = |core: &mut EngineState, what| Stop::Lost(links.violation_of(core, links.previous, what));
-        let inbox = links.table.link(links.previous).map(|link| &link.inbox);
-        let sent = inbox.and_then(|inbox| {
-            let number = inbox.given_back();
-            inbox.arrived(number).map(|_| Header::read(&inbox.header(number)))
-        });
+        let sent = links.table.link(links.previous).and_then(Link::first_unread);
         let Ok(sent) = sent.transpose() else { return Err(wrong(core, DAMAGED)) };
         // The message of a send waits for its receive, which comes after this operation.
         let sent = sent.filter(|theirs| !is_of_two(theirs));

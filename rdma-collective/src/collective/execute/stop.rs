@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use rdma_core::error::ReachError;
 
-use crate::collective::call::{is_of_two, name};
+use crate::collective::call::{is_of_two, mismatch, name};
 use crate::collective::communicator::{HostGroup, Links, Lost, Unlinked, WaitingFor, WrongMessage};
 use crate::collective::operation::{Abort, DAMAGED, Header};
 use crate::collective::{AbortReason, CollectiveError, Interrupted, ReduceError};
@@ -108,12 +108,7 @@ impl Progress {
                     },
                     ..self.because(theirs.rank, AbortReason::Mismatch)
                 },
-                CollectiveError::Mismatch {
-                    rank: own,
-                    peer: theirs.rank,
-                    ours: name(&ours),
-                    theirs: name(&theirs),
-                },
+                mismatch(own, [ours, theirs]),
             ),
             Stop::Counts { theirs: Header { rank: peer, count: sent, .. }, expected } => (
                 self.because(peer, AbortReason::Mismatch),

@@ -1,8 +1,8 @@
 //! Names of calls in errors and at INFO.
 
 use super::Collective;
-use crate::collective::OperationName;
 use crate::collective::operation::Header;
+use crate::collective::{CollectiveError, OperationName};
 use crate::collective::{DataType, ReduceOp};
 
 /// Whether the call is a send or receive. Two ranks alone take part, so its number is not one of the operations of all
@@ -39,6 +39,11 @@ pub(in crate::collective) fn name(header: &Header) -> OperationName {
     };
     let collective = collective.map_or("an unknown operation", Collective::name);
     OperationName { sequence, collective, count, of }
+}
+
+/// The error of rank `rank` whose call and another rank's differ.
+pub(in crate::collective) fn mismatch(rank: u32, [ours, theirs]: [Header; 2]) -> CollectiveError {
+    CollectiveError::Mismatch { rank, peer: theirs.rank, ours: name(&ours), theirs: name(&theirs) }
 }
 
 #[cfg(test)]

@@ -357,16 +357,16 @@ impl Arithmetic {
             debug_assert!(reduced.is_ok(), "a span beyond the buffers or the slots");
             return self.finish(out, last);
         }
+        let theirs = &mut room[..out.len()];
+        message.inbox.read(message.number, at, theirs);
         match left {
+            Some(Operand::Slice(left)) => return self.reduce(out, left, theirs, last),
             Some(Operand::Region(region, from)) => {
                 let copied = region.copy_out(from, out);
                 debug_assert!(copied.is_ok(), "a span beyond the buffers");
             }
-            Some(Operand::Slice(left)) => copy_whole(left, out),
             None => {}
         }
-        let theirs = &mut room[..out.len()];
-        message.inbox.read(message.number, at, theirs);
         self.reduce_into(out, theirs, last)
     }
 

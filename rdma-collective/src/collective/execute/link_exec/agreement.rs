@@ -77,10 +77,8 @@ impl LinkExec {
             return Ok(());
         }
         for link in links.table.links().filter(|link| !link.agreed) {
-            let first =
-                link.inbox.arrived(link.received_before).map(|_| link.inbox.header(link.received_before));
             // A damaged header is found by the step that reads the message.
-            let Some(Ok(theirs)) = first.map(|first| Header::read(&first)) else { continue };
+            let Some(Ok(theirs)) = link.first_unread() else { continue };
             // Without the count, because parts may be uneven, and a rank that has made its links sends its parts while
             // this one still makes links. The step that reads the message compares the count.
             let agrees = header.agrees(&Header { count: header.count, ..theirs });
