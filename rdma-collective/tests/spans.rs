@@ -37,7 +37,7 @@ impl Subscriber for Names {
 fn links_and_transfers_have_spans() {
     tracing::subscriber::set_global_default(Names).unwrap();
     let pair = Setup::default().connect();
-    pair.prefill.push(1, &[0], long()).unwrap().cancel(long()).unwrap();
+    pair.prefill.push(1, &[0], long()).unwrap().revoke(long()).unwrap();
     let names = NAMES.lock().unwrap();
     assert!(names.contains("kv_connect") && names.contains("kv_transfer"), "{names:?}");
 }

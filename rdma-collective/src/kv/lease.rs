@@ -1,9 +1,9 @@
 //! The holds of a pool: which blocks transfers read (leased), which they write (granted), and which are quarantined.
 
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::layout::Layout;
 use super::pool::{Pool, PoolId};
 use crate::kv::KvError;
 use crate::kv::layout::Side;
@@ -38,7 +38,11 @@ impl fmt::Display for HoldKind {
 pub(super) struct Holds {
     /// By block: 0 is free, a positive number counts leases, [`GRANTED`] and [`QUARANTINED`] are negative.
     blocks: Box<[i32]>,
-    next_lease: u64,
+    /// Number of the next hold.
+    next: u64,
+    /// By block: the number of the hold that took it last, so that a block which a request gives twice is noticed
+    /// without memory for each request.
+    taken_by: Box<[u64]>,
     /// Generation of each block: how often it was granted, or written by the caller.
     generations: Box<[AtomicU64]>,
 }
@@ -49,7 +53,8 @@ const QUARANTINED: i32 = -2;
 impl Holds {
     pub(super) fn new(blocks: u32) -> Self {
         let generations = (0..blocks).map(|_| AtomicU64::new(0)).collect();
-        Self { blocks: vec![0; blocks as usize].into(), next_lease: 1, generations }
+        let taken_by = vec![0; blocks as usize].into();
+        Self { blocks: vec![0; blocks as usize].into(), next: 1, taken_by, generations }
     }
 
     /// The hold on a block; a block out of range counts as free.
@@ -76,11 +81,51 @@ impl Holds {
         self.generations.get(block as usize).map(|generation| generation.load(Ordering::Relaxed))
     }
 
-    fn set(&mut self, blocks: &[u32], change: impl Fn(i32) -> i32) {
-        for block in blocks {
-            if let Some(state) = self.blocks.get_mut(*block as usize) {
-                *state = change(*state);
+    /// Takes `blocks` for a hold of `kind`, and returns its number. After an error no block is taken.
+    fn take(&mut self, kind: HoldKind, blocks: &[u32]) -> Result<u64, KvError> {
+        if blocks.is_empty() {
+            return Err(PlanError::NoBlocks.into());
+        }
+        let number = self.next;
+        self.next += 1;
+        for (at, &block) in blocks.iter().enumerate() {
+            if let Err(error) = self.take_one(kind, block, number) {
+                self.give_back(kind, blocks.get(..at).unwrap_or_default());
+                return Err(error);
             }
+        }
+        Ok(number)
+    }
+
+    fn take_one(&mut self, kind: HoldKind, block: u32, number: u64) -> Result<(), KvError> {
+        let (count, by) = (self.blocks.len() as u32, self.of(block));
+        let side = if kind == HoldKind::Leased { Side::Source } else { Side::Destination };
+        let at = block as usize;
+        let (Some(state), Some(taken_by)) = (self.blocks.get_mut(at), self.taken_by.get_mut(at)) else {
+            return Err(PlanError::BlockOutOfRange { side, block, blocks: count }.into());
+        };
+        if std::mem::replace(taken_by, number) == number {
+            return Err(PlanError::BlockRepeated { side, block }.into());
+        }
+        match (kind, by) {
+            (_, None) | (HoldKind::Leased, Some(HoldKind::Leased)) => {}
+            (_, Some(by)) => return Err(KvError::Held { block, by }),
+        }
+        *state = if kind == HoldKind::Leased { state.saturating_add(1) } else { GRANTED };
+        Ok(())
+    }
+
+    /// Ends a hold of `kind` on `blocks`, which [`take`](Self::take) has taken.
+    fn give_back(&mut self, kind: HoldKind, blocks: &[u32]) {
+        for block in blocks {
+            let Some(state) = self.blocks.get_mut(*block as usize) else { continue };
+            *state = match kind {
+                HoldKind::Quarantined => QUARANTINED,
+                HoldKind::Granted => 0,
+                // Another lease of the block may have quarantined it meanwhile, and that must last.
+                HoldKind::Leased if *state == QUARANTINED => QUARANTINED,
+                HoldKind::Leased => *state - 1,
+            };
         }
     }
 }
@@ -110,9 +155,9 @@ impl Origin {
 pub(super) struct Hold {
     pool: Pool,
     kind: HoldKind,
-    blocks: Box<[u32]>,
-    /// Number of the lease, unique in the pool; 0 for grants.
-    lease: u64,
+    blocks: Arc<[u32]>,
+    /// Number of the hold, unique in the pool.
+    number: u64,
     /// Generations of the contents that this transfer writes; empty for leases.
     generations: Box<[u64]>,
     released: bool,
@@ -121,37 +166,20 @@ pub(super) struct Hold {
 impl Hold {
     /// Leases `blocks` for reading. Several transfers may lease the same block, because requests with a common prefix
     /// share blocks.
-    pub(super) fn lease(pool: &Pool, blocks: &[u32]) -> Result<Self, KvError> {
-        check_blocks(Side::Source, blocks, pool.layout())?;
-        let mut holds = pool.holds();
-        for &block in blocks {
-            match holds.of(block) {
-                None | Some(HoldKind::Leased) => {}
-                Some(by) => return Err(KvError::Held { block, by }),
-            }
-        }
-        holds.set(blocks, |leases| leases.saturating_add(1));
-        let lease = holds.next_lease;
-        holds.next_lease += 1;
-        drop(holds);
-        let (pool, kind, generations) = (pool.clone(), HoldKind::Leased, Box::default());
-        Ok(Self { pool, kind, blocks: blocks.into(), lease, generations, released: false })
+    pub(super) fn lease(pool: &Pool, blocks: impl Into<Arc<[u32]>>) -> Result<Self, KvError> {
+        Self::new(pool, HoldKind::Leased, blocks.into())
     }
 
     /// Grants `blocks` to one transfer for writing. Their contents count as unchanged until [`begin`](Self::begin),
     /// so that verdicts can still be compared with them.
-    pub(super) fn grant(pool: &Pool, blocks: &[u32]) -> Result<Self, KvError> {
-        check_blocks(Side::Destination, blocks, pool.layout())?;
-        let mut holds = pool.holds();
-        for &block in blocks {
-            if let Some(by) = holds.of(block) {
-                return Err(KvError::Held { block, by });
-            }
-        }
-        holds.set(blocks, |_| GRANTED);
-        drop(holds);
-        let (pool, kind, generations) = (pool.clone(), HoldKind::Granted, Box::default());
-        Ok(Self { pool, kind, blocks: blocks.into(), lease: 0, generations, released: false })
+    pub(super) fn grant(pool: &Pool, blocks: impl Into<Arc<[u32]>>) -> Result<Self, KvError> {
+        Self::new(pool, HoldKind::Granted, blocks.into())
+    }
+
+    fn new(pool: &Pool, kind: HoldKind, blocks: Arc<[u32]>) -> Result<Self, KvError> {
+        let number = pool.holds().take(kind, &blocks)?;
+        let (pool, generations) = (pool.clone(), Box::default());
+        Ok(Self { pool, kind, blocks, number, generations, released: false })
     }
 
     /// Starts new contents: verdicts on the blocks from before no longer apply.
@@ -165,13 +193,19 @@ impl Hold {
         &self.blocks
     }
 
+    /// The list itself, for whoever needs it while the hold may change.
+    pub(super) fn list(&self) -> Arc<[u32]> {
+        Arc::clone(&self.blocks)
+    }
+
     /// The contents that this transfer leaves, for its verdicts.
     pub(super) fn origin(&self) -> Origin {
         Origin { pool: self.pool.id(), generations: self.generations.clone() }
     }
 
-    pub(super) fn lease_id(&self) -> u64 {
-        self.lease
+    /// The number of the hold, unique in the pool.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     /// Frees the blocks, unless they are quarantined. Their list stays readable.
@@ -179,14 +213,7 @@ impl Hold {
         if std::mem::replace(&mut self.released, true) {
             return;
         }
-        let kind = self.kind;
-        self.pool.holds().set(&self.blocks, |state| match kind {
-            HoldKind::Quarantined => QUARANTINED,
-            HoldKind::Granted => 0,
-            // Another lease of the block may have quarantined it meanwhile, and that must last.
-            HoldKind::Leased if state == QUARANTINED => QUARANTINED,
-            HoldKind::Leased => state - 1,
-        });
+        self.pool.holds().give_back(self.kind, &self.blocks);
     }
 
     /// Marks the hold as permanent, because the device may still read or write the blocks.
@@ -203,22 +230,4 @@ impl Drop for Hold {
     fn drop(&mut self) {
         self.release();
     }
-}
-
-/// Fails if `blocks` is empty, has a block out of range, or repeats a block.
-pub(super) fn check_blocks(side: Side, blocks: &[u32], layout: &Layout) -> Result<(), PlanError> {
-    if blocks.is_empty() {
-        return Err(PlanError::NoBlocks);
-    }
-    let count = layout.shape().blocks;
-    let mut seen = vec![false; count as usize];
-    for &block in blocks {
-        let Some(seen) = seen.get_mut(block as usize) else {
-            return Err(PlanError::BlockOutOfRange { side, block, blocks: count });
-        };
-        if std::mem::replace(seen, true) {
-            return Err(PlanError::BlockRepeated { side, block });
-        }
-    }
-    Ok(())
 }

@@ -62,18 +62,16 @@ mod lease;
 mod link;
 mod message;
 mod outcome;
-mod pending;
 pub(crate) mod plan;
 mod pool;
 mod prefill;
-mod pull;
 mod push;
 mod receive;
-mod revoking;
 mod shared;
 mod taken_back;
 #[cfg(test)]
 mod tests;
+mod transfer;
 mod verdict;
 mod wakers;
 
@@ -82,16 +80,16 @@ pub(crate) use link::fuzz as fuzz_payload;
 #[cfg(any(fuzzing, test))]
 pub(crate) use message::fuzz;
 
-pub use decode::{Decode, Grant, LayerFuture};
+pub use decode::Decode;
 pub use error::{KvError, PoolError, TransferError};
 pub use journal::{LinkEvent, LinkStats, TransferKind, TransferOutcome};
 pub use lease::HoldKind;
 pub use link::{LinkError, LinkOptions, Prepared};
-pub use outcome::{Progress, Pulled, Pushed, Received};
-pub use pending::{GrantFuture, OfferFuture, PullFuture, PushFuture};
+pub use outcome::{Progress, Received, Sent};
 pub use plan::PlanError;
 pub use pool::{Pool, PoolStats, PoolUse};
-pub use prefill::{Prefill, Push};
-pub use pull::{Offer, Pull};
-pub use revoking::{Revoking, RevokingFuture};
+pub use prefill::Prefill;
+pub use transfer::{
+    Grant, Kind, LayerFuture, Offer, Pull, Push, Receiving, Revocable, Revoked, Revoking, Sending, Transfer,
+};
 pub use verdict::{BlockVerdict, Verdicts};

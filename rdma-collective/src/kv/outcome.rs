@@ -6,22 +6,22 @@ use super::verdict::Verdicts;
 
 /// The progress of a transfer.
 ///
-/// Returned by [`Grant::progress`](crate::kv::Grant::progress), and by the other handles.
+/// Returned by [`Transfer::progress`](crate::kv::Transfer::progress).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Progress {
-    /// Bytes that have arrived so far.
+    /// Bytes that are known to have arrived.
     pub bytes_arrived: u64,
     /// Bytes of all blocks.
     pub bytes: u64,
-    /// Writes that have arrived.
+    /// Writes that are known to have arrived.
     pub writes_arrived: u32,
-    /// Writes that the peer has announced; 0 before the announcement.
+    /// Writes of the transfer; 0 before they are known, because a grant learns them from the peer.
     pub writes: u32,
 }
 
 /// The outcome of a transfer that has ended well: every block has arrived.
 ///
-/// Returned by [`Grant::wait`](crate::kv::Grant::wait); the module [`kv`](crate::kv) has an example.
+/// Returned by [`Grant::wait`](crate::kv::Transfer::wait); the module [`kv`](crate::kv) has an example.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Received {
@@ -39,36 +39,20 @@ pub struct Received {
     pub moving: Duration,
 }
 
-/// The outcome of a push that decode has confirmed: its blocks may be used for something else.
+/// The outcome of a push that decode has confirmed, or of an offer that decode has read: its blocks may be used for
+/// something else.
 ///
-/// Returned by [`Push::wait`](crate::kv::Push::wait).
+/// Returned by [`Push::wait`](crate::kv::Transfer::wait).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
-pub struct Pushed {
+pub struct Sent {
     /// Bytes moved.
     pub bytes: u64,
-    /// Writes that moved the bytes.
+    /// Writes, or reads of an offer, that moved the bytes.
     pub writes: u32,
     /// Corrupt blocks, summed over all layers, among those that decode has checked. 0 on a link without checksums. On
     /// a link with checksums decode may stop checking at its deadline, and then the rest is not counted.
     pub corrupt: u32,
-    /// Time from meeting the grant to the confirmation.
-    pub elapsed: Duration,
-}
-
-/// The outcome of an offer that decode has read: its blocks may be used for something else.
-///
-/// Returned by [`Offer::wait`](crate::kv::Offer::wait).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Pulled {
-    /// Bytes moved.
-    pub bytes: u64,
-    /// Reads that moved the bytes.
-    pub reads: u32,
-    /// Corrupt blocks, summed over all layers, among those that decode has checked. 0 on a link without checksums. On
-    /// a link with checksums decode may stop checking at its deadline, and then the rest is not counted.
-    pub corrupt: u32,
-    /// Time from the offer to its release.
+    /// Time from the push meeting its grant to the confirmation, or from the offer to its release.
     pub elapsed: Duration,
 }

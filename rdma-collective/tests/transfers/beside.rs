@@ -111,7 +111,7 @@ fn assert_goes_on_beside(way: Way, wire: Wire, give_up: GiveUp) {
         let offer = prefill.offer(2, &[0, 1], at_prefill).unwrap();
         let pulling = decode.pull(2, &[0, 1], at_decode).unwrap();
         match give_up {
-            GiveUp::Decode => drop(pulling.cancel(after_ms(300)).expect(&what)),
+            GiveUp::Decode => drop(pulling.revoke(after_ms(300)).expect(&what)),
             GiveUp::Prefill => offer.revoke(after_ms(300)).expect(&what),
             GiveUp::DecodesDeadline => drop(pulling.wait()),
             GiveUp::PrefillsDeadline => drop(offer.wait()),
@@ -125,7 +125,7 @@ fn assert_goes_on_beside(way: Way, wire: Wire, give_up: GiveUp) {
         thread::sleep(Duration::from_millis(30));
         match give_up {
             GiveUp::Decode => drop(grant.revoke(after_ms(300)).expect(&what)),
-            GiveUp::Prefill => push.cancel(after_ms(300)).expect(&what),
+            GiveUp::Prefill => push.revoke(after_ms(300)).expect(&what),
             GiveUp::DecodesDeadline => drop(grant.wait()),
             GiveUp::PrefillsDeadline => drop(push.wait()),
         }

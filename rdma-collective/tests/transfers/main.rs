@@ -11,6 +11,7 @@ mod bad_input;
 mod beside;
 mod export;
 mod faulty;
+mod handle;
 mod late;
 mod layers;
 mod many;

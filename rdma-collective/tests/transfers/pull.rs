@@ -38,7 +38,7 @@ fn pull(pair: &Pair, request: u64, pairs: &[(u32, u32)]) {
     let received = pair.decode.pull(request, &destinations, long()).unwrap().wait().unwrap();
     assert!(received.verdicts.all_valid());
     let pulled = offer.wait().unwrap();
-    assert_eq!((pulled.bytes, pulled.reads, pulled.corrupt), (received.bytes, received.writes, 0));
+    assert_eq!((pulled.bytes, pulled.writes, pulled.corrupt), (received.bytes, received.writes, 0));
     assert!(sources.iter().all(|block| pair.source.held(*block).is_none()));
     assert!(destinations.iter().all(|block| pair.destination.held(*block).is_none()));
 }

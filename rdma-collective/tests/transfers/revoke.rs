@@ -72,7 +72,7 @@ fn a_peer_that_does_not_answer_leaves_what_had_arrived_and_verdicts_that_are_tru
 fn a_push_that_has_met_no_grant_is_cancelled_at_once_and_can_be_begun_anew() {
     let pair = Setup::default().connect();
     for _ in 0..2 {
-        pair.prefill.push(1, &[0, 1], long()).unwrap().cancel(long()).unwrap();
+        pair.prefill.push(1, &[0, 1], long()).unwrap().revoke(long()).unwrap();
         assert_eq!(pair.source.held(0), None);
     }
     pair.transfer(1, &[(0, 3), (1, 4)]);

@@ -10,7 +10,7 @@ use crate::common::{WIRES, block_on, forget, long};
 use crate::pair::{CANARY, Pair, SHAPE, engine_driven, link, pool, source_byte};
 use rdma_collective::engine::Driver;
 use rdma_collective::kv::KvError;
-use rdma_collective::kv::{BlockVerdict, LinkOptions, PoolUse, Revoking, Verdicts};
+use rdma_collective::kv::{BlockVerdict, LinkOptions, PoolUse, Receiving, Revocable, Revoking, Sending};
 use rdma_collective::link::LaneFailure;
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 use rdma_core::{Deadline, Wire};
@@ -56,8 +56,8 @@ fn connect(wire: Wire, checksums: bool, delayed: bool, drivers: [Driver; 2]) -> 
 
 /// The end that gives up, and the other end of the transfer.
 enum Revoked {
-    Decode(Revoking<Verdicts>),
-    Prefill(Revoking<()>),
+    Decode(Revoking<Receiving>),
+    Prefill(Revoking<Sending>),
 }
 
 const PAIRS: [(u32, u32); 3] = [(0, 3), (1, 4), (2, 5)];
@@ -84,8 +84,8 @@ fn given_up(pair: &Pair, given: Given, deadline: Deadline) -> (Revoked, impl FnO
     }
     let revoked = match given {
         Given::Grant => Revoked::Decode(grant.take().unwrap().start_revoke(deadline)),
-        Given::Pull => Revoked::Decode(pull.take().unwrap().start_cancel(deadline)),
-        Given::Push => Revoked::Prefill(push.take().unwrap().start_cancel(deadline)),
+        Given::Pull => Revoked::Decode(pull.take().unwrap().start_revoke(deadline)),
+        Given::Push => Revoked::Prefill(push.take().unwrap().start_revoke(deadline)),
         Given::Offer => Revoked::Prefill(offer.take().unwrap().start_revoke(deadline)),
     };
     let other_end = move || {
@@ -102,7 +102,7 @@ fn given_up(pair: &Pair, given: Given, deadline: Deadline) -> (Revoked, impl FnO
     (revoked, other_end)
 }
 
-fn end_of<K>(mut revoking: Revoking<K>, by: By) -> Result<K, KvError> {
+fn end_of<K: Revocable>(mut revoking: Revoking<K>, by: By) -> Result<K::Left, KvError> {
     match by {
         By::Polling => loop {
             if let Poll::Ready(end) = revoking.poll() {
@@ -259,7 +259,7 @@ fn two_revocations_go_on_at_once_on_the_thread_that_drives_their_peer() {
     }
     assert!(started.elapsed() < WOKEN_WITHIN, "they end by their answers, and not at their deadline");
     assert!(pair.destination.held(3).is_none() && pair.destination.held(4).is_none());
-    other.cancel(long()).unwrap();
+    other.revoke(long()).unwrap();
     pair.transfer(3, &[(0, 3), (1, 4)]);
     pair.assert_moved(&[(0, 3), (1, 4)]);
 }
@@ -273,8 +273,8 @@ fn one_task_awaits_what_both_ends_give_up() {
     let push = pair.prefill.push(2, &[7], long()).unwrap();
     let offer = pair.prefill.offer(3, &[8], long()).unwrap();
     let started = Instant::now();
-    let mut verdicts = revoking.into_future();
-    let mut given = [push.start_cancel(long()), offer.start_revoke(long())].map(Revoking::into_future);
+    let mut verdicts = revoking;
+    let mut given = [push.start_revoke(long()), offer.start_revoke(long())];
     let (mut known, mut over) = (None, [false; 2]);
     block_on(poll_fn(|context| {
         if known.is_none()

@@ -41,7 +41,7 @@ fn transfers_are_counted_by_how_they_end_on_both_sides() {
     pair.decode.pull(3, &[3], long()).unwrap().wait().unwrap();
     offer.wait().unwrap();
     pair.decode.grant(4, &[4], long()).unwrap().revoke(long()).unwrap();
-    pair.prefill.push(5, &[5], long()).unwrap().cancel(long()).unwrap();
+    pair.prefill.push(5, &[5], long()).unwrap().revoke(long()).unwrap();
     let soon = Deadline::after(Duration::from_millis(5));
     pair.decode.grant(6, &[6], soon).unwrap().wait().unwrap_err();
 

@@ -9,7 +9,7 @@ use crate::progress;
 use crate::report::{self, Moved, Report};
 use crate::requests::{self, Requests};
 use crate::side::{Place, Side, destination_ids};
-use crate::way::Incoming;
+use crate::way;
 use examples::output;
 use rdma_collective::kv::TransferError;
 use rdma_collective::kv::{BlockVerdict, Decode, LinkOptions, Received};
@@ -39,8 +39,8 @@ pub fn run(args: &Args, request: &Request) -> anyhow::Result<bool> {
     }
     let ids = destination_ids(args, request);
     let begin = Instant::now();
-    let incoming = Incoming::new(args, &decode, REQUEST, &ids)?;
-    let outcome = match incoming.wait_layers(args) {
+    let incoming = way::receive(args, &decode, REQUEST, &ids)?;
+    let outcome = match way::wait_layers(args, &incoming) {
         Ok(()) => progress::wait(&side.engine, incoming, args.json),
         Err(error) => Err(error),
     };

@@ -5,10 +5,10 @@ use crate::presets::Request;
 use crate::report;
 use crate::requests::{self, Requests};
 use crate::side::{Place, Side, source_ids};
-use crate::way::{self, Sent};
+use crate::way;
 use anyhow::Context;
 use examples::output;
-use rdma_collective::kv::{LinkOptions, Prefill};
+use rdma_collective::kv::{LinkOptions, Prefill, Sent};
 use rdma_core::Deadline;
 
 /// The request, when there is one.
@@ -46,10 +46,10 @@ pub fn run(args: &Args, request: &Request) -> anyhow::Result<bool> {
 }
 
 fn line(sent: &Sent) -> String {
-    let Sent { bytes, operations, corrupt, elapsed } = sent;
+    let Sent { bytes, writes, corrupt, elapsed, .. } = sent;
     let verdict = if *corrupt == 0 { "OK" } else { "FAILED" };
     format!(
-        "# Moved {bytes} bytes in {operations} operations, confirmed after {:.3} ms; corrupt: {corrupt} {verdict}\n",
+        "# Moved {bytes} bytes in {writes} operations, confirmed after {:.3} ms; corrupt: {corrupt} {verdict}\n",
         elapsed.as_secs_f64() * 1e3
     )
 }

@@ -1,10 +1,8 @@
 //! Bars on a terminal; nothing anywhere else.
 
-use crate::way::Incoming;
 use indicatif::{ProgressBar, ProgressStyle};
 use rdma_collective::engine::Engine;
-use rdma_collective::kv::Received;
-use rdma_collective::kv::TransferError;
+use rdma_collective::kv::{Received, Receiving, Transfer, TransferError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -19,8 +17,8 @@ const STILL: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 ///
-/// As [`Incoming::wait`].
-pub fn wait(engine: &Engine, incoming: Incoming, quiet: bool) -> Result<Received, TransferError> {
+/// As [`Transfer::wait`].
+pub fn wait(engine: &Engine, incoming: Transfer<Receiving>, quiet: bool) -> Result<Received, TransferError> {
     if quiet || !stderr().is_terminal() {
         return incoming.wait();
     }

@@ -76,14 +76,14 @@ fn blocks_and_bytes_that_are_not_there_are_refused() {
 #[test]
 fn leased_blocks_are_read_by_many_and_written_by_none() {
     let pool = pool(SHAPE, PoolUse::Source);
-    let first = Hold::lease(&pool, &[1, 3]).unwrap();
-    let second = Hold::lease(&pool, &[3, 4]).unwrap();
-    assert_ne!(first.lease_id(), second.lease_id());
+    let first = Hold::lease(&pool, [1, 3]).unwrap();
+    let second = Hold::lease(&pool, [3, 4]).unwrap();
+    assert_ne!(first.number(), second.number());
     for block in [1, 3, 4] {
         let error = pool.write(0, block, 0, &[1]).unwrap_err();
         assert!(matches!(error, PoolError::Held { by: HoldKind::Leased, .. }), "{error}");
         pool.read(0, block, 0, &mut [1]).unwrap();
-        let error = Hold::grant(&pool, &[block]).unwrap_err();
+        let error = Hold::grant(&pool, [block]).unwrap_err();
         assert!(matches!(error, KvError::Held { by: HoldKind::Leased, .. }), "{error}");
     }
     pool.write(0, 0, 0, &[1]).unwrap();
@@ -99,19 +99,19 @@ fn leased_blocks_are_read_by_many_and_written_by_none() {
 #[test]
 fn granted_blocks_belong_to_one_transfer() {
     let pool = pool(SHAPE, PoolUse::Destination);
-    let mut grant = Hold::grant(&pool, &[0, 2]).unwrap();
-    let error = Hold::grant(&pool, &[4, 2]).unwrap_err();
+    let mut grant = Hold::grant(&pool, [0, 2]).unwrap();
+    let error = Hold::grant(&pool, [4, 2]).unwrap_err();
     assert!(matches!(error, KvError::Held { block: 2, by: HoldKind::Granted }), "{error}");
     assert_eq!(pool.held(4), None, "nothing of a grant that was refused is held");
     assert!(pool.write(1, 2, 0, &[1]).is_err());
     grant.release();
     drop(grant);
-    let mut grant = Hold::grant(&pool, &[4, 2]).unwrap();
+    let mut grant = Hold::grant(&pool, [4, 2]).unwrap();
     grant.quarantine();
     drop(grant);
-    let error = Hold::grant(&pool, &[2]).unwrap_err();
+    let error = Hold::grant(&pool, [2]).unwrap_err();
     assert!(matches!(error, KvError::Held { by: HoldKind::Quarantined, .. }), "{error}");
-    let _grant = Hold::grant(&pool, &[1]).unwrap();
+    let _grant = Hold::grant(&pool, [1]).unwrap();
     let expected = PoolStats { free: 2, granted: 1, quarantined: 2, leased: 0 };
     assert_eq!(pool.stats(), expected);
     assert_eq!(pool.held(0), None);
@@ -134,7 +134,7 @@ fn lists_that_are_not_sound_hold_nothing() {
 fn a_pool_of_which_blocks_are_quarantined_is_closed_and_its_memory_comes_back() {
     let pool = pool(SHAPE, PoolUse::Destination);
     pool.write(1, 3, 0, &[9]).unwrap();
-    let mut grant = Hold::grant(&pool, &[0, 2]).unwrap();
+    let mut grant = Hold::grant(&pool, [0, 2]).unwrap();
     grant.quarantine();
     // The holder of the blocks still uses the pool.
     let soon = || Deadline::after(std::time::Duration::from_millis(5));

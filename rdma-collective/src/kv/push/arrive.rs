@@ -108,7 +108,7 @@ impl Pushes {
     /// Handles DONE: decode has all blocks. The push ends in `finish`, once its own writes are done too.
     pub(super) fn confirmed(&mut self, done: Done) -> Result<(), &'static str> {
         for state in self.pushes.iter_mut().flatten() {
-            let lease = state.hold.lease_id();
+            let lease = state.id();
             // A push that was given up here meanwhile takes the confirmation too: all its writes have arrived.
             if let Stage::Writing(of) | Stage::Quiescing { of, .. } = &mut state.stage
                 && of.grant == done.grant

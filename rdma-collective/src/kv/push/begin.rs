@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::post::Posting;
-use super::{IncomingGrant, Pushes, Stage, State, Writing};
+use super::{IncomingGrant, PushKey, Pushes, Stage, State, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::link::Link;
@@ -18,19 +18,20 @@ impl Pushes {
     /// Matches pushes that wait with grants that are complete.
     pub(super) fn begin(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut any = false;
-        for place in &mut self.grants {
-            let Some(granted) = place.as_ref().filter(|granted| granted.is_whole()) else { continue };
+        for slot in &mut self.grants {
+            let Some(granted) = slot.as_ref().filter(|granted| granted.is_whole()) else { continue };
             // Refusals are bounded by the number of slots; further grants wait until the peer has received these.
             if self.refusals.len() >= TRANSFERS_MAX {
                 break;
             }
-            let waiting = self.pushes.iter_mut().flatten().find(|state| {
+            let mut waiting = (0..).zip(&mut self.pushes).filter_map(|(at, push)| Some((at, push.as_mut()?)));
+            let waiting = waiting.find(|(_, state)| {
                 let waits = matches!(state.stage, Stage::Waiting) && !state.deadline.expired_at(now);
                 waits && state.request == granted.grant.request
             });
             // The grant leaves its slot whatever the plan comes to, so that decode can use the slot again.
-            if let Some(state) = waiting
-                && let Some(granted) = place.take()
+            if let Some((place, state)) = waiting
+                && let Some(granted) = slot.take()
             {
                 any = true;
                 let since = Instant::now();
@@ -38,7 +39,7 @@ impl Pushes {
                 self.journal.prepared(since);
                 match planned {
                     Ok(planned) => {
-                        let (grant, lease) = (granted.grant.grant, state.hold.lease_id());
+                        let (grant, lease) = (granted.grant.grant, state.id());
                         let (writes, write_bytes_max) = (planned.writes, self.write_bytes_max);
                         let by_layer = state.ready.is_some();
                         let begin = Begin { grant, lease, writes, write_bytes_max, by_layer };
@@ -47,7 +48,7 @@ impl Pushes {
                             Stage::Writing(Writing { grant, at: now, writes, all_posted, confirmed });
                         state.bytes = planned.parts * self.pool.layout().layer_block_bytes();
                         self.posting.push_back(Posting::new(
-                            (state.id, state.bytes),
+                            (PushKey { place, id: lease }, state.bytes),
                             begin,
                             granted.grant,
                             planned,

@@ -6,16 +6,16 @@ use std::time::Instant;
 use super::{Pushes, Stage, State, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
-use crate::kv::outcome::Pushed;
+use crate::kv::outcome::Sent;
 use crate::link::LaneFailure;
 
 impl State {
     /// The outcome of a push that the peer has confirmed; `None` before.
-    pub(super) fn pushed(&self, now: Instant) -> Option<Pushed> {
+    pub(super) fn sent(&self, now: Instant) -> Option<Sent> {
         let (Stage::Writing(of) | Stage::Quiescing { of, .. }) = &self.stage else { return None };
         let elapsed = now.saturating_duration_since(of.at);
-        let pushed = |corrupt| Pushed { bytes: self.bytes, writes: of.writes, corrupt, elapsed };
-        of.confirmed.map(|done| pushed(done.corrupt))
+        let sent = |corrupt| Sent { bytes: self.bytes, writes: of.writes, corrupt, elapsed };
+        of.confirmed.map(|done| sent(done.corrupt))
     }
 }
 
@@ -27,10 +27,11 @@ impl Pushes {
         let (before, mut bytes) = (self.done, 0);
         while self.done < done {
             self.done += 1;
-            let Some((id, len)) = self.in_flight.pop_front() else { continue };
+            let Some((key, len)) = self.in_flight.pop_front() else { continue };
             bytes += u64::from(len);
-            if let Some(state) = self.pushes.iter_mut().flatten().find(|state| state.id == id) {
+            if let Some(state) = self.push_mut(key) {
                 state.bytes_done += u64::from(len);
+                state.writes_done += 1;
             }
         }
         if done > before {
@@ -47,8 +48,8 @@ impl Pushes {
         for place in &mut self.pushes {
             let Some(state) = place else { continue };
             let Stage::Writing(Writing { all_posted: Some(last), .. }) = state.stage else { continue };
-            let Some(pushed) = state.pushed(now).filter(|_| self.done >= last) else { continue };
-            state.end(Ok(pushed));
+            let Some(sent) = state.sent(now).filter(|_| self.done >= last) else { continue };
+            state.end(Ok(sent));
             ended += 1;
             if state.abandoned {
                 *place = None;
@@ -105,8 +106,8 @@ impl Pushes {
                 },
             };
             // A confirmed push has arrived, even if the completions of its writes never came.
-            let pushed = state.pushed(now).filter(|_| fenced);
-            state.end(pushed.ok_or(error));
+            let sent = state.sent(now).filter(|_| fenced);
+            state.end(sent.ok_or(error));
             if state.abandoned {
                 *place = None;
             }

@@ -19,6 +19,7 @@ mod revoke;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Instant;
 
 use rdma_core::Deadline;
@@ -31,9 +32,11 @@ use super::journal::{Entry, Journal, TransferKind, TransferOutcome};
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::message::{Done, Grant, Quiesced, Refuse};
-use super::outcome::Pushed;
+use super::outcome::{Progress, Sent};
 use super::pool::{AttachedPool, Pool};
+use super::shared::Shared;
 use super::taken_back::TakenBack;
+use super::transfer::Machine;
 use super::wakers::Wakers;
 use crate::engine::{EngineState, Service};
 use crate::kv::KvError;
@@ -55,8 +58,7 @@ pub(super) struct Pushes {
     /// is late.
     grants_seen: u64,
     offers: Vec<OfferState>,
-    pub(super) push_wakers: Wakers,
-    pub(super) offer_wakers: Wakers,
+    wakers: Wakers,
     /// The highest lease offered so far; serves the same purpose for messages about leases.
     leases_given: u64,
     /// Requests whose grant was taken back before a push met it.
@@ -65,13 +67,12 @@ pub(super) struct Pushes {
     refusals: VecDeque<Refuse>,
     quiesced: VecDeque<Quiesced>,
     pushes: Vec<Option<State>>,
-    next_id: u64,
     /// Pushes that have begun and have not sent everything, in the order in which they post.
     posting: VecDeque<Posting>,
     /// Count of writes posted on the lane so far.
     posted: u64,
     /// Push and length of each write that is not known to be done, in posting order.
-    in_flight: VecDeque<(u64, u32)>,
+    in_flight: VecDeque<(PushKey, u32)>,
     done: u64,
     /// The moment at which a write was last known to be done.
     moved: Instant,
@@ -93,18 +94,25 @@ struct IncomingGrant {
     expires: Option<Instant>,
 }
 
+/// A push, by its place among all and the number of its lease, so that nothing has to be searched for each write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct PushKey {
+    place: usize,
+    id: u64,
+}
+
 /// The state of one push.
 #[derive(Debug)]
 struct State {
-    id: u64,
     request: u64,
     entry: Entry,
     hold: Hold,
     deadline: Deadline,
     started: Instant,
     bytes: u64,
-    /// Bytes that are known to have arrived.
+    /// Bytes, and writes, that are known to have arrived.
     bytes_done: u64,
+    writes_done: u32,
     /// Number of layers announced; absent when all layers are ready from the beginning.
     ready: Option<u32>,
     stage: Stage,
@@ -127,7 +135,7 @@ enum Stage {
         cause: KvError,
         fence: Fence,
     },
-    Ended(Result<Pushed, KvError>),
+    Ended(Result<Sent, KvError>),
 }
 
 /// The part of a push that exists once it has met its grant.
@@ -158,14 +166,12 @@ impl Pushes {
             grants: (0..TRANSFERS_MAX).map(|_| None).collect(),
             grants_seen: 0,
             offers: Vec::new(),
-            push_wakers: Wakers::default(),
-            offer_wakers: Wakers::default(),
+            wakers: Wakers::default(),
             leases_given: 0,
             taken_back: TakenBack::default(),
             refusals: VecDeque::new(),
             quiesced: VecDeque::new(),
             pushes: Vec::new(),
-            next_id: 1,
             posting: VecDeque::new(),
             posted: 0,
             in_flight: VecDeque::new(),
@@ -176,12 +182,12 @@ impl Pushes {
         }
     }
 
-    /// Adds a push in stage `Waiting`, and returns its number.
+    /// Adds a push in stage `Waiting`, and returns its lease.
     pub(super) fn add(
         &mut self,
         core: &mut EngineState,
-        request: u64,
-        (blocks, by_layer): (&[u32], bool),
+        (kind, request): (TransferKind, u64),
+        blocks: &Arc<[u32]>,
         deadline: Deadline,
         now: Instant,
     ) -> Result<u64, KvError> {
@@ -193,16 +199,13 @@ impl Pushes {
         if self.pushes.iter().flatten().count() >= TRANSFERS_MAX {
             return Err(KvError::TooManyTransfers { max: TRANSFERS_MAX });
         }
-        let hold = Hold::lease(&self.pool, blocks)?;
+        let hold = Hold::lease(&self.pool, Arc::clone(blocks))?;
         if let Some(reason) = self.taken_back.take(request, now) {
             return Err(revoke::taken_back(request, reason));
         }
-        let id = self.next_id;
-        self.next_id += 1;
+        let id = hold.number();
         let bytes = self.pool.layout().block_bytes() * blocks.len() as u64;
-        let kind = if by_layer { TransferKind::Stream } else { TransferKind::Push };
         let state = State {
-            id,
             request,
             entry: self.journal.begin(kind, request, blocks.len(), now),
             hold,
@@ -210,7 +213,8 @@ impl Pushes {
             started: now,
             bytes,
             bytes_done: 0,
-            ready: by_layer.then_some(0),
+            writes_done: 0,
+            ready: (kind == TransferKind::Stream).then_some(0),
             stage: Stage::Waiting,
             abandoned: false,
         };
@@ -251,29 +255,15 @@ impl Pushes {
         self.grants[transfer].as_ref().map_or(0, |granted| granted.list.capacity())
     }
 
-    /// Takes the outcome of a push, which is there once; `None` while the push is under way.
-    pub(super) fn outcome(&mut self, id: u64) -> Option<Result<Pushed, KvError>> {
-        let of_id = |place: &&mut Option<State>| place.as_ref().is_some_and(|state| state.id == id);
-        let place = self.pushes.iter_mut().find(of_id)?;
-        match &place.as_ref()?.stage {
-            Stage::Ended(_) => match place.take()?.stage {
-                Stage::Ended(outcome) => Some(outcome),
-                _ => None,
-            },
-            _ => None,
-        }
-    }
-
-    /// Bytes of a push that are known to have arrived, and all of its bytes.
-    pub(super) fn progress(&self, id: u64) -> Option<(u64, u64)> {
-        let state = self.pushes.iter().flatten().find(|state| state.id == id)?;
-        Some((state.bytes_done, state.bytes))
+    /// The push of this key, unless its state has gone.
+    fn push_mut(&mut self, key: PushKey) -> Option<&mut State> {
+        self.pushes.get_mut(key.place)?.as_mut().filter(|state| state.id() == key.id)
     }
 
     /// Announces a layer: its writes may be posted from now on.
     pub(super) fn layer_ready(&mut self, id: u64, layer: u32) -> Result<(), KvError> {
         let layers = self.pool.layout().shape().layers;
-        let Some(state) = self.pushes.iter_mut().flatten().find(|state| state.id == id) else {
+        let Some(state) = self.pushes.iter_mut().flatten().find(|state| state.id() == id) else {
             return Ok(());
         };
         let request = state.request;
@@ -292,32 +282,72 @@ impl Pushes {
 
     /// Wakes the tasks whose transfers have ended.
     fn wake(&mut self, core: &mut EngineState) {
-        let pushes = &self.pushes;
-        self.push_wakers.wake(core, |id| {
-            let state = pushes.iter().flatten().find(|state| state.id == id);
+        let (pushes, offers) = (&self.pushes, &self.offers);
+        self.wakers.wake(core, |id| {
+            let state = pushes.iter().flatten().find(|state| state.id() == id);
             state.is_some_and(|state| !matches!(state.stage, Stage::Ended(_)))
+                || offers.iter().any(|offered| offered.is_open(id))
         });
-        let offers = &self.offers;
-        self.offer_wakers.wake(core, |lease| offers.iter().any(|offered| offered.is_open(lease)));
+    }
+}
+
+/// Leases number pushes and offers alike, so a handle need not know which of them it has.
+impl Machine for Pushes {
+    type Outcome = Sent;
+    type Error = KvError;
+
+    fn take(&mut self, id: u64) -> Option<Result<Sent, KvError>> {
+        let ended = |state: &mut State| state.id() == id && matches!(state.stage, Stage::Ended(_));
+        match self.pushes.iter_mut().find_map(|place| place.take_if(ended)).map(|state| state.stage) {
+            Some(Stage::Ended(outcome)) => Some(outcome),
+            _ => self.take_offer(id),
+        }
     }
 
-    /// Notes that the handle of a push was dropped; the push goes on.
-    pub(super) fn abandon(&mut self, id: u64) {
+    fn wakers(&mut self) -> &mut Wakers {
+        &mut self.wakers
+    }
+
+    fn progress(&self, id: u64) -> Option<Progress> {
+        let push = self.pushes.iter().flatten().find(|state| state.id() == id).map(State::progress);
+        push.or_else(|| self.offer_progress(id))
+    }
+
+    fn give_up(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
+        self.cancel(core, id, deadline);
+        self.recall(core, id, deadline);
+    }
+
+    fn abandon(&mut self, id: u64) {
         for place in &mut self.pushes {
-            match place {
-                Some(state) if state.id == id => {
-                    state.abandoned = true;
-                    if matches!(state.stage, Stage::Ended(_)) {
-                        *place = None;
-                    }
-                }
-                _ => {}
+            if let Some(state) = place.as_mut().filter(|state| state.id() == id) {
+                state.abandoned = true;
+                place.take_if(|state| matches!(state.stage, Stage::Ended(_)));
             }
         }
+        self.forget_offer(id);
+    }
+
+    fn refused(_: &Shared<Self>, _: u64, _: &[u32], cause: KvError) -> KvError {
+        cause
     }
 }
 
 impl State {
+    /// The number of the lease, which is also the number of the push.
+    fn id(&self) -> u64 {
+        self.hold.number()
+    }
+
+    fn progress(&self) -> Progress {
+        let writes = match self.stage {
+            Stage::Writing(of) | Stage::Quiescing { of, .. } => of.writes,
+            Stage::Waiting | Stage::Ended(_) => self.writes_done,
+        };
+        let (bytes, bytes_arrived, writes_arrived) = (self.bytes, self.bytes_done, self.writes_done);
+        Progress { bytes_arrived, bytes, writes_arrived, writes }
+    }
+
     /// The moment at which the push has to be looked at even if nothing arrives.
     fn due(&self) -> Option<Instant> {
         match self.stage {
@@ -329,12 +359,12 @@ impl State {
 
     /// Goes to `Ended`: releases the blocks, and records the outcome once. The caller has made sure that the device
     /// no longer reads the blocks.
-    fn end(&mut self, outcome: Result<Pushed, KvError>) {
+    fn end(&mut self, outcome: Result<Sent, KvError>) {
         self.hold.release();
         if !matches!(self.stage, Stage::Ended(_)) {
-            let arrived = |pushed: &Pushed| TransferOutcome::arrived(pushed.corrupt);
+            let arrived = |sent: &Sent| TransferOutcome::arrived(sent.corrupt);
             let how = outcome.as_ref().map_or_else(TransferOutcome::from, arrived);
-            self.entry.end(how, outcome.as_ref().map_or(self.bytes_done, |pushed| pushed.bytes));
+            self.entry.end(how, outcome.as_ref().map_or(self.bytes_done, |sent| sent.bytes));
             self.stage = Stage::Ended(outcome);
         }
     }

@@ -3,6 +3,7 @@
 //! An offer goes `Open` → `Ended` when decode releases it, or `Open` → `Recalling` → `Ended` when it is taken back or
 //! expires. The blocks are leased until `Ended`, because decode may read them until it has released them.
 
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -16,7 +17,7 @@ use crate::kv::fence::{Fence, RECALL_WITHIN};
 use crate::kv::journal::{Entry, TransferKind, TransferOutcome};
 use crate::kv::lease::Hold;
 use crate::kv::message::{self, Offer, Reason, Recall, Release, Take};
-use crate::kv::outcome::Pulled;
+use crate::kv::outcome::{Progress, Sent};
 use crate::kv::plan::parts_of;
 use crate::kv::pool::PoolUse;
 use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
@@ -59,13 +60,13 @@ pub(super) enum OfferStage {
         fence: Fence,
         told: bool,
     },
-    Ended(Result<Pulled, KvError>),
+    Ended(Result<Sent, KvError>),
 }
 
 impl OfferState {
     /// The lease, which is also the number of the offer.
     fn id(&self) -> u64 {
-        self.hold.lease_id()
+        self.hold.number()
     }
 
     /// The moment at which the offer has to be looked at even if nothing arrives.
@@ -78,12 +79,12 @@ impl OfferState {
     }
 
     /// Goes to `Ended`: releases the blocks, and records the outcome once.
-    fn end(&mut self, outcome: Result<Pulled, KvError>) {
+    fn end(&mut self, outcome: Result<Sent, KvError>) {
         self.hold.release();
         if !matches!(self.stage, OfferStage::Ended(_)) {
-            let arrived = |pulled: &Pulled| TransferOutcome::arrived(pulled.corrupt);
+            let arrived = |sent: &Sent| TransferOutcome::arrived(sent.corrupt);
             let how = outcome.as_ref().map_or_else(TransferOutcome::from, arrived);
-            self.entry.end(how, outcome.as_ref().map_or(0, |pulled| pulled.bytes));
+            self.entry.end(how, outcome.as_ref().map_or(0, |sent| sent.bytes));
             self.stage = OfferStage::Ended(outcome);
         }
     }
@@ -131,7 +132,7 @@ impl Pushes {
         &mut self,
         core: &mut EngineState,
         request: u64,
-        blocks: &[u32],
+        blocks: &Arc<[u32]>,
         deadline: Deadline,
         now: Instant,
     ) -> Result<u64, KvError> {
@@ -149,8 +150,8 @@ impl Pushes {
         if parts_of(self.pool.layout().shape().layers, blocks.len()).is_none() {
             return Err(KvError::TooManyWrites { request, max: WRITES_MAX });
         }
-        let hold = Hold::lease(&self.pool, blocks)?;
-        let lease = hold.lease_id();
+        let hold = Hold::lease(&self.pool, Arc::clone(blocks))?;
+        let lease = hold.number();
         let (told, sums, stage, abandoned) = (0, None, OfferStage::Open, false);
         let entry = self.journal.begin(TransferKind::Offer, request, blocks.len(), now);
         let offered =
@@ -176,7 +177,7 @@ impl Pushes {
     }
 
     /// Takes the outcome of an offer, which is there once; `None` while the offer is open.
-    pub(in crate::kv) fn pulled(&mut self, lease: u64) -> Option<Result<Pulled, KvError>> {
+    pub(super) fn take_offer(&mut self, lease: u64) -> Option<Result<Sent, KvError>> {
         let ended =
             |offered: &OfferState| offered.id() == lease && matches!(offered.stage, OfferStage::Ended(_));
         let at = self.offers.iter().position(ended)?;
@@ -186,8 +187,17 @@ impl Pushes {
         }
     }
 
+    /// The progress of an offer, of which this side knows nothing before decode has released it.
+    pub(super) fn offer_progress(&self, lease: u64) -> Option<Progress> {
+        let offered = self.offers.iter().find(|offered| offered.id() == lease)?;
+        let bytes = self.pool.layout().block_bytes() * offered.hold.blocks().len() as u64;
+        let sent = if let OfferStage::Ended(Ok(sent)) = offered.stage { Some(sent) } else { None };
+        let (bytes_arrived, writes) = sent.map_or((0, 0), |sent| (sent.bytes, sent.writes));
+        Some(Progress { bytes_arrived, bytes, writes_arrived: writes, writes })
+    }
+
     /// Notes that the handle of an offer was dropped; the offer stays open.
-    pub(in crate::kv) fn forget_offer(&mut self, lease: u64) {
+    pub(super) fn forget_offer(&mut self, lease: u64) {
         let of_lease = |offered: &&mut OfferState| offered.id() == lease;
         if let Some(offered) = self.offers.iter_mut().find(of_lease) {
             offered.abandoned = true;
@@ -249,7 +259,7 @@ impl Pushes {
         let layers = self.pool.layout().shape().layers;
         let mut left = DRIVE_BYTES_MAX;
         for offered in &mut self.offers {
-            let (lease, blocks) = (offered.hold.lease_id(), offered.hold.blocks());
+            let (lease, blocks) = (offered.id(), offered.hold.blocks());
             // The product fits 32 bits: `offer` has checked it with `parts_of`.
             let total = layers * blocks.len() as u32;
             let Some(sums) = offered.sums.as_mut().filter(|_| !matches!(offered.stage, OfferStage::Ended(_)))
@@ -316,17 +326,17 @@ impl Pushes {
         }
         let request = offered.request;
         let outcome = match &offered.stage {
-            _ if release.done => Ok(Pulled {
+            _ if release.done => Ok(Sent {
                 bytes: self.pool.layout().layer_block_bytes() * u64::from(release.parts),
-                reads: release.reads,
+                writes: release.reads,
                 corrupt: release.corrupt,
                 elapsed: now.saturating_duration_since(offered.offered),
             }),
             OfferStage::Recalling { cause, .. } => Err(cause.clone()),
             _ => Err(KvError::PeerRevoked { request }),
         };
-        if let Ok(pulled) = &outcome {
-            self.journal.moved(pulled.reads.into(), pulled.bytes, now);
+        if let Ok(sent) = &outcome {
+            self.journal.moved(sent.writes.into(), sent.bytes, now);
         }
         offered.end(outcome);
         self.link.unwatch(core);

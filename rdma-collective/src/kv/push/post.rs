@@ -11,10 +11,9 @@ use std::time::Instant;
 use rdma_core::memory::CacheHint;
 
 use super::begin::Planned;
-use super::{Pushes, Stage, State};
+use super::{PushKey, Pushes, Stage};
 use crate::engine::EngineState;
 use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
-use crate::kv::lease::Hold;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Grant};
 use crate::kv::plan::{Descriptors, Wanted};
@@ -23,7 +22,7 @@ use crate::link::imm::Imm;
 /// A push that has begun and has not sent everything.
 #[derive(Debug)]
 pub(super) struct Posting {
-    id: u64,
+    key: PushKey,
     begin: Begin,
     transfer: u8,
     /// Number of source blocks that the peer has been told of.
@@ -68,19 +67,19 @@ struct Sums {
 }
 
 impl Posting {
-    pub(super) fn new((id, bytes): (u64, u64), begin: Begin, grant: Grant, planned: Planned) -> Self {
+    pub(super) fn new((key, bytes): (PushKey, u64), begin: Begin, grant: Grant, planned: Planned) -> Self {
         let Planned { plan, ends, wanted, parts, .. } = planned;
         // The number fits 32 bits: `plan` has checked it with `parts_of`.
         let sums = Sums { total: parts as u32, ..Sums::default() };
         let sums = grant.checksums.then_some(sums);
         let writes = plan.into_descriptors().peekable();
         let hint = CacheHint::of_total(usize::try_from(bytes).unwrap_or(usize::MAX));
-        Self { id, begin, transfer: grant.transfer, told: 0, writes, hint, index: 0, ends, wanted, sums }
+        Self { key, begin, transfer: grant.transfer, told: 0, writes, hint, index: 0, ends, wanted, sums }
     }
 
     /// Whether this is the sending state of push `id`.
     pub(super) fn is_of(&self, id: u64) -> bool {
-        self.id == id
+        self.key.id == id
     }
 
     /// Number of writes posted.
@@ -106,14 +105,16 @@ impl Pushes {
         let (mut any, mut again, mut at) = (false, false, 0);
         let mut left = DRIVE_BYTES_MAX;
         while let Some(mut posting) = self.posting.remove(at) {
-            let state = self.pushes.iter().flatten().find(|state| state.id == posting.id);
-            let Some((hold, ready)) = state.map(|state| (&state.hold, state.ready)) else { continue };
+            let state = self.push_mut(posting.key).map(|state| (state.hold.list(), state.ready));
+            let Some((blocks, ready)) = state else { continue };
             let posted_before = self.posted;
-            let attempt = if !send_sources(&self.link, core, &mut posting, hold) {
+            let attempt = if !send_sources(&self.link, core, &mut posting, &blocks) {
                 Attempt::Blocked
             } else {
                 match self.post_writes(core, &mut posting, ready) {
-                    Attempt::Done | Attempt::Waiting => self.send_sums(core, &mut posting, ready, &mut left),
+                    Attempt::Done | Attempt::Waiting => {
+                        self.send_sums(core, &mut posting, (&blocks, ready), &mut left)
+                    }
                     attempt => attempt,
                 }
             };
@@ -170,15 +171,15 @@ impl Pushes {
             // further writes.
             let last = posting.index == allowed || posting.writes.peek().is_none();
             lane.write_range(from, to, imm, posting.hint, last);
-            self.in_flight.push_back((posting.id, write.len as u32));
+            self.in_flight.push_back((posting.key, write.len as u32));
             self.posted += 1;
             room -= 1;
         }
-        let of_id = |state: &&mut State| state.id == posting.id;
-        if let Some(state) = self.pushes.iter_mut().flatten().find(of_id)
+        let posted = self.posted;
+        if let Some(state) = self.push_mut(posting.key)
             && let Stage::Writing(of) = &mut state.stage
         {
-            of.all_posted.get_or_insert(self.posted);
+            of.all_posted.get_or_insert(posted);
         }
         Attempt::Done
     }
@@ -188,16 +189,13 @@ impl Pushes {
         &mut self,
         core: &mut EngineState,
         posting: &mut Posting,
-        ready: Option<u32>,
+        (blocks, ready): (&[u32], Option<u32>),
         left: &mut u64,
     ) -> Attempt {
         let layers = self.pool.layout().shape().layers;
         let ready = ready.unwrap_or(layers);
         let end = if ready == layers { Attempt::Done } else { Attempt::Waiting };
         let Some(sums) = &mut posting.sums else { return end };
-        let of_id = |state: &&State| state.id == posting.id;
-        let hold = self.pushes.iter().flatten().find(of_id).map(|state| &state.hold);
-        let Some(hold) = hold else { return Attempt::Done };
         let room = self.link.list_room(core).max(1);
         loop {
             let (layer, place) = sums.next;
@@ -212,7 +210,7 @@ impl Pushes {
                 sums.pending.clear();
             } else if layer >= ready {
                 return end;
-            } else if let Some(&block) = hold.blocks().get(place as usize) {
+            } else if let Some(&block) = blocks.get(place as usize) {
                 if posting.wanted.as_ref().is_none_or(|wanted| wanted.has(layer, place)) {
                     let sum = sums.sum.add(&self.pool, (layer, block), &mut self.scratch, left);
                     let Poll::Ready(sum) = sum else { return Attempt::Again };
@@ -230,11 +228,11 @@ impl Pushes {
 
 /// Sends the source blocks. Returns whether the peer was sent all of them; they go before the writes, so that the
 /// peer can plan and count what follows.
-fn send_sources(link: &Link, core: &mut EngineState, posting: &mut Posting, hold: &Hold) -> bool {
+fn send_sources(link: &Link, core: &mut EngineState, posting: &mut Posting, blocks: &[u32]) -> bool {
     let room = link.list_room(core).max(1);
-    while posting.told < hold.blocks().len() {
+    while posting.told < blocks.len() {
         let (begin, told) = (posting.begin, posting.told);
-        if !link.send(core, message::BEGIN, |body| begin.write(body, hold.blocks(), told, room)) {
+        if !link.send(core, message::BEGIN, |body| begin.write(body, blocks, told, room)) {
             return false;
         }
         posting.told += room;

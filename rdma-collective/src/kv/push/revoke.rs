@@ -22,7 +22,7 @@ impl Pushes {
     /// latest.
     pub(in crate::kv) fn cancel(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
         let Some(at) =
-            self.pushes.iter().position(|place| place.as_ref().is_some_and(|state| state.id == id))
+            self.pushes.iter().position(|place| place.as_ref().is_some_and(|state| state.id() == id))
         else {
             return;
         };
@@ -43,7 +43,7 @@ impl Pushes {
     pub(super) fn stop(&mut self, at: usize, reason: Reason, cause: KvError, fence: Fence) {
         let Some(Some(state)) = self.pushes.get_mut(at) else { return };
         let Stage::Writing(of) = state.stage else { return };
-        let place = self.posting.iter().position(|posting| posting.is_of(state.id));
+        let place = self.posting.iter().position(|posting| posting.is_of(state.id()));
         let posting = place.and_then(|place| self.posting.remove(place));
         let writes = posting.map_or(of.writes, |posting| posting.posted());
         // A peer that has confirmed all blocks waits for nothing more.
@@ -130,7 +130,7 @@ impl Pushes {
                 continue;
             }
             // A push that the peer has confirmed is done: giving it up came too late.
-            let outcome = state.pushed(now).ok_or_else(|| cause.clone());
+            let outcome = state.sent(now).ok_or_else(|| cause.clone());
             state.end(outcome);
             self.link.unwatch(core);
             any = true;

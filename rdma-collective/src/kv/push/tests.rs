@@ -12,7 +12,7 @@ use crate::kv::fence::Fence;
 use crate::kv::layout::{Layout, Shape};
 use crate::kv::message;
 use crate::kv::message::{Done, Reason, Release, Revoke};
-use crate::kv::outcome::{Pulled, Pushed};
+use crate::kv::outcome::Sent;
 use crate::kv::tests::{SHAPE, TOLD, pair};
 use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
@@ -76,7 +76,7 @@ fn push_in(name: &str) -> Stage {
         "confirmed" => Stage::Writing(begun(Some(done))),
         "quiescing" => quiescing(None),
         "confirmed, quiescing" => quiescing(Some(done)),
-        _ => Stage::Ended(Ok(Pushed { bytes: 0, writes: 0, corrupt: 0, elapsed: Duration::ZERO })),
+        _ => Stage::Ended(Ok(Sent { bytes: 0, writes: 0, corrupt: 0, elapsed: Duration::ZERO })),
     }
 }
 
@@ -148,7 +148,7 @@ fn every_stage_of_a_push_and_everything_that_can_happen_there() {
                 let mut pushes = shared.lock();
                 pushes.grants_seen = 1;
                 let state = pushes.pushes.iter_mut().flatten().next().unwrap();
-                let id = state.id;
+                let id = state.id();
                 state.stage = push_in(stage);
                 assert_eq!(of_push(&state.stage), stage);
                 happens(&mut pushes, core, id, event);
@@ -181,7 +181,7 @@ fn offer_in(name: &str) -> OfferStage {
             let (reason, cause) = (Reason::Revoked, KvError::Revoked { request: 5 });
             OfferStage::Recalling { reason, cause, fence: Fence::at(long().instant()), told: true }
         }
-        _ => OfferStage::Ended(Ok(Pulled { bytes: 0, reads: 0, corrupt: 0, elapsed: Duration::ZERO })),
+        _ => OfferStage::Ended(Ok(Sent { bytes: 0, writes: 0, corrupt: 0, elapsed: Duration::ZERO })),
     }
 }
 

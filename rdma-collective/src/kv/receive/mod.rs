@@ -19,6 +19,7 @@ mod state;
 #[cfg(test)]
 mod tests;
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
@@ -28,10 +29,12 @@ use super::journal::{Journal, TransferKind};
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::message::{self, Grant};
-use super::outcome::Progress;
+use super::outcome::{Progress, Received};
 use super::plan::Wanted;
 use super::pool::{AttachedPool, Pool};
-use super::verdict::{Arrived, Verdicts};
+use super::shared::Shared;
+use super::transfer::Machine;
+use super::verdict::{Arrived, BlockVerdict, Verdicts};
 use super::wakers::Wakers;
 use crate::engine::{EngineState, Service};
 use crate::kv::{KvError, TransferError};
@@ -59,7 +62,7 @@ pub(super) struct Receives {
     grants: Vec<Option<State>>,
     next_grant: u64,
     pulls: Pulls,
-    pub(super) wakers: Wakers,
+    wakers: Wakers,
     /// Wakers by grant and layer.
     pub(super) layer_wakers: Wakers<(u64, u32)>,
     destination: AttachedPool,
@@ -71,16 +74,6 @@ pub(super) struct Receives {
     /// The slot to check first, so that slots take turns.
     check_next: usize,
     scratch: Box<[u8]>,
-}
-
-/// The outcome of a transfer that has ended well.
-#[derive(Debug)]
-pub(super) struct Outcome {
-    pub(super) verdicts: Verdicts,
-    pub(super) bytes: u64,
-    pub(super) writes: u32,
-    pub(super) waited: Duration,
-    pub(super) moved: Duration,
 }
 
 impl Receives {
@@ -116,19 +109,16 @@ impl Receives {
         &mut self,
         core: &mut EngineState,
         (kind, request): (TransferKind, u64),
-        (blocks, missing): (&[u32], Option<&Verdicts>),
+        (blocks, missing): (&Arc<[u32]>, Option<&Verdicts>),
         deadline: Deadline,
         now: Instant,
     ) -> Result<u64, KvError> {
         self.link.check()?;
-        let active = |state: &&State| !matches!(state.stage, Stage::Ended(_));
-        if self.grants.iter().flatten().filter(active).any(|state| state.grant.request == request) {
-            return Err(KvError::RequestRepeated { request });
+        let pulls = kind == TransferKind::Pull;
+        if pulls {
+            self.check_pull(request, now)?;
         }
-        let place = self.grants.iter().position(Option::is_none).unwrap_or(self.grants.len());
-        let Some(transfer) = u8::try_from(place).ok().filter(|_| place < TRANSFERS_MAX) else {
-            return Err(KvError::TooManyTransfers { max: TRANSFERS_MAX });
-        };
+        let transfer = self.free_slot(request)?;
         let (hold, wanted) = self.hold(request, blocks, missing)?;
         let left = deadline.instant().saturating_duration_since(now).as_millis();
         let grant = Grant {
@@ -144,7 +134,6 @@ impl Receives {
         let layout = self.pool.layout();
         let all = u64::from(layout.shape().layers) * blocks.len() as u64;
         let bytes = wanted.as_ref().map_or(all, Wanted::count) * layout.layer_block_bytes();
-        let pulls = kind == TransferKind::Pull;
         // A pull is not told to the peer, so its list is empty.
         let list = blocks.iter().filter(|_| !pulls);
         let words = wanted.as_ref().filter(|_| !pulls).map_or(&[][..], Wanted::words);
@@ -172,7 +161,7 @@ impl Receives {
             pulls,
             lease: None,
         };
-        match self.grants.get_mut(place) {
+        match self.grants.get_mut(usize::from(transfer)) {
             Some(place) => *place = Some(state),
             None => self.grants.push(Some(state)),
         }
@@ -182,14 +171,25 @@ impl Receives {
         Ok(grant.grant)
     }
 
+    /// Finds a slot for a transfer of `request`, which must not be under way already.
+    fn free_slot(&self, request: u64) -> Result<u8, KvError> {
+        let active = |state: &&State| !matches!(state.stage, Stage::Ended(_));
+        if self.grants.iter().flatten().filter(active).any(|state| state.grant.request == request) {
+            return Err(KvError::RequestRepeated { request });
+        }
+        let place = self.grants.iter().position(Option::is_none).unwrap_or(self.grants.len());
+        let slot = u8::try_from(place).ok().filter(|_| place < TRANSFERS_MAX);
+        slot.ok_or(KvError::TooManyTransfers { max: TRANSFERS_MAX })
+    }
+
     /// Grants the blocks, and computes which of them are wanted if not all are.
     fn hold(
         &self,
         request: u64,
-        blocks: &[u32],
+        blocks: &Arc<[u32]>,
         missing: Option<&Verdicts>,
     ) -> Result<(Hold, Option<Wanted>), KvError> {
-        let mut hold = Hold::grant(&self.pool, blocks)?;
+        let mut hold = Hold::grant(&self.pool, Arc::clone(blocks))?;
         // Verdicts are compared only after the blocks are held: before, another transfer or [`Pool::write`] could
         // still change them.
         let wanted = missing.map(|verdicts| {
@@ -213,32 +213,18 @@ impl Receives {
         }
     }
 
-    fn slot(&mut self, id: u64) -> Option<&mut Option<State>> {
-        self.grants.iter_mut().find(|place| place.as_ref().is_some_and(|state| state.grant.grant == id))
+    /// The transfer of this number in slot `transfer`.
+    fn in_slot(&mut self, transfer: u8, id: u64) -> Option<&mut State> {
+        self.grants.get_mut(usize::from(transfer))?.as_mut().filter(|state| state.grant.grant == id)
     }
 
-    /// Takes the outcome of a transfer, which is there once; `None` while the transfer is under way.
-    pub(super) fn outcome(&mut self, id: u64) -> Option<Result<Outcome, TransferError>> {
-        let place = self.slot(id)?;
-        let state = place.take_if(|state| matches!(state.stage, Stage::Ended(_)))?;
-        let (bytes, writes) = (state.bytes_arrived, state.arrived.count());
-        let begun = state.begin.as_ref().map_or(state.granted, |begun| begun.at);
-        let waited = state.latest.saturating_duration_since(state.granted);
-        let moved = state.latest.saturating_duration_since(begun);
-        let Stage::Ended(outcome) = state.stage else { return None };
-        Some(outcome.map(|verdicts| Outcome { verdicts, bytes, writes, waited, moved }))
+    fn slot(&mut self, id: u64) -> Option<&mut Option<State>> {
+        self.grants.iter_mut().find(|place| place.as_ref().is_some_and(|state| state.grant.grant == id))
     }
 
     /// The state of a transfer whose outcome has not been taken.
     fn state(&self, id: u64) -> Option<&State> {
         self.grants.iter().flatten().find(|state| state.grant.grant == id)
-    }
-
-    pub(super) fn progress(&self, id: u64) -> Option<Progress> {
-        let state = self.state(id)?;
-        let (bytes, bytes_arrived, writes_arrived) =
-            (state.bytes, state.bytes_arrived, state.arrived.count());
-        Some(Progress { bytes_arrived, bytes, writes_arrived, writes: state.arrived.expected() })
     }
 
     /// Wakes the tasks whose transfers have ended, or whose layers have arrived.
@@ -254,20 +240,6 @@ impl Receives {
         self.layer_wakers = layers;
     }
 
-    /// Notes that the handle of a transfer was dropped; the transfer goes on.
-    pub(super) fn abandon(&mut self, id: u64) {
-        let link_ended = self.link.ended.is_some();
-        let Some(place) = self.slot(id) else { return };
-        let Some(state) = place else { return };
-        state.abandoned = true;
-        match state.stage {
-            Stage::Ended(_) => *place = None,
-            // Neither the peer nor a user waits for the verdicts, so the state goes, which releases the blocks.
-            Stage::Arrived(_) if link_ended => *place = None,
-            _ => {}
-        }
-    }
-
     /// Sends grants as far as the lane has room.
     fn send_grants(&mut self, core: &mut EngineState) {
         let room = self.link.list_room(core).max(1);
@@ -281,6 +253,57 @@ impl Receives {
                 state.told += room;
             }
         }
+    }
+}
+
+impl Machine for Receives {
+    type Outcome = Received;
+    type Error = TransferError;
+
+    fn take(&mut self, id: u64) -> Option<Result<Received, TransferError>> {
+        let place = self.slot(id)?;
+        let state = place.take_if(|state| matches!(state.stage, Stage::Ended(_)))?;
+        let (bytes, writes) = (state.bytes_arrived, state.arrived.count());
+        let begun = state.begin.as_ref().map_or(state.granted, |begun| begun.at);
+        let elapsed = state.latest.saturating_duration_since(state.granted);
+        let moving = state.latest.saturating_duration_since(begun);
+        let Stage::Ended(outcome) = state.stage else { return None };
+        Some(outcome.map(|verdicts| Received { verdicts, bytes, writes, elapsed, moving }))
+    }
+
+    fn wakers(&mut self) -> &mut Wakers {
+        &mut self.wakers
+    }
+
+    fn progress(&self, id: u64) -> Option<Progress> {
+        let state = self.state(id)?;
+        let (bytes, bytes_arrived, writes_arrived) =
+            (state.bytes, state.bytes_arrived, state.arrived.count());
+        Some(Progress { bytes_arrived, bytes, writes_arrived, writes: state.arrived.expected() })
+    }
+
+    fn give_up(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
+        self.revoke(core, id, deadline);
+    }
+
+    fn abandon(&mut self, id: u64) {
+        let link_ended = self.link.ended.is_some();
+        let Some(place) = self.slot(id) else { return };
+        let Some(state) = place else { return };
+        state.abandoned = true;
+        match state.stage {
+            Stage::Ended(_) => *place = None,
+            // Neither the peer nor a user waits for the verdicts, so the state goes, which releases the blocks.
+            Stage::Arrived(_) if link_ended => *place = None,
+            _ => {}
+        }
+    }
+
+    fn refused(shared: &Shared<Self>, id: u64, blocks: &[u32], cause: KvError) -> TransferError {
+        let layers = shared.pool.layout().shape().layers;
+        let none = || Verdicts::new(layers, blocks, BlockVerdict::Missing);
+        let verdicts = shared.glance(|state| state.so_far(id)).unwrap_or_else(none);
+        TransferError { cause: Arc::new(cause), verdicts }
     }
 }
 

@@ -109,7 +109,7 @@ fn what_had_arrived_before_the_deadline_is_not_late_however_late_it_is_looked_at
     let mut grant = decode.grant(1, &blocks, Deadline::after(Duration::from_millis(200))).unwrap();
     drive_until(&prefill.shared().engine, || prefill.shared().lock().has_grant(0));
     let push = prefill.push(1, &blocks, soon()).unwrap();
-    drive_until(&prefill.shared().engine, || push.progress().0 == push.progress().1);
+    drive_until(&prefill.shared().engine, || push.progress().bytes_arrived == push.progress().bytes);
     thread::sleep(Duration::from_millis(300));
     let received = loop {
         if let std::task::Poll::Ready(outcome) = grant.poll() {

@@ -67,18 +67,16 @@ impl Verdicts {
         if arrived.count() == arrived.expected() {
             return verdicts;
         }
-        let mut places = vec![0_u32; layout.shape().blocks as usize];
-        for (place, block) in (0..).zip(blocks) {
-            if let Some(at) = places.get_mut(*block as usize) {
-                *at = place;
-            }
-        }
+        let mut places: Vec<_> = blocks.iter().zip(0_usize..).collect();
+        places.sort_unstable();
         for (index, write) in (0..).zip(Arc::clone(plan).into_descriptors()) {
             let (mut at, end) = (write.offset_remote, write.offset_remote + write.len);
             while at < end && !arrived.has(index) {
                 let (layer, block, next) = layout.locate(at);
-                let place = places.get(block as usize).copied().unwrap_or(0);
-                verdicts.set(layer, place as usize, BlockVerdict::Missing);
+                // The plan moves no block that the request does not have.
+                if let Ok(at) = places.binary_search_by_key(&block, |(of, _)| **of) {
+                    verdicts.set(layer, places[at].1, BlockVerdict::Missing);
+                }
                 at = next;
             }
         }

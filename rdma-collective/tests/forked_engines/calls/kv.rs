@@ -1,13 +1,11 @@
 //! Calls on KV links, pools and transfers.
 
-use std::future::IntoFuture;
 use std::net::TcpListener;
-use std::time::Duration;
 
 use rdma_collective::kv::layout::Layout;
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
 use rdma_collective::link::Meet;
-use rdma_core::{Deadline, Memory};
+use rdma_core::Memory;
 
 use super::operations::awaited;
 use super::{Call, Outcome, done, harmless, polled, refused, told};
@@ -45,33 +43,7 @@ pub const CALLS: &[Call] = &[
     refused("kv::Decode::pull", |f| told(f.decode.pull(902, &[0], soon()))),
     refused("kv::Decode::pull_missing", |f| told(f.decode.pull_missing(903, &f.verdicts, soon()))),
     harmless("kv::Decode::stats", |f| done(f.decode.stats())),
-    harmless("kv::Grant::drop", |f| {
-        drop(f.grant);
-        Outcome::Done
-    }),
-    refused("kv::Grant::into_future", |f| awaited(f.grant.into_future())),
-    refused("kv::Grant::layer", |f| awaited(f.grant.layer(0))),
-    refused("kv::Grant::poll", |mut f| polled(f.grant.poll())),
-    refused("kv::Grant::poll_layer", |f| polled(f.grant.poll_layer(0))),
-    harmless("kv::Grant::progress", |f| done(f.grant.progress())),
-    refused("kv::Grant::revoke", |f| told(f.grant.revoke(soon()))),
-    refused("kv::Grant::start_revoke", |f| polled(f.grant.start_revoke(soon()).poll())),
-    refused("kv::Grant::wait", |f| told(f.grant.wait())),
-    refused("kv::Grant::wait_layer", |f| told(f.grant.wait_layer(0, soon()))),
-    refused("kv::Grant::wait_until", |f| f.grant.wait_until(soon()).map_or(Outcome::Done, told)),
-    refused("kv::GrantFuture::poll", |f| awaited(f.grant.into_future())),
     refused("kv::LayerFuture::poll", |f| awaited(f.grant.layer(1))),
-    harmless("kv::Offer::drop", |f| {
-        drop(f.offer);
-        Outcome::Done
-    }),
-    refused("kv::Offer::into_future", |f| awaited(f.offer.into_future())),
-    refused("kv::Offer::poll", |mut f| polled(f.offer.poll())),
-    refused("kv::Offer::revoke", |f| told(f.offer.revoke(soon()))),
-    refused("kv::Offer::start_revoke", |f| told(f.offer.start_revoke(soon()).wait())),
-    refused("kv::Offer::wait", |f| told(f.offer.wait())),
-    refused("kv::Offer::wait_until", |f| f.offer.wait_until(soon()).map_or(Outcome::Done, told)),
-    refused("kv::OfferFuture::poll", |f| awaited(f.offer.into_future())),
     refused("kv::Pool::allocate", |f| told(Pool::allocate(&f.engine, layout(&f), PoolUse::Source))),
     refused("kv::Pool::close", |f| told(f.source.close(soon()))),
     harmless("kv::Pool::held", |f| done(f.source.held(0))),
@@ -108,33 +80,33 @@ pub const CALLS: &[Call] = &[
     harmless("kv::Prefill::stats", |f| done(f.prefill.stats())),
     refused("kv::Prepared::connect", |mut f| told(f.prepared.connect(&f.blob, soon()))),
     harmless("kv::Prepared::export", |f| done(f.prepared.export().len())),
-    refused("kv::Pull::cancel", |f| told(f.pull.cancel(soon()))),
-    refused("kv::Pull::into_future", |f| awaited(f.pull.into_future())),
-    refused("kv::Pull::poll", |mut f| polled(f.pull.poll())),
-    harmless("kv::Pull::progress", |f| done(f.pull.progress())),
-    refused("kv::Pull::start_cancel", |f| told(f.pull.start_cancel(soon()).wait())),
-    refused("kv::Pull::wait", |f| told(f.pull.wait())),
-    refused("kv::Pull::wait_until", |f| f.pull.wait_until(soon()).map_or(Outcome::Done, told)),
-    refused("kv::PullFuture::poll", |f| awaited(f.pull.into_future())),
-    refused("kv::Push::cancel", |f| told(f.push.cancel(soon()))),
-    harmless("kv::Push::drop", |f| {
-        drop(f.push);
+    harmless("kv::Transfer::blocks", |f| done(f.grant.blocks().len())),
+    harmless("kv::Transfer::drop", |f| {
+        drop((f.push, f.offer, f.grant, f.pull));
         Outcome::Done
     }),
-    refused("kv::Push::into_future", |f| awaited(f.push.into_future())),
-    refused("kv::Push::layer_ready", |f| told(f.push.layer_ready(0))),
-    refused("kv::Push::poll", |mut f| polled(f.push.poll())),
-    harmless("kv::Push::progress", |f| done(f.push.progress())),
-    refused("kv::Push::start_cancel", |f| told(f.push.start_cancel(soon()).wait())),
-    refused("kv::Push::wait", |f| told(f.push.wait())),
-    refused("kv::Push::wait_until", |f| f.push.wait_until(soon()).map_or(Outcome::Done, told)),
-    refused("kv::PushFuture::poll", |f| awaited(f.push.into_future())),
-    refused("kv::Revoking::into_future", |f| awaited(f.push.start_cancel(soon()).into_future())),
-    refused("kv::Revoking::poll", |f| polled(f.push.start_cancel(soon()).poll())),
-    refused("kv::Revoking::wait", |f| told(f.push.start_cancel(soon()).wait())),
-    refused("kv::Revoking::wait_until", |f| {
-        let late = Deadline::after(Duration::from_secs(60));
-        f.push.start_cancel(soon()).wait_until(late).map_or(Outcome::Done, told)
+    refused("kv::Transfer::layer", |f| awaited(f.grant.layer(0))),
+    refused("kv::Transfer::layer_ready", |f| told(f.push.layer_ready(0))),
+    refused("kv::Transfer::poll", |mut f| polled(f.push.poll())),
+    refused("kv::Transfer::poll", |mut f| polled(f.grant.poll())),
+    refused("kv::Transfer::poll", |f| polled(f.offer.start_revoke(soon()).poll())),
+    refused("kv::Transfer::poll", |f| polled(f.grant.start_revoke(soon()).poll())),
+    refused("kv::Transfer::poll", |f| awaited(f.push)),
+    refused("kv::Transfer::poll", |f| awaited(f.grant)),
+    refused("kv::Transfer::poll_layer", |f| polled(f.grant.poll_layer(0))),
+    harmless("kv::Transfer::progress", |f| done(f.grant.progress())),
+    harmless("kv::Transfer::progress", |f| done(f.offer.progress())),
+    harmless("kv::Transfer::request", |f| done(f.push.request())),
+    refused("kv::Transfer::revoke", |f| told(f.offer.revoke(soon()))),
+    refused("kv::Transfer::revoke", |f| told(f.pull.revoke(soon()))),
+    refused("kv::Transfer::start_revoke", |f| told(f.push.start_revoke(soon()).wait())),
+    refused("kv::Transfer::start_revoke", |f| awaited(f.pull.start_revoke(soon()))),
+    refused("kv::Transfer::wait", |f| told(f.offer.wait())),
+    refused("kv::Transfer::wait", |f| told(f.pull.wait())),
+    refused("kv::Transfer::wait_layer", |f| told(f.grant.wait_layer(0, soon()))),
+    refused("kv::Transfer::wait_until", |f| f.push.wait_until(soon()).map_or(Outcome::Done, told)),
+    refused("kv::Transfer::wait_until", |f| f.grant.wait_until(soon()).map_or(Outcome::Done, told)),
+    refused("kv::Transfer::wait_until", |f| {
+        f.push.start_revoke(soon()).wait_until(soon()).map_or(Outcome::Done, told)
     }),
-    refused("kv::RevokingFuture::poll", |f| awaited(f.grant.start_revoke(soon()).into_future())),
 ];

@@ -3,21 +3,18 @@
 use std::sync::Arc;
 use std::task::Poll;
 
-use rdma_collective::kv::KvError;
-use rdma_collective::kv::{Grant, Offer, Pull, Push, Received, Revoking, Verdicts};
+use rdma_collective::kv::{self, KvError, Received, Revoking, Transfer, Verdicts};
 
 use crate::common::long;
 
 pub enum Sending {
-    Push(Push),
-    Offer(Offer),
-    Revoking(Revoking<()>),
+    UnderWay(Transfer<kv::Sending>),
+    Revoking(Revoking<kv::Sending>),
 }
 
 pub enum Receiving {
-    Grant(Grant),
-    Pull(Pull),
-    Revoking(Revoking<Verdicts>),
+    UnderWay(Transfer<kv::Receiving>),
+    Revoking(Revoking<kv::Receiving>),
 }
 
 /// The outcome that prefill sees.
@@ -65,23 +62,18 @@ impl Got {
 
 impl Sending {
     pub fn poll(&mut self) -> Poll<Sent> {
-        let outcome = match self {
-            Self::Push(push) => push.poll().map_ok(|pushed| (pushed.bytes, pushed.corrupt)),
-            Self::Offer(offer) => offer.poll().map_ok(|pulled| (pulled.bytes, pulled.corrupt)),
-            Self::Revoking(revoking) => {
-                return revoking.poll().map(|end| end.map(|()| Sent::GivenUp).unwrap());
-            }
-        };
-        outcome.map(|outcome| match outcome {
-            Ok((bytes, corrupt)) => Sent::Well(bytes, corrupt),
-            Err(error) => Sent::Badly(error),
-        })
+        match self {
+            Self::UnderWay(transfer) => transfer.poll().map(|outcome| match outcome {
+                Ok(sent) => Sent::Well(sent.bytes, sent.corrupt),
+                Err(error) => Sent::Badly(error),
+            }),
+            Self::Revoking(revoking) => revoking.poll().map(|end| end.map(|()| Sent::GivenUp).unwrap()),
+        }
     }
 
     pub fn give_up(self) -> Sent {
         match self {
-            Self::Push(push) => push.cancel(long()).unwrap(),
-            Self::Offer(offer) => offer.revoke(long()).unwrap(),
+            Self::UnderWay(transfer) => transfer.revoke(long()).unwrap(),
             Self::Revoking(revoking) => revoking.wait().unwrap(),
         }
         Sent::GivenUp
@@ -90,8 +82,7 @@ impl Sending {
     /// Begins to give up; the end is polled for.
     pub fn start_to_give_up(self) -> Self {
         Self::Revoking(match self {
-            Self::Push(push) => push.start_cancel(long()),
-            Self::Offer(offer) => offer.start_revoke(long()),
+            Self::UnderWay(transfer) => transfer.start_revoke(long()),
             Self::Revoking(revoking) => revoking,
         })
     }
@@ -99,21 +90,18 @@ impl Sending {
 
 impl Receiving {
     pub fn poll(&mut self) -> Poll<Got> {
-        let outcome = match self {
-            Self::Grant(grant) => grant.poll(),
-            Self::Pull(pull) => pull.poll(),
-            Self::Revoking(revoking) => return revoking.poll().map(|end| end.map(Got::GivenUp).unwrap()),
-        };
-        outcome.map(|outcome| match outcome {
-            Ok(received) => Got::Well(received),
-            Err(error) => Got::Badly(error.verdicts, error.cause),
-        })
+        match self {
+            Self::UnderWay(transfer) => transfer.poll().map(|outcome| match outcome {
+                Ok(received) => Got::Well(received),
+                Err(error) => Got::Badly(error.verdicts, error.cause),
+            }),
+            Self::Revoking(revoking) => revoking.poll().map(|end| end.map(Got::GivenUp).unwrap()),
+        }
     }
 
     pub fn give_up(self) -> Got {
         Got::GivenUp(match self {
-            Self::Grant(grant) => grant.revoke(long()).unwrap(),
-            Self::Pull(pull) => pull.cancel(long()).unwrap(),
+            Self::UnderWay(transfer) => transfer.revoke(long()).unwrap(),
             Self::Revoking(revoking) => revoking.wait().unwrap(),
         })
     }
@@ -121,8 +109,7 @@ impl Receiving {
     /// Begins to give up; the end is polled for.
     pub fn start_to_give_up(self) -> Self {
         Self::Revoking(match self {
-            Self::Grant(grant) => grant.start_revoke(long()),
-            Self::Pull(pull) => pull.start_cancel(long()),
+            Self::UnderWay(transfer) => transfer.start_revoke(long()),
             Self::Revoking(revoking) => revoking,
         })
     }

@@ -151,12 +151,12 @@ fn resume(pair: &Pair, case: &Case, (verdicts, hold): (Option<&Verdicts>, bool))
         assert!(matches!(error, KvError::NothingMissing { request: 2 }), "{error}");
     } else {
         let sending = match case.way {
-            Way::Push => Sending::Push(pair.prefill.push(2, &sources, long()).unwrap()),
-            Way::Stream => Sending::Push(pair.prefill.push_layers(2, &sources, long()).unwrap()),
-            Way::Pull => Sending::Offer(pair.prefill.offer(2, &sources, long()).unwrap()),
+            Way::Push => pair.prefill.push(2, &sources, long()).unwrap(),
+            Way::Stream => pair.prefill.push_layers(2, &sources, long()).unwrap(),
+            Way::Pull => pair.prefill.offer(2, &sources, long()).unwrap(),
         };
-        if let (Way::Stream, Sending::Push(push)) = (case.way, &sending) {
-            (0..SHAPE.layers).for_each(|layer| push.layer_ready(layer).unwrap());
+        if case.way == Way::Stream {
+            (0..SHAPE.layers).for_each(|layer| sending.layer_ready(layer).unwrap());
         }
         let received = match verdicts {
             Some(verdicts) if case.way == Way::Pull => {
@@ -174,12 +174,7 @@ fn resume(pair: &Pair, case: &Case, (verdicts, hold): (Option<&Verdicts>, bool))
             .map_or(SHAPE.layers as usize * sources.len(), |verdicts| verdicts.invalid().count());
         let bytes = pair.destination.layout().layer_block_bytes() * parts as u64;
         assert_eq!(received.bytes, bytes);
-        let sent = match sending {
-            Sending::Push(push) => push.wait().unwrap().bytes,
-            Sending::Offer(offer) => offer.wait().unwrap().bytes,
-            Sending::Revoking(_) => unreachable!("nobody gives it up"),
-        };
-        assert_eq!(sent, bytes);
+        assert_eq!(sending.wait().unwrap().bytes, bytes);
     }
     pair.assert_moved(&case.pairs);
 }

@@ -49,13 +49,15 @@ impl<'a> Transfer<'a> {
         let now = Instant::now();
         let (prefill, decode) = (&pair.prefill, &pair.decode);
         let sending = match case.way {
-            Way::Push => prefill.push(1, &sources, deadline(false)).map(Sending::Push),
-            Way::Stream => prefill.push_layers(1, &sources, deadline(false)).map(Sending::Push),
-            Way::Pull => prefill.offer(1, &sources, deadline(false)).map(Sending::Offer),
+            Way::Push => prefill.push(1, &sources, deadline(false)).map(Sending::UnderWay),
+            Way::Stream => prefill.push_layers(1, &sources, deadline(false)).map(Sending::UnderWay),
+            Way::Pull => prefill.offer(1, &sources, deadline(false)).map(Sending::UnderWay),
         };
         let receiving = match case.way {
-            Way::Pull => decode.pull(1, &destinations, deadline(true)).map(Receiving::Pull),
-            Way::Push | Way::Stream => decode.grant(1, &destinations, deadline(true)).map(Receiving::Grant),
+            Way::Pull => decode.pull(1, &destinations, deadline(true)).map(Receiving::UnderWay),
+            Way::Push | Way::Stream => {
+                decode.grant(1, &destinations, deadline(true)).map(Receiving::UnderWay)
+            }
         };
         let (sending, sent) = match sending {
             Ok(sending) => (Some(sending), None),
@@ -101,7 +103,7 @@ impl<'a> Transfer<'a> {
     }
 
     fn announce(&mut self, waited: Duration) {
-        let Some(Sending::Push(push)) = &self.sending else { return };
+        let Some(Sending::UnderWay(push)) = &self.sending else { return };
         while self.case.way == Way::Stream
             && self.announced < SHAPE.layers
             && waited >= Duration::from_millis(self.case.layer_ms) * self.announced
@@ -113,7 +115,7 @@ impl<'a> Transfer<'a> {
 
     /// Checks that the verdict on a layer is true before the other layers have come.
     fn look_at_layers(&mut self) {
-        let Some(Receiving::Grant(grant)) = &self.receiving else { return };
+        let Some(Receiving::UnderWay(grant)) = &self.receiving else { return };
         while self.case.way == Way::Stream && self.seen < SHAPE.layers {
             let Ok(verdicts) = grant.wait_layer(self.seen, Deadline::after(Duration::ZERO)) else { return };
             for (&(source, destination), verdict) in self.case.pairs.iter().zip(&verdicts) {

@@ -7,10 +7,10 @@ use crate::content::{Content, Owner};
 use crate::pool::{self, Owners};
 use crate::presets::Request;
 use crate::report::Device;
-use crate::way::Incoming;
+use crate::way;
 use anyhow::Context;
 use examples::output;
-use rdma_collective::kv::{BlockVerdict, Decode, Pool, Verdicts};
+use rdma_collective::kv::{BlockVerdict, Decode, Pool, Receiving, Transfer, Verdicts};
 use rdma_core::Deadline;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -97,10 +97,10 @@ impl Shared<'_> {
         let deadline = Deadline::after(self.args.timeout());
         let begin = Instant::now();
         let ids = self.requests.destination(turn);
-        let incoming = Incoming::new(self.args, self.decode, request_id(turn), ids).with_context(named)?;
+        let incoming = way::receive(self.args, self.decode, request_id(turn), ids).with_context(named)?;
         match turn.abort_at {
             None => {
-                let layers = incoming.wait_layers(self.args);
+                let layers = way::wait_layers(self.args, &incoming);
                 // The request's blocks are free after this wait, whatever became of the layers. The request's own
                 // error says why.
                 let received = incoming.wait().and_then(|received| layers.map(|()| received));
@@ -119,7 +119,7 @@ impl Shared<'_> {
             Some(percent) => {
                 until(&incoming, percent, self.args.pull.then_some(deadline));
                 let given_up = Instant::now();
-                let verdicts = incoming.give_up(deadline).with_context(named)?;
+                let verdicts = incoming.revoke(deadline).with_context(named)?;
                 summary.aborted(given_up.elapsed());
                 self.look(turn, &verdicts, false, summary, bytes)
             }
@@ -154,7 +154,7 @@ impl Shared<'_> {
 /// Waits until so much of a transfer has arrived, at least its announcement: both sides have met then. One that stands
 /// still is not waited for; but nobody would tell prefill of a pull that has not met its offer, which it has by
 /// `pulls`.
-fn until(incoming: &Incoming, percent: u8, pulls: Option<Deadline>) {
+fn until(incoming: &Transfer<Receiving>, percent: u8, pulls: Option<Deadline>) {
     let (mut last, mut since) = (incoming.progress(), Instant::now());
     while since.elapsed() < STILL || (last.writes == 0 && pulls.is_some_and(|until| !until.expired())) {
         let progress = incoming.progress();

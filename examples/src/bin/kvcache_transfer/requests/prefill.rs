@@ -2,10 +2,9 @@
 
 use super::{Requests, Turn, request_id};
 use crate::args::Args;
-use crate::way::{self, Sent};
+use crate::way;
 use anyhow::Context;
-use rdma_collective::kv::KvError;
-use rdma_collective::kv::Prefill;
+use rdma_collective::kv::{KvError, Prefill, Sent};
 use std::thread;
 
 /// Sum over all requests.

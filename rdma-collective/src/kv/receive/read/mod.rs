@@ -11,7 +11,6 @@ use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rdma_core::Deadline;
 use rdma_core::memory::CacheHint;
 
 use super::Receives;
@@ -19,11 +18,9 @@ use super::state::{Announced, Revocation, Stage, State};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
-use crate::kv::journal::TransferKind;
 use crate::kv::message::{self, Begin, Offer, Reason, Release, Take};
 use crate::kv::plan::{BlockPair, BlockPlan, Descriptors, PlanOptions, parts_of};
 use crate::kv::taken_back::TakenBack;
-use crate::kv::verdict::Verdicts;
 use crate::link::imm::WRITES_MAX;
 
 /// The pulls of a link, and the offers that no pull has met.
@@ -36,8 +33,8 @@ pub(super) struct Pulls {
     taken_back: TakenBack,
     /// Pulls that have begun and have not posted everything, in the order in which they post.
     reading: VecDeque<Reading>,
-    /// Grant, index and length of each read that is not known to be done, in posting order.
-    in_flight: VecDeque<(u64, u32, u32)>,
+    /// The reads that are not known to be done, in posting order.
+    in_flight: VecDeque<PostedRead>,
     done: u64,
     /// Messages that wait for room on the lane.
     takes: VecDeque<Take>,
@@ -57,9 +54,19 @@ struct IncomingOffer {
     expires: Option<Instant>,
 }
 
+/// A read that is not known to be done.
+#[derive(Debug)]
+struct PostedRead {
+    transfer: u8,
+    grant: u64,
+    index: u32,
+    len: u32,
+}
+
 /// A pull that has begun and has not posted everything.
 #[derive(Debug)]
 struct Reading {
+    transfer: u8,
     grant: u64,
     reads: Peekable<Descriptors>,
     /// Cache hint of the reads, from the bytes that all of them move.
@@ -85,11 +92,6 @@ impl Pulls {
 }
 
 impl Receives {
-    /// Whether an offer for the request was taken back lately; reported once.
-    pub(super) fn offer_ended(&mut self, request: u64, now: Instant) -> bool {
-        self.pulls.taken_back.take(request, now).is_some()
-    }
-
     /// Matches pulls that wait with offers that are complete.
     pub(super) fn begin_pulls(&mut self, now: Instant) -> bool {
         let (theirs, ours) = (self.link.theirs, *self.pool.layout());
@@ -122,7 +124,8 @@ impl Receives {
                     pulls.takes.push_back(Take { lease, checksums: self.checksums });
                     let reads = plan.into_descriptors().peekable();
                     let hint = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
-                    pulls.reading.push_back(Reading { grant: state.grant.grant, reads, hint, index: 0 });
+                    let (transfer, grant) = (state.grant.transfer, state.grant.grant);
+                    pulls.reading.push_back(Reading { transfer, grant, reads, hint, index: 0 });
                 }
                 Err(error) => {
                     pulls.releases.push_back(Release { lease, done: false, reads: 0, parts: 0, corrupt: 0 });
@@ -171,7 +174,8 @@ impl Receives {
                 // The plan keeps offsets within the pool and lengths within 32 bits.
                 let to = self.destination.range(read.offset_remote, read.len);
                 lane.read_range(to, from, reading.hint, reading.reads.peek().is_none());
-                pulls.in_flight.push_back((reading.grant, reading.index, read.len as u32));
+                let (transfer, grant, index) = (reading.transfer, reading.grant, reading.index);
+                pulls.in_flight.push_back(PostedRead { transfer, grant, index, len: read.len as u32 });
                 reading.index += 1;
                 room -= 1;
                 any = true;
@@ -191,8 +195,9 @@ impl Receives {
         }
         while self.pulls.done < done {
             self.pulls.done += 1;
-            let Some((grant, index, len)) = self.pulls.in_flight.pop_front() else { continue };
-            if let Some(state) = self.slot(grant).and_then(Option::as_mut)
+            let Some(read) = self.pulls.in_flight.pop_front() else { continue };
+            let PostedRead { transfer, grant, index, len } = read;
+            if let Some(state) = self.in_slot(transfer, grant)
                 && state.is_open()
                 && state.arrived.note(index)
             {
@@ -276,23 +281,15 @@ impl Receives {
         any
     }
 
-    /// Adds a pull, and returns its number. A pull is kept like a grant that is not told to the peer.
-    pub(in crate::kv) fn add_pull(
-        &mut self,
-        core: &mut EngineState,
-        request: u64,
-        blocks: (&[u32], Option<&Verdicts>),
-        deadline: Deadline,
-        now: Instant,
-    ) -> Result<u64, KvError> {
-        self.link.check()?;
+    /// Fails for a pull that has nothing to read: the peer offers none of its blocks, or took back those of the
+    /// request.
+    pub(super) fn check_pull(&mut self, request: u64, now: Instant) -> Result<(), KvError> {
         if self.link.remote.is_none() {
             return Err(KvError::NotReadable);
         }
-        if self.offer_ended(request, now) {
-            return Err(KvError::LeaseExpired { request });
-        }
-        self.add(core, (TransferKind::Pull, request), blocks, deadline, now)
+        // Reported once.
+        let taken_back = self.pulls.taken_back.take(request, now).is_some();
+        if taken_back { Err(KvError::LeaseExpired { request }) } else { Ok(()) }
     }
 
     /// Gives up a pull in `Filling`. Returns `false` for any other transfer, which is untouched.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use rdma_core::Deadline;
+
 use super::*;
 use crate::kv::layout::{Layout, Shape};
 use crate::kv::tests::{SHAPE, pair};

@@ -1,58 +1,37 @@
-//! The public decode end of a link: [`Decode`], and the handle of a [`Grant`].
+//! The public decode end of a link: [`Decode`], which grants blocks and pulls them.
 //!
-//! This file owns the handles. The state machine of grants is `receive`'s, and pulls are added in `kv/pull.rs`.
-
-mod layer;
-mod outcome;
+//! This file owns the end. The state machine of its transfers is `receive`'s, and their handles are `transfer`'s.
 
 use std::fmt;
 use std::sync::Arc;
 
 use rdma_core::{Deadline, PeerAccess};
 
-pub use layer::LayerFuture;
-
-use super::fence::END_WITHIN;
 use super::journal::{LinkEvent, LinkStats, TransferKind};
 use super::link::{Link, LinkOptions, Opening, Prepared};
-use super::outcome::{Progress, Received};
-use super::pending::Handle;
 use super::pool::{Pool, PoolUse};
 use super::receive::Receives;
-use super::revoking::Revoking;
 use super::shared::Shared;
-use super::verdict::{BlockVerdict, Verdicts};
+use super::transfer::{Grant, Pull, Transfer};
+use super::verdict::Verdicts;
 use crate::bootstrap::JobToken;
 use crate::engine::Engine;
+use crate::kv::KvError;
 use crate::kv::LinkError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::PlanError;
-use crate::kv::{KvError, TransferError};
 use crate::link::handshake::Meet;
 use crate::link::{LaneFailure, PeerName};
 
 /// The decode end of a KV link: it has room for blocks, and grants or pulls them.
 ///
 /// When a grant has ended, well or not, none of its bytes land any more. A grant that misses its deadline, or is
-/// [revoked](Grant::revoke), asks the peer to stop, and the link goes on. Only when the peer does not answer is the
+/// [revoked](Transfer::revoke), asks the peer to stop, and the link goes on. Only when the peer does not answer is the
 /// lane fenced; then all other transfers on the link end with an error too.
 ///
 /// Dropping it says goodbye to the peer within [`linger`](LinkOptions::linger) and ends every transfer that is left.
 pub struct Decode {
     shared: Arc<Shared<Receives>>,
-}
-
-/// Blocks granted to a request. Dropping the handle lets them fill; the outcome is lost.
-///
-/// Returned by [`Decode::grant`]; the module [`kv`](crate::kv) has an example.
-#[must_use = "blocks are there when their grant was waited for"]
-pub struct Grant {
-    shared: Arc<Shared<Receives>>,
-    id: u64,
-    request: u64,
-    blocks: Box<[u32]>,
-    deadline: Deadline,
-    taken: bool,
 }
 
 impl Decode {
@@ -98,7 +77,7 @@ impl Decode {
     /// Grants `blocks`, in all layers, to `request`; the push fills them in that order.
     ///
     /// The call returns at once. The grant lives until `deadline`, whoever waits for it: then the blocks are taken
-    /// back, and a push that comes later is refused. Read the blocks only after [`wait`](Grant::wait) has returned,
+    /// back, and a push that comes later is refused. Read the blocks only after [`wait`](Transfer::wait) has returned,
     /// because a peer may write them until then.
     ///
     /// # Errors
@@ -107,7 +86,7 @@ impl Decode {
     /// [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After any error no
     /// block is granted.
     pub fn grant(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Grant, KvError> {
-        self.granted(request, (blocks, None), deadline)
+        self.begun((TransferKind::Grant, request), (blocks.into(), None), deadline)
     }
 
     /// Grants again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, so that only those
@@ -126,12 +105,56 @@ impl Decode {
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
-        self.check_layers(verdicts)?;
-        self.granted(request, (verdicts.blocks(), Some(verdicts)), deadline)
+        let blocks = (verdicts.blocks().into(), Some(verdicts));
+        self.begun((TransferKind::Grant, request), blocks, deadline)
+    }
+
+    /// Reads the blocks that prefill offers for `request` into `blocks`, in all layers and in that order.
+    ///
+    /// The call returns at once. The offer may have come before the pull, or come until `deadline`.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::NotReadable`] unless the pool of prefill is a [`SourceToPull`](super::PoolUse::SourceToPull);
+    /// [`KvError::LeaseExpired`] when prefill took back an offer for the request within the last 60 s, which is
+    /// reported once; otherwise the errors of [`grant`](Self::grant).
+    pub fn pull(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Pull, KvError> {
+        self.begun((TransferKind::Pull, request), (blocks.into(), None), deadline)
+    }
+
+    /// Pulls again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, so that only those
+    /// are read. The rules of [`grant_missing`](Self::grant_missing) apply: prefill must offer the same blocks as
+    /// before, in the same order.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`pull`](Self::pull), and [`KvError::NothingMissing`] when all verdicts are valid.
+    pub fn pull_missing(
+        &self,
+        request: u64,
+        verdicts: &Verdicts,
+        deadline: Deadline,
+    ) -> Result<Pull, KvError> {
+        let blocks = (verdicts.blocks().into(), Some(verdicts));
+        self.begun((TransferKind::Pull, request), blocks, deadline)
+    }
+
+    /// Begins a transfer of all `blocks`, or of those that `missing` has as missing or corrupt.
+    fn begun(
+        &self,
+        (kind, request): (TransferKind, u64),
+        (blocks, missing): (Arc<[u32]>, Option<&Verdicts>),
+        deadline: Deadline,
+    ) -> Result<Grant, KvError> {
+        let shared = &self.shared;
+        missing.map_or(Ok(()), |verdicts| self.check_layers(verdicts))?;
+        let id = shared
+            .change(|state, core, now| state.add(core, (kind, request), (&blocks, missing), deadline, now))?;
+        Ok(Transfer::new(shared, (id, request), blocks, deadline))
     }
 
     /// Fails unless the verdicts have as many layers as the pool.
-    pub(super) fn check_layers(&self, verdicts: &Verdicts) -> Result<(), KvError> {
+    fn check_layers(&self, verdicts: &Verdicts) -> Result<(), KvError> {
         let layers = self.shared.pool.layout().shape().layers;
         if verdicts.layers() == layers {
             return Ok(());
@@ -140,18 +163,7 @@ impl Decode {
         Err(PlanError::from(LayoutError::Differs { field: "layers", ours, theirs }).into())
     }
 
-    fn granted(
-        &self,
-        request: u64,
-        blocks: (&[u32], Option<&Verdicts>),
-        deadline: Deadline,
-    ) -> Result<Grant, KvError> {
-        let shared = &self.shared;
-        let kind = (TransferKind::Grant, request);
-        let id = shared.change(|state, core, now| state.add(core, kind, blocks, deadline, now))?;
-        Ok(Grant::new(Arc::clone(shared), id, request, blocks.0, deadline))
-    }
-
+    #[cfg(test)]
     pub(super) fn shared(&self) -> &Arc<Shared<Receives>> {
         &self.shared
     }
@@ -188,90 +200,9 @@ impl Decode {
     }
 }
 
-impl Grant {
-    pub(super) fn new(
-        shared: Arc<Shared<Receives>>,
-        id: u64,
-        request: u64,
-        blocks: &[u32],
-        deadline: Deadline,
-    ) -> Self {
-        Self { shared, id, request, blocks: blocks.into(), deadline, taken: false }
-    }
-
-    /// Waits until all blocks have arrived, and were checked if the link has checksums.
-    ///
-    /// At the deadline the peer is asked to stop. That takes up to 1 s more from a silent peer, and up to 6 s while
-    /// the peer is heard, because over a slow link its answer comes behind what was queued before. Blocks that have
-    /// all arrived by the deadline may be checked for 5 s more.
-    ///
-    /// # Errors
-    ///
-    /// [`TransferError`] with the verdict on each block: at the deadline, when the peer is lost, or when the peer has
-    /// another number of blocks. The blocks are free again and not written any more, unless the cause is
-    /// [`KvError::Quarantined`].
-    pub fn wait(mut self) -> Result<Received, TransferError> {
-        let deadline = Deadline::after(self.deadline.remaining() + END_WITHIN);
-        self.outcome_by(deadline).unwrap_or_else(|| {
-            // The service ends the grant at its deadline; only an engine that cannot go on leaves it open.
-            let cause = KvError::LinkEnded { peer: self.shared.peer, cause: LaneFailure::Fenced };
-            let verdicts = Verdicts::new(self.layers(), &self.blocks, BlockVerdict::Missing);
-            Err(TransferError { cause: Arc::new(cause), verdicts })
-        })
-    }
-
-    fn layers(&self) -> u32 {
-        self.shared.pool.layout().shape().layers
-    }
-
-    /// Takes the blocks back, and returns verdicts on what had arrived in them. After `Ok` no byte of the transfer
-    /// lands any more.
-    ///
-    /// The peer is asked to stop, which takes a round trip and leaves the link as it is. When the peer has not
-    /// answered by `deadline`, the lane is fenced: the link has ended then, and every transfer on it too.
-    ///
-    /// The call blocks; [`start_revoke`](Self::start_revoke) does not.
-    ///
-    /// # Errors
-    ///
-    /// [`KvError::Quarantined`] when the device did not fence the lane: the blocks are never used again.
-    pub fn revoke(self, deadline: Deadline) -> Result<Verdicts, KvError> {
-        self.start_revoke(deadline).wait()
-    }
-
-    /// Begins to take the blocks back like [`revoke`](Self::revoke), and returns at once.
-    pub fn start_revoke(self, deadline: Deadline) -> Revoking<Verdicts> {
-        let (shared, id) = (Arc::clone(&self.shared), self.id);
-        Revoking::new(self, &shared, deadline, |state, core| state.revoke(core, id, deadline))
-    }
-
-    /// The progress of the transfer, as of the engine's last drive.
-    #[must_use]
-    pub fn progress(&self) -> Progress {
-        self.shared.glance(|state| state.progress(self.id)).unwrap_or_default()
-    }
-}
-
-impl Drop for Grant {
-    fn drop(&mut self) {
-        if !self.taken && !self.shared.engine.is_forked() {
-            self.shared.lock().abandon(self.id);
-        }
-    }
-}
-
 impl Drop for Decode {
     fn drop(&mut self) {
         self.shared.close(|state, core| state.end(core, LaneFailure::Fenced));
-    }
-}
-
-impl fmt::Debug for Grant {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Grant")
-            .field("id", &self.id)
-            .field("blocks", &self.blocks.len())
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,39 +1,50 @@
-//! Layers of a grant as they arrive: polled, waited for or awaited while the other layers are under way.
+//! Layers of a transfer: announced at prefill, and at decode polled, waited for or awaited while the other layers are
+//! under way.
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::Grant;
+use super::{BUDGET, Machine, Receiving, Sending, Transfer};
 use crate::kv::layout::LayoutError;
-use crate::kv::pending::BUDGET;
 use crate::kv::plan::PlanError;
 use crate::kv::receive::{Layer, Receives};
-use crate::kv::verdict::{BlockVerdict, Verdicts};
 use crate::kv::{KvError, TransferError};
 
-impl Grant {
+impl Transfer<Sending> {
+    /// Announces that the blocks hold the bytes of `layer`: from now on the device may read that layer.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::LayerOutOfOrder`], and [`KvError::LayerRepeated`], which every layer is of a transfer that was not
+    /// begun by [`push_layers`](crate::kv::Prefill::push_layers); [`KvError::Plan`] for a layer that the pool does not
+    /// have. The transfer goes on as if nothing had been announced.
+    pub fn layer_ready(&self, layer: u32) -> Result<(), KvError> {
+        self.shared.change(|state, _, _| state.layer_ready(self.id, layer))
+    }
+}
+
+impl Transfer<Receiving> {
     /// Waits until all of a layer has arrived, and was checked if the link has checksums. Returns one verdict for
     /// each block, in the order of the request.
     ///
-    /// A push that does not announce layers may complete no layer before the whole transfer is there.
+    /// A push that does not announce layers may complete no layer before the whole transfer is there, and a pull
+    /// completes none before.
     ///
     /// # Errors
     ///
     /// [`KvError::LayerLate`] at `deadline`, while the transfer goes on; otherwise the error of the transfer.
     pub fn wait_layer(&self, layer: u32, deadline: Deadline) -> Layer {
-        self.has_layer(layer)?;
-        self.check_process()?;
+        self.check_layer(layer)?;
         let shared = &self.shared;
         let next = shared.engine.wait_for(deadline, |_, _| match shared.lock().layer(self.id, layer) {
             Some(next) => Poll::Ready(next),
             None => Poll::Pending,
         });
-        let late = || Err(self.layer_error(KvError::LayerLate { request: self.request, layer }));
+        let late = || Err(self.error(KvError::LayerLate { request: self.request, layer }));
         next.unwrap_or_else(late)
     }
 
@@ -49,41 +60,34 @@ impl Grant {
     ///
     /// The future ends at the latest with the transfer. Otherwise like [`wait_layer`](Self::wait_layer).
     pub fn layer(&self, layer: u32) -> LayerFuture<'_> {
-        LayerFuture { grant: self, layer }
+        LayerFuture { transfer: self, layer }
     }
 
     fn look_layer(&self, layer: u32, waker: Option<&Waker>) -> Poll<Layer> {
-        self.has_layer(layer)?;
-        self.check_process()?;
+        self.check_layer(layer)?;
         let take = |state: &mut Receives| state.layer(self.id, layer);
         self.shared.look((self.id, layer), waker, take, |state| &mut state.layer_wakers)
     }
 
-    fn has_layer(&self, layer: u32) -> Result<(), TransferError> {
-        if layer < self.layers() {
-            return Ok(());
+    /// Fails for a layer that the pool does not have, and in a forked child.
+    fn check_layer(&self, layer: u32) -> Result<(), TransferError> {
+        let layers = self.shared.pool.layout().shape().layers;
+        if layer >= layers {
+            return Err(self.error(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into()));
         }
-        let none = LayoutError::NoSuchLayer { layer, layers: self.layers() };
-        Err(self.layer_error(PlanError::from(none).into()))
+        self.shared.engine.check_process().map_err(|forked| self.error(forked.into()))
     }
 
-    /// Fails in a forked child.
-    fn check_process(&self) -> Result<(), TransferError> {
-        self.shared.engine.check_process().map_err(|forked| self.layer_error(forked.into()))
-    }
-
-    pub(super) fn layer_error(&self, cause: KvError) -> TransferError {
-        let none = || Verdicts::new(self.layers(), &self.blocks, BlockVerdict::Missing);
-        let verdicts = self.shared.glance(|state| state.so_far(self.id)).unwrap_or_else(none);
-        TransferError { cause: Arc::new(cause), verdicts }
+    fn error(&self, cause: KvError) -> TransferError {
+        Receives::refused(&self.shared, self.id, &self.blocks, cause)
     }
 }
 
-/// The future of a [layer](Grant::layer). The thread that drives the engine wakes it.
+/// The future of a [layer](Transfer::layer). The thread that drives the engine wakes it.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless polled"]
 pub struct LayerFuture<'a> {
-    grant: &'a Grant,
+    transfer: &'a Transfer<Receiving>,
     layer: u32,
 }
 
@@ -91,6 +95,6 @@ impl Future for LayerFuture<'_> {
     type Output = Layer;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Layer> {
-        self.grant.look_layer(self.layer, Some(context.waker()))
+        self.transfer.look_layer(self.layer, Some(context.waker()))
     }
 }

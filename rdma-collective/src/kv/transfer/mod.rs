@@ -1,0 +1,277 @@
+//! The handle of a transfer, the same at both ends and for both ways: [`Transfer`], polled from a loop, waited for, or
+//! awaited under any runtime.
+//!
+//! The state machines in `push` and `receive` do the work, whether or not anybody looks. This file only looks at them.
+//! Its children have the [kinds](Kind) of transfers, and the layers of a transfer.
+
+mod kind;
+mod layer;
+
+use std::fmt;
+use std::future::Future;
+use std::marker::PhantomData;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use rdma_core::Deadline;
+
+pub(super) use self::kind::Machine;
+pub use self::kind::{Kind, Receiving, Revocable, Revoked, Sending};
+pub use self::layer::LayerFuture;
+
+use super::outcome::Progress;
+use super::shared::Shared;
+use crate::kv::KvError;
+use crate::link::LaneFailure;
+
+/// Most completions that one poll takes, so that a poll stays short.
+const BUDGET: usize = 64;
+
+/// Blocks that prefill writes to decode. Returned by [`Prefill::push`](super::Prefill::push).
+pub type Push = Transfer<Sending>;
+/// Blocks that decode may read from prefill. Returned by [`Prefill::offer`](super::Prefill::offer).
+pub type Offer = Transfer<Sending>;
+/// Blocks of decode that prefill fills. Returned by [`Decode::grant`](super::Decode::grant).
+pub type Grant = Transfer<Receiving>;
+/// Blocks of decode that it reads from prefill. Returned by [`Decode::pull`](super::Decode::pull).
+pub type Pull = Transfer<Receiving>;
+/// A transfer that is being given up. Returned by [`Transfer::start_revoke`].
+pub type Revoking<K> = Transfer<Revoked<K>>;
+
+/// A transfer under way: a [`Push`] or an [`Offer`] of prefill, a [`Grant`] or a [`Pull`] of decode, or one of them
+/// that is [being given up](Revoking).
+///
+/// Transfers go on while any thread drives the engine, whoever looks. The outcome is there once:
+///
+/// | call | under way | ended | outcome taken |
+/// |---|---|---|---|
+/// | [`poll`](Self::poll), `.await` | pending | the outcome | pending |
+/// | [`wait`](Self::wait) | the outcome, once it is there | the outcome | an error, after the deadline |
+/// | [`wait_until`](Self::wait_until) | the handle, at that deadline | the outcome | the handle, at that deadline |
+/// | [`start_revoke`](Self::start_revoke) | being given up | the outcome, as the result of giving up | never ready |
+/// | drop | goes on, and its outcome is lost | its outcome is lost | nothing |
+///
+/// A handle is a future. Await it by reference (`(&mut transfer).await`) to keep it, so that a task which stops waiting
+/// can still [revoke](Self::revoke) it.
+///
+/// ```
+/// # use std::net::TcpListener;
+/// # use std::time::Duration;
+/// # use rdma_collective::bootstrap::JobToken;
+/// # use rdma_collective::engine::{Engine, EngineOptions};
+/// # use rdma_collective::link::Meet;
+/// # use rdma_collective::kv::layout::{Layout, Model, Order};
+/// # use rdma_collective::kv::{BlockVerdict, Decode, LinkOptions, Pool, PoolUse, Prefill};
+/// # use rdma_core::{Deadline, Device, SoftOptions};
+/// # let (token, options) = (JobToken::random()?, LinkOptions::default());
+/// # let deadline = Deadline::after(Duration::from_secs(30));
+/// # let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
+/// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+/// # let pool = Pool::allocate(&engine, layout, PoolUse::Source)?;
+/// # let room = Pool::allocate(&engine, layout, PoolUse::Destination)?;
+/// # let listener = TcpListener::bind("127.0.0.1:0")?;
+/// # let address = listener.local_addr()?;
+/// # let (decode, prefill) = std::thread::scope(|scope| {
+/// #     let prefill = scope.spawn(|| {
+/// #         Prefill::new(&engine, &pool, &Meet::Connect(address), &token, &options, deadline)
+/// #     });
+/// #     let decode = Decode::new(&engine, &room, &Meet::Accept(&listener), &token, &options, deadline);
+/// #     (decode, prefill.join().expect("prefill runs"))
+/// # });
+/// # let (decode, prefill) = (decode?, prefill?);
+/// let (grant, push) = (decode.grant(1, &[0, 5], deadline)?, prefill.push(2, &[3, 1], deadline)?);
+/// // Both are given up at once, and neither blocks the thread.
+/// let (mut grant, push) = (grant.start_revoke(deadline), push.start_revoke(deadline));
+/// let verdicts = loop {
+///     if let std::task::Poll::Ready(verdicts) = grant.poll() {
+///         break verdicts?;
+///     }
+///     // Other work of the loop goes here.
+/// };
+/// assert_eq!(verdicts.count(BlockVerdict::Valid), 0);
+/// assert_eq!(room.held(5), None);
+/// // A task would write `push.await?`.
+/// push.wait()?;
+/// assert_eq!(pool.held(3), None);
+/// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+/// ```
+#[must_use = "blocks are there, or are free again, when their transfer was waited for"]
+pub struct Transfer<K: Kind> {
+    shared: Arc<Shared<K::Machine>>,
+    id: u64,
+    request: u64,
+    blocks: Arc<[u32]>,
+    deadline: Deadline,
+    taken: bool,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Kind> Transfer<K> {
+    /// Makes the handle of a transfer that the state machine has as `id`.
+    pub(super) fn new(
+        shared: &Arc<Shared<K::Machine>>,
+        (id, request): (u64, u64),
+        blocks: Arc<[u32]>,
+        deadline: Deadline,
+    ) -> Self {
+        let (shared, taken, kind) = (Arc::clone(shared), false, PhantomData);
+        Self { shared, id, request, blocks, deadline, taken, kind }
+    }
+
+    /// The number of the request, which the peer knows too.
+    #[must_use]
+    pub fn request(&self) -> u64 {
+        self.request
+    }
+
+    /// The blocks of this end's pool, in the order of the request.
+    #[must_use]
+    pub fn blocks(&self) -> &[u32] {
+        &self.blocks
+    }
+
+    /// The progress of the transfer, as of the engine's last drive. An offer has none before decode has read all of
+    /// its blocks.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.shared.glance(|state| state.progress(self.id)).unwrap_or_default()
+    }
+
+    /// Drives the engine once and looks for the outcome; never waits. `Ready` comes once: a later poll is `Pending`.
+    ///
+    /// On a link with checksums the driving thread checks blocks that have arrived, at most 1 MiB in one drive, and
+    /// the engine asks to be driven again [at once](crate::engine::Engine::drive): a large transfer takes several
+    /// drives more.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`wait`](Self::wait).
+    pub fn poll(&mut self) -> Poll<Result<K::Outcome, K::Error>> {
+        // The error is dropped here, because a failed device ends the transfer with the same error.
+        let _ = self.shared.engine.drive(Instant::now(), BUDGET);
+        self.look(None)
+    }
+
+    /// Waits until the transfer has ended: a push until decode has confirmed all blocks, an offer until decode has
+    /// read them or the offer has expired, a grant or a pull until all blocks have arrived, and were checked if the
+    /// link has checksums.
+    ///
+    /// At the deadline the transfer is given up, and the peer is asked to stop. That takes up to 1 s more from a silent
+    /// peer, and up to 6 s while the peer is heard or posted writes still complete, because over a slow link its answer
+    /// comes behind what was queued before. Blocks that have all arrived by the deadline may be checked for 5 s more.
+    ///
+    /// # Errors
+    ///
+    /// At prefill a [`KvError`], at decode a [`TransferError`](super::TransferError), which has the verdict on each
+    /// block beside it: [`KvError::DeadlineExceeded`]; [`KvError::PeerFailed`] for a lost peer;
+    /// [`KvError::BlockCounts`] for a peer with another number of blocks; [`KvError::PeerRevoked`] when the peer gave
+    /// up; of an offer or a pull [`KvError::LeaseExpired`] and [`KvError::NotOffered`]. The blocks are free again and
+    /// no longer read or written, unless the error is [`KvError::Quarantined`].
+    ///
+    /// A transfer that is being given up fails with [`KvError::Quarantined`] when the device did not fence the lane, so
+    /// that the blocks are never used again; and with [`KvError::LinkEnded`] 2 s after the deadline if the engine has
+    /// not fenced the lane by then, and the blocks stay held until it has.
+    pub fn wait(mut self) -> Result<K::Outcome, K::Error> {
+        let deadline = Deadline::after(self.deadline.remaining() + K::ENDS_WITHIN);
+        // Only an engine that cannot go on leaves the transfer open.
+        let open = KvError::LinkEnded { peer: self.shared.peer, cause: LaneFailure::Fenced };
+        self.outcome_by(deadline).unwrap_or_else(|| self.refused(open))
+    }
+
+    /// Waits until the transfer has ended, or until `deadline`, which may be earlier or later than the transfer's own.
+    ///
+    /// # Errors
+    ///
+    /// The handle itself comes back at `deadline`, and the transfer goes on: wait again.
+    pub fn wait_until(mut self, deadline: Deadline) -> Result<Result<K::Outcome, K::Error>, Self> {
+        self.outcome_by(deadline).ok_or(self)
+    }
+
+    /// Waits for the outcome until `deadline`; `None` when the deadline passes first.
+    fn outcome_by(&mut self, deadline: Deadline) -> Option<Result<K::Outcome, K::Error>> {
+        let engine = self.shared.engine.clone();
+        match engine.check_process() {
+            Ok(()) => engine.wait_for(deadline, |_, _| self.look(None)),
+            Err(forked) => Some(self.refused(forked.into())),
+        }
+    }
+
+    /// Takes the outcome, which is there once; otherwise registers the waker, if there is one. A forked child is
+    /// refused, because it must not take the lock.
+    fn look(&mut self, waker: Option<&Waker>) -> Poll<Result<K::Outcome, K::Error>> {
+        if let Err(forked) = self.shared.engine.check_process() {
+            return Poll::Ready(self.refused(forked.into()));
+        }
+        let id = self.id;
+        let looked = self.shared.look(id, waker, |state| state.take(id), Machine::wakers);
+        self.taken |= looked.is_ready();
+        looked.map(K::conclude)
+    }
+
+    /// The outcome of a transfer that cannot go on here because of `cause`.
+    fn refused(&self, cause: KvError) -> Result<K::Outcome, K::Error> {
+        K::conclude(Err(Machine::refused(&self.shared, self.id, &self.blocks, cause)))
+    }
+}
+
+impl<K: Revocable> Transfer<K> {
+    /// Gives the transfer up, and returns the verdicts on what had arrived, at decode. After `Ok` none of its bytes
+    /// land or are read any more, and the blocks can be used for something else.
+    ///
+    /// Writes and reads that were posted are waited for, and the peer is asked to stop, which takes a round trip and
+    /// leaves the link as it is. When that is not done by `deadline`, the lane is fenced: the link has ended then, and
+    /// every transfer on it too. The engine fences when it is driven, by its [own
+    /// thread](crate::engine::Driver::Thread) or by a thread that polls, whether or not anybody waits.
+    ///
+    /// The call blocks; [`start_revoke`](Self::start_revoke) does not.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::Quarantined`] when the device did not fence the lane: the blocks are never used again.
+    #[doc(alias = "cancel")]
+    pub fn revoke(self, deadline: Deadline) -> Result<K::Left, KvError> {
+        self.start_revoke(deadline).wait()
+    }
+
+    /// Begins to give the transfer up like [`revoke`](Self::revoke), and returns at once. Dropping the returned handle
+    /// lets giving up go on.
+    pub fn start_revoke(mut self, deadline: Deadline) -> Revoking<K> {
+        // A forked child is refused, and the handle reports the refusal.
+        let _ = self.shared.change(|state, core, _| {
+            state.give_up(core, self.id, deadline);
+            Ok(())
+        });
+        // Not this handle but the returned one takes the outcome.
+        self.taken = true;
+        Transfer::new(&self.shared, (self.id, self.request), Arc::clone(&self.blocks), deadline)
+    }
+}
+
+impl<K: Kind> Future for Transfer<K> {
+    type Output = Result<K::Outcome, K::Error>;
+
+    /// Looks for the outcome. The thread that drives the engine wakes the task.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.look(Some(context.waker()))
+    }
+}
+
+impl<K: Kind> Drop for Transfer<K> {
+    fn drop(&mut self) {
+        if !self.taken && !self.shared.engine.is_forked() {
+            self.shared.lock().abandon(self.id);
+        }
+    }
+}
+
+impl<K: Kind> fmt::Debug for Transfer<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Transfer")
+            .field("request", &self.request)
+            .field("blocks", &self.blocks.len())
+            .field("peer", &self.shared.peer)
+            .finish_non_exhaustive()
+    }
+}
