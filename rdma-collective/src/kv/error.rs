@@ -201,7 +201,7 @@ pub enum KvError {
         /// The request.
         request: u64,
     },
-    /// This side revoked or cancelled the transfer.
+    /// This side revoked the transfer.
     #[error(
         "request {request} was revoked on this side, and none of its bytes move any more; begin the request again if it is still wanted"
     )]
@@ -209,7 +209,7 @@ pub enum KvError {
         /// The request.
         request: u64,
     },
-    /// The peer revoked or cancelled the transfer, or missed its own deadline.
+    /// The peer revoked the transfer, or missed its own deadline.
     #[error(
         "the peer gave up request {request}, which was revoked or late there; see the error of the peer, or begin again"
     )]
@@ -283,7 +283,7 @@ pub enum KvError {
 }
 
 /// The error of a transfer that did not complete, with a verdict for each block. None of its bytes land any more,
-/// unless the cause is [`KvError::Quarantined`] or [`KvError::Engine`].
+/// unless the cause is [`KvError::Quarantined`], [`KvError::Engine`] or [`KvError::LinkEnded`].
 #[derive(Clone, thiserror::Error)]
 #[error("{cause}")]
 pub struct TransferError {

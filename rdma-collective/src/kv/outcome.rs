@@ -11,7 +11,7 @@ use super::verdict::Verdicts;
 pub struct Progress {
     /// Bytes that are known to have arrived.
     pub bytes_arrived: u64,
-    /// Bytes of all blocks.
+    /// Bytes of the transfer.
     pub bytes: u64,
     /// Writes that are known to have arrived.
     pub writes_arrived: u32,

@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use crate::common::long;
 use crate::pair::{CANARY, Pair, SHAPE, engine, link, pool, source_byte};
-use rdma_collective::kv::{LinkOptions, PoolUse, Revocable, Transfer};
+use rdma_collective::kv::{KvError, LinkOptions, PoolUse, Revocable, Transfer, Verdicts};
 use rdma_core::{Deadline, Wire};
 
 const SOURCES: [u32; 2] = [0, 1];
 const DESTINATIONS: [u32; 2] = [3, 4];
+/// More transfers than a link has room for at a time.
+const MANY: u64 = 300;
 
 fn pair() -> Pair {
     let (at_prefill, at_decode) = (engine(Wire::Local, None), engine(Wire::Local, None));
@@ -32,52 +34,44 @@ fn awaited<K: Revocable>(transfer: &mut Transfer<K>) -> Poll<Result<K::Outcome, 
     Future::poll(Pin::new(transfer), &mut Context::from_waker(Waker::noop()))
 }
 
-/// Checks every cell for the transfers that `ours` begins, and that `theirs` meets and waits for.
-fn assert_table<'a, K>(ours: impl Fn(u64) -> Transfer<K>, theirs: impl Fn(u64) + Sync + 'a)
+/// Checks every cell for the transfers that `ours` begins, and that `theirs` meets and waits for until both ends are
+/// done. `check` looks at the result of giving up a transfer that had ended well.
+fn assert_table<K>(ours: impl Fn(u64) -> Transfer<K>, theirs: impl Fn(u64), check: impl Fn(&K::Left))
 where
     K: Revocable<Outcome: Debug, Error: Debug, Left: Debug>,
 {
+    let ended = |request| {
+        let handle = ours(request);
+        theirs(request);
+        handle
+    };
     // Under way.
     let mut handle = ours(1);
-    assert_eq!((handle.request() % 100, handle.blocks().len()), (1, 2));
+    assert_eq!((handle.request() % 1000, handle.blocks().len()), (1, 2));
     assert!(handle.poll().is_pending() && awaited(&mut handle).is_pending());
-    let mut handle = handle.wait_until(briefly()).unwrap_err();
-    handle = handle.wait_until(briefly()).unwrap_err();
+    let handle = handle.wait_until(briefly()).unwrap_err().wait_until(briefly()).unwrap_err();
     theirs(1);
-    // Ended.
-    handle.wait_until(long()).expect("it has ended").unwrap();
-    let handle = ours(2);
-    theirs(2);
     handle.wait().unwrap();
-    let mut handle = ours(3);
-    theirs(3);
-    while handle.poll().map(Result::unwrap).is_pending() {
-        thread::yield_now();
-    }
+    ours(2).start_revoke(long()).wait().unwrap();
+    ours(3).revoke(long()).unwrap();
+    drop(ours(4));
+    theirs(4);
+    drop(ours(5).start_revoke(long()));
+    // Ended: the first look has the outcome, whichever it is.
+    ended(6).wait().unwrap();
+    ended(7).wait_until(Deadline::after(Duration::ZERO)).expect("it has ended").unwrap();
+    assert!(ended(8).poll().map(Result::unwrap).is_ready());
+    assert!(awaited(&mut ended(9)).map(Result::unwrap).is_ready());
+    check(&ended(10).revoke(briefly()).unwrap());
+    (11..11 + MANY).for_each(|request| drop(ended(request)));
     // Taken.
+    let mut handle = ended(500);
+    assert!(handle.poll().map(Result::unwrap).is_ready());
     assert!(handle.poll().is_pending() && awaited(&mut handle).is_pending());
     let mut revoking = handle.wait_until(briefly()).unwrap_err().start_revoke(briefly());
     assert!(revoking.poll().is_pending() && revoking.wait_until(briefly()).is_err());
-    let mut handle = ours(4);
-    theirs(4);
-    while awaited(&mut handle).map(Result::unwrap).is_pending() {
-        thread::yield_now();
-    }
-    assert!(handle.poll().is_pending());
-    // Given up, under way and too late.
-    ours(5).start_revoke(long()).wait().unwrap();
-    ours(6).revoke(long()).unwrap();
-    let handle = ours(7);
-    theirs(7);
-    handle.revoke(long()).unwrap();
-    // Dropped, at each of these times.
-    let handle = ours(8);
-    drop(handle);
-    theirs(8);
-    drop(ours(9).start_revoke(long()));
-    let handle = ours(10);
-    theirs(10);
-    drop(handle);
+    // The next transfer is as good as the first.
+    ended(501).wait().unwrap();
 }
 
 #[test]
@@ -85,9 +79,11 @@ fn every_call_of_a_handle_does_what_its_table_says() {
     let Pair { prefill, decode, source, destination } = &pair();
     // A handle that was dropped leaves its transfer to end by itself.
     let settled = || {
+        let deadline = long();
         while SOURCES.iter().any(|block| source.held(*block).is_some())
             || DESTINATIONS.iter().any(|block| destination.held(*block).is_some())
         {
+            assert!(!deadline.expired(), "blocks stay held");
             thread::yield_now();
         }
     };
@@ -101,21 +97,37 @@ fn every_call_of_a_handle_does_what_its_table_says() {
         settled();
         decode.pull(request, &DESTINATIONS, long()).unwrap()
     };
-    let fill = |request| drop(decode.grant(request, &DESTINATIONS, long()).unwrap().wait().unwrap());
-    let read = |request| drop(decode.pull(request, &DESTINATIONS, long()).unwrap().wait().unwrap());
-    assert_table(push, fill);
-    assert_table(|request| offer(100 + request), |request| read(100 + request));
-    assert_table(
-        |request| grant(200 + request),
-        |request| {
-            push(200 + request).wait().unwrap();
-        },
-    );
-    assert_table(
-        |request| pull(300 + request),
-        |request| {
-            offer(300 + request).wait().unwrap();
-        },
-    );
-    settled();
+    let fill = |request| {
+        decode.grant(request, &DESTINATIONS, long()).unwrap().wait().unwrap();
+        settled();
+    };
+    let read = |request| {
+        decode.pull(request, &DESTINATIONS, long()).unwrap().wait().unwrap();
+        settled();
+    };
+    let write = |request| {
+        push(request).wait().unwrap();
+        settled();
+    };
+    let give = |request| {
+        offer(request).wait().unwrap();
+        settled();
+    };
+    assert_table(push, fill, |()| {});
+    assert_table(|request| offer(1000 + request), |request| read(1000 + request), |()| {});
+    let valid = |verdicts: &Verdicts| assert!(verdicts.all_valid());
+    assert_table(|request| grant(2000 + request), |request| write(2000 + request), valid);
+    assert_table(|request| pull(3000 + request), |request| give(3000 + request), valid);
+}
+
+#[test]
+fn a_wait_for_an_outcome_that_was_taken_ends_with_an_error() {
+    let pair = pair();
+    let mut push = pair.prefill.push(1, &SOURCES, long()).unwrap();
+    pair.decode.grant(1, &DESTINATIONS, long()).unwrap().wait().unwrap();
+    while push.poll().map(Result::unwrap).is_pending() {
+        thread::yield_now();
+    }
+    let error = push.revoke(briefly()).unwrap_err();
+    assert!(matches!(error, KvError::LinkEnded { .. }), "{error}");
 }

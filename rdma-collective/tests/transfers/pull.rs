@@ -6,8 +6,7 @@ use std::time::{Duration, Instant};
 use crate::common::{WIRES, long};
 use crate::pair::{CANARY, Pair, SHAPE, engine, engine_driven, link, pool, source_byte};
 use rdma_collective::engine::{Driver, Engine, EngineOptions};
-use rdma_collective::kv::KvError;
-use rdma_collective::kv::{BlockVerdict, LinkOptions, Pool, PoolUse};
+use rdma_collective::kv::{BlockVerdict, KvError, LinkOptions, PlanError, Pool, PoolUse};
 use rdma_core::fault::{Fault, FaultPlan, Messages, Rule};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
@@ -213,4 +212,22 @@ fn a_pull_is_resumed_and_reads_what_is_missing_alone() {
         assert_eq!((received.bytes, pulled.bytes), (block_bytes, block_bytes));
         pair.assert_moved(&[(2, 5), (7, 3), (8, 6), (1, 4)]);
     }
+}
+
+#[test]
+fn an_offer_has_all_its_layers_from_the_beginning() {
+    let pair = sound();
+    let offer = pair.prefill.offer(1, &[0], long()).unwrap();
+    assert!(matches!(offer.layer_ready(0), Err(KvError::LayerRepeated { request: 1, layer: 0 })));
+    assert!(matches!(offer.layer_ready(99), Err(KvError::Plan(PlanError::Layout(_)))));
+    let bytes = pair.source.layout().block_bytes();
+    assert_eq!((offer.progress().bytes_arrived, offer.progress().bytes), (0, bytes));
+    let received = pair.decode.pull(1, &[3], long()).unwrap().wait().unwrap();
+    while pair.source.held(0).is_some() {
+        thread::yield_now();
+    }
+    let progress = offer.progress();
+    assert_eq!((progress.bytes_arrived, progress.bytes), (bytes, bytes));
+    assert_eq!((progress.writes_arrived, progress.writes), (received.writes, received.writes));
+    offer.wait().unwrap();
 }

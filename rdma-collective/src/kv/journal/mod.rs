@@ -42,7 +42,7 @@ pub struct LinkStats {
     pub done: u64,
     /// Transfers that arrived in full with at least one checksum that does not match.
     pub corrupt: u64,
-    /// Transfers that one of both ends revoked or cancelled.
+    /// Transfers that one of both ends revoked.
     pub revoked: u64,
     /// Transfers that missed a deadline.
     pub expired: u64,
@@ -86,7 +86,7 @@ pub enum TransferOutcome {
     Done,
     /// All blocks have arrived, and at least one checksum does not match.
     Corrupt,
-    /// A user at either end revoked or cancelled the transfer.
+    /// A user at either end revoked the transfer.
     Revoked,
     /// The transfer missed a deadline.
     Expired,

@@ -12,7 +12,7 @@ pub(in crate::kv) const QUIESCED: Kind = Kind(38);
 /// The reason why a transfer is ended before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::kv) enum Reason {
-    /// A user revoked or cancelled the transfer.
+    /// A user revoked the transfer.
     Revoked = 1,
     /// The transfer missed its deadline.
     Expired = 2,

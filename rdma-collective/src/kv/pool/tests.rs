@@ -87,6 +87,12 @@ fn leased_blocks_are_read_by_many_and_written_by_none() {
         assert!(matches!(error, KvError::Held { by: HoldKind::Leased, .. }), "{error}");
     }
     pool.write(0, 0, 0, &[1]).unwrap();
+    // A lease that is refused takes back what it had taken, and no more.
+    for refused in [&[1, 3, 1][..], &[3, 9], &[0, 4, 5]] {
+        let error = Hold::lease(&pool, refused).unwrap_err();
+        assert!(matches!(error, KvError::Plan(_)), "{error}");
+        assert_eq!([0, 1, 3, 4].map(|block| pool.held(block).is_some()), [false, true, true, true]);
+    }
     drop(first);
     assert_eq!(
         [1, 3, 4].map(|block| pool.held(block)),

@@ -46,6 +46,7 @@ impl Pushes {
                         let (all_posted, confirmed) = (None, None);
                         state.stage =
                             Stage::Writing(Writing { grant, at: now, writes, all_posted, confirmed });
+                        state.writes = writes;
                         state.bytes = planned.parts * self.pool.layout().layer_block_bytes();
                         self.posting.push_back(Posting::new(
                             (PushKey { place, id: lease }, state.bytes),

@@ -1,6 +1,6 @@
 //! The state machine of pushes and offers: prefill's end of a link.
 //!
-//! [`Pushes`] is a service of the engine: pushes go on whichever thread drives. `kv/prefill` has the public handles.
+//! [`Pushes`] is a service of the engine: pushes go on whichever thread drives. `kv/transfer` has the public handle.
 //!
 //! A push goes `Waiting` → `Writing` → `Ended`, or `Writing` → `Quiescing` → `Ended` when it is given up. This file
 //! owns the stages, the entry into `Waiting`, and the order of the steps in one drive. Its children own the
@@ -110,6 +110,8 @@ struct State {
     deadline: Deadline,
     started: Instant,
     bytes: u64,
+    /// Number of writes; 0 before the push has met its grant.
+    writes: u32,
     /// Bytes, and writes, that are known to have arrived.
     bytes_done: u64,
     writes_done: u32,
@@ -212,6 +214,7 @@ impl Pushes {
             deadline,
             started: now,
             bytes,
+            writes: 0,
             bytes_done: 0,
             writes_done: 0,
             ready: (kind == TransferKind::Stream).then_some(0),
@@ -263,13 +266,16 @@ impl Pushes {
     /// Announces a layer: its writes may be posted from now on.
     pub(super) fn layer_ready(&mut self, id: u64, layer: u32) -> Result<(), KvError> {
         let layers = self.pool.layout().shape().layers;
+        if layer >= layers {
+            return Err(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into());
+        }
+        if let Some(offered) = self.offers.iter().find(|offered| offered.is_open(id)) {
+            return Err(KvError::LayerRepeated { request: offered.request(), layer });
+        }
         let Some(state) = self.pushes.iter_mut().flatten().find(|state| state.id() == id) else {
             return Ok(());
         };
         let request = state.request;
-        if layer >= layers {
-            return Err(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into());
-        }
         match &mut state.ready {
             Some(ready) if *ready == layer => *ready += 1,
             Some(ready) if *ready < layer => {
@@ -340,12 +346,8 @@ impl State {
     }
 
     fn progress(&self) -> Progress {
-        let writes = match self.stage {
-            Stage::Writing(of) | Stage::Quiescing { of, .. } => of.writes,
-            Stage::Waiting | Stage::Ended(_) => self.writes_done,
-        };
-        let (bytes, bytes_arrived, writes_arrived) = (self.bytes, self.bytes_done, self.writes_done);
-        Progress { bytes_arrived, bytes, writes_arrived, writes }
+        let (bytes_arrived, writes_arrived) = (self.bytes_done, self.writes_done);
+        Progress { bytes_arrived, bytes: self.bytes, writes_arrived, writes: self.writes }
     }
 
     /// The moment at which the push has to be looked at even if nothing arrives.

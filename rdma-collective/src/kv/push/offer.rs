@@ -192,8 +192,14 @@ impl Pushes {
         let offered = self.offers.iter().find(|offered| offered.id() == lease)?;
         let bytes = self.pool.layout().block_bytes() * offered.hold.blocks().len() as u64;
         let sent = if let OfferStage::Ended(Ok(sent)) = offered.stage { Some(sent) } else { None };
-        let (bytes_arrived, writes) = sent.map_or((0, 0), |sent| (sent.bytes, sent.writes));
-        Some(Progress { bytes_arrived, bytes, writes_arrived: writes, writes })
+        // Decode may have wanted some of the blocks alone.
+        let none = Progress { bytes, ..Progress::default() };
+        Some(sent.map_or(none, |Sent { bytes, writes, .. }| Progress {
+            bytes_arrived: bytes,
+            bytes,
+            writes_arrived: writes,
+            writes,
+        }))
     }
 
     /// Notes that the handle of an offer was dropped; the offer stays open.
@@ -207,7 +213,7 @@ impl Pushes {
 
     /// Takes an offer back: `Open` → `Recalling`. The offer ends when decode has released it, or when the lane is
     /// fenced at `deadline`. An offer that the peer was never told of ends at once.
-    pub(in crate::kv) fn recall(&mut self, core: &mut EngineState, lease: u64, deadline: Deadline) {
+    pub(super) fn recall(&mut self, core: &mut EngineState, lease: u64, deadline: Deadline) {
         let Some(offered) = self.offers.iter_mut().find(|offered| offered.id() == lease) else { return };
         let cause = KvError::Revoked { request: offered.request };
         match &mut offered.stage {

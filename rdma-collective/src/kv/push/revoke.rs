@@ -1,4 +1,4 @@
-//! Pushes that are given up. This file owns `Writing` → `Quiescing` (cancelled, late, or revoked by the peer),
+//! Pushes that are given up. This file owns `Writing` → `Quiescing` (given up, late, or revoked by the peer),
 //! `Quiescing` → `Ended`, and `Waiting` → `Ended` for a push that never met its grant.
 //!
 //! Nothing more is posted for a push that is given up; the writes that were posted are waited for, and at last the
@@ -20,7 +20,7 @@ use crate::link::imm::TRANSFERS_MAX;
 impl Pushes {
     /// Gives a push up. The push ends when its blocks are not read any more, by fencing the lane at `deadline` at the
     /// latest.
-    pub(in crate::kv) fn cancel(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
+    pub(super) fn cancel(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
         let Some(at) =
             self.pushes.iter().position(|place| place.as_ref().is_some_and(|state| state.id() == id))
         else {

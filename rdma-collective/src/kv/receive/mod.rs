@@ -1,6 +1,6 @@
 //! The state machine of grants and pulls: decode's end of a link.
 //!
-//! [`Receives`] is a service of the engine: grants fill whichever thread drives. `kv/decode` has the public handles.
+//! [`Receives`] is a service of the engine: grants fill whichever thread drives. `kv/transfer` has the public handle.
 //!
 //! A transfer goes `Filling` → `Arrived` (only with checksums) → `Confirming` → `Ended`, or `Filling` → `Revoking` →
 //! `Ended` when it is given up. `state` has the stages. This file owns the entry into `Filling` and the order of the

@@ -21,7 +21,7 @@ use crate::link::LaneFailure;
 impl Receives {
     /// Takes a transfer back. The transfer ends when no byte can land any more, by fencing the lane at `deadline` at
     /// the latest.
-    pub(in crate::kv) fn revoke(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
+    pub(super) fn revoke(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
         let layout = *self.pool.layout();
         let Some(Some(state)) = self.slot(id) else { return };
         let cause = Arc::new(KvError::Revoked { request: state.grant.request });

@@ -28,7 +28,7 @@ pub trait Kind: Look<<Self as Kind>::Outcome, <Self as Kind>::Error> {
 
 /// A kind of transfer that can be given up.
 pub trait Revocable: Kind {
-    /// The result of giving up: at decode the [`Verdicts`] on what had arrived.
+    /// The result of giving up: at decode the [`Verdicts`] on what had arrived, at prefill nothing.
     type Left;
 
     #[doc(hidden)]
@@ -157,4 +157,40 @@ impl<K: Revocable> Look<K::Left, KvError> for Revoked<K> {
 /// or the engine cannot.
 fn may_land(error: &KvError) -> bool {
     matches!(error, KvError::Quarantined { .. } | KvError::Engine(_) | KvError::LinkEnded { .. })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rdma_core::error::PollError;
+    use rdma_core::{Gid, QpNum};
+
+    use super::*;
+    use crate::engine::EngineError;
+    use crate::kv::verdict::BlockVerdict;
+    use crate::link::{LaneFailure, LaneName, PeerName};
+
+    #[test]
+    fn giving_up_fails_only_while_bytes_may_land() {
+        let peer = PeerName::Process { pid: 1, gid: Gid([0; 16]) };
+        let lane = LaneName { qp_num: QpNum(1), epoch: 0 };
+        let source = Arc::new(PollError::Overrun);
+        let cases = [
+            (KvError::Quarantined { request: 1, peer, lane }, true),
+            (KvError::LinkEnded { peer, cause: LaneFailure::Fenced }, true),
+            (KvError::Engine(EngineError::Device { source }), true),
+            (KvError::Revoked { request: 1 }, false),
+            (KvError::PeerRevoked { request: 1 }, false),
+        ];
+        for (error, lands) in cases {
+            assert_eq!(Sending::left(Err(error.clone())).is_err(), lands, "{error}");
+            let verdicts = Verdicts::new(1, &[3], BlockVerdict::Missing);
+            let error = TransferError { cause: Arc::new(error), verdicts: verdicts.clone() };
+            match Receiving::left(Err(error)) {
+                Ok(left) => assert!(!lands && left == verdicts),
+                Err(error) => assert!(lands, "{error}"),
+            }
+        }
+    }
 }

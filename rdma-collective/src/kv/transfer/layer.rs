@@ -19,9 +19,9 @@ impl Transfer<Sending> {
     ///
     /// # Errors
     ///
-    /// [`KvError::LayerOutOfOrder`], and [`KvError::LayerRepeated`], which every layer is of a transfer that was not
-    /// begun by [`push_layers`](crate::kv::Prefill::push_layers); [`KvError::Plan`] for a layer that the pool does not
-    /// have. The transfer goes on as if nothing had been announced.
+    /// [`KvError::LayerOutOfOrder`]; [`KvError::LayerRepeated`] for a layer that was announced before, as all layers of
+    /// a transfer are that [`push_layers`](crate::kv::Prefill::push_layers) did not begin; [`KvError::Plan`] for a
+    /// layer that the pool does not have. The transfer goes on as if nothing had been announced.
     pub fn layer_ready(&self, layer: u32) -> Result<(), KvError> {
         self.shared.change(|state, _, _| state.layer_ready(self.id, layer))
     }

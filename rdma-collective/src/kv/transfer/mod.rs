@@ -48,9 +48,9 @@ pub type Revoking<K> = Transfer<Revoked<K>>;
 /// | call | under way | ended | outcome taken |
 /// |---|---|---|---|
 /// | [`poll`](Self::poll), `.await` | pending | the outcome | pending |
-/// | [`wait`](Self::wait) | the outcome, once it is there | the outcome | an error, after the deadline |
+/// | [`wait`](Self::wait) | the outcome, once it is there | the outcome | `LinkEnded`, after the deadline |
 /// | [`wait_until`](Self::wait_until) | the handle, at that deadline | the outcome | the handle, at that deadline |
-/// | [`start_revoke`](Self::start_revoke) | being given up | the outcome, as the result of giving up | never ready |
+/// | [`start_revoke`](Self::start_revoke) | being given up | the outcome, as that of giving up | a taken handle |
 /// | drop | goes on, and its outcome is lost | its outcome is lost | nothing |
 ///
 /// A handle is a future. Await it by reference (`(&mut transfer).await`) to keep it, so that a task which stops waiting
@@ -156,9 +156,10 @@ impl<K: Kind> Transfer<K> {
 
     /// Waits until the transfer has ended: a push until decode has confirmed all blocks, an offer until decode has
     /// read them or the offer has expired, a grant or a pull until all blocks have arrived, and were checked if the
-    /// link has checksums.
+    /// link has checksums. A transfer that is being given up ends when none of its bytes land or are read any more; at
+    /// its deadline the lane is fenced.
     ///
-    /// At the deadline the transfer is given up, and the peer is asked to stop. That takes up to 1 s more from a silent
+    /// At the deadline of any other transfer it is given up, and the peer is asked to stop. That takes up to 1 s more from a silent
     /// peer, and up to 6 s while the peer is heard or posted writes still complete, because over a slow link its answer
     /// comes behind what was queued before. Blocks that have all arrived by the deadline may be checked for 5 s more.
     ///
@@ -166,9 +167,12 @@ impl<K: Kind> Transfer<K> {
     ///
     /// At prefill a [`KvError`], at decode a [`TransferError`](super::TransferError), which has the verdict on each
     /// block beside it: [`KvError::DeadlineExceeded`]; [`KvError::PeerFailed`] for a lost peer;
-    /// [`KvError::BlockCounts`] for a peer with another number of blocks; [`KvError::PeerRevoked`] when the peer gave
-    /// up; of an offer or a pull [`KvError::LeaseExpired`] and [`KvError::NotOffered`]. The blocks are free again and
-    /// no longer read or written, unless the error is [`KvError::Quarantined`].
+    /// [`KvError::PeerRevoked`] when the peer gave up; [`KvError::GrantExpired`], [`KvError::LeaseExpired`] and, of a
+    /// pull, [`KvError::NotOffered`] when the two sides did not meet in time; [`KvError::BlockCounts`] for a peer with
+    /// another number of blocks, and [`KvError::Plan`], [`KvError::TooManyWrites`] and [`KvError::GrantRefused`] for
+    /// other requests that do not fit. The blocks are free again and no longer read or written, but for two errors:
+    /// after [`KvError::Quarantined`] they are never used again; and [`KvError::LinkEnded`] comes 8 s after the
+    /// deadline if the engine could not end the transfer, and the blocks stay held until it has.
     ///
     /// A transfer that is being given up fails with [`KvError::Quarantined`] when the device did not fence the lane, so
     /// that the blocks are never used again; and with [`KvError::LinkEnded`] 2 s after the deadline if the engine has
@@ -204,6 +208,9 @@ impl<K: Kind> Transfer<K> {
         if let Err(forked) = self.shared.engine.check_process() {
             return Poll::Ready(self.refused(forked.into()));
         }
+        if self.taken {
+            return Poll::Pending;
+        }
         let id = self.id;
         let looked = self.shared.look(id, waker, |state| state.take(id), Machine::wakers);
         self.taken |= looked.is_ready();
@@ -217,8 +224,8 @@ impl<K: Kind> Transfer<K> {
 }
 
 impl<K: Revocable> Transfer<K> {
-    /// Gives the transfer up, and returns the verdicts on what had arrived, at decode. After `Ok` none of its bytes
-    /// land or are read any more, and the blocks can be used for something else.
+    /// Gives the transfer up. After `Ok` none of its bytes land or are read any more, and the blocks can be used for
+    /// something else. Decode gets the verdicts on what had arrived.
     ///
     /// Writes and reads that were posted are waited for, and the peer is asked to stop, which takes a round trip and
     /// leaves the link as it is. When that is not done by `deadline`, the lane is fenced: the link has ended then, and
@@ -230,6 +237,7 @@ impl<K: Revocable> Transfer<K> {
     /// # Errors
     ///
     /// [`KvError::Quarantined`] when the device did not fence the lane: the blocks are never used again.
+    /// [`KvError::Engine`] and [`KvError::LinkEnded`] when the engine cannot go on: the blocks stay held.
     #[doc(alias = "cancel")]
     pub fn revoke(self, deadline: Deadline) -> Result<K::Left, KvError> {
         self.start_revoke(deadline).wait()
@@ -243,9 +251,11 @@ impl<K: Revocable> Transfer<K> {
             state.give_up(core, self.id, deadline);
             Ok(())
         });
-        // Not this handle but the returned one takes the outcome.
-        self.taken = true;
-        Transfer::new(&self.shared, (self.id, self.request), Arc::clone(&self.blocks), deadline)
+        let mut revoking =
+            Transfer::new(&self.shared, (self.id, self.request), Arc::clone(&self.blocks), deadline);
+        // The returned handle takes the outcome now, unless this one has taken it.
+        revoking.taken = std::mem::replace(&mut self.taken, true);
+        revoking
     }
 }
 

@@ -74,8 +74,8 @@ impl Verdicts {
             while at < end && !arrived.has(index) {
                 let (layer, block, next) = layout.locate(at);
                 // The plan moves no block that the request does not have.
-                if let Ok(at) = places.binary_search_by_key(&block, |(of, _)| **of) {
-                    verdicts.set(layer, places[at].1, BlockVerdict::Missing);
+                if let Ok(found) = places.binary_search_by_key(&block, |(of, _)| **of) {
+                    verdicts.set(layer, places[found].1, BlockVerdict::Missing);
                 }
                 at = next;
             }
