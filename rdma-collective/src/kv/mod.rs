@@ -60,6 +60,7 @@ mod journal;
 pub mod layout;
 mod lease;
 mod link;
+mod machine;
 mod message;
 mod outcome;
 pub(crate) mod plan;

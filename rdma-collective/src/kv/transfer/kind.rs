@@ -4,16 +4,12 @@ use std::convert::Infallible;
 use std::marker::PhantomData;
 use std::time::Duration;
 
-use rdma_core::Deadline;
-
-use crate::engine::{EngineState, Service};
 use crate::kv::fence::{CONFIRM_WITHIN, END_WITHIN};
-use crate::kv::outcome::{Progress, Received, Sent};
+use crate::kv::machine::Machine;
+use crate::kv::outcome::{Received, Sent};
 use crate::kv::push::Pushes;
 use crate::kv::receive::Receives;
-use crate::kv::shared::Shared;
 use crate::kv::verdict::Verdicts;
-use crate::kv::wakers::Wakers;
 use crate::kv::{KvError, TransferError};
 
 /// A kind of [`Transfer`](super::Transfer): [`Sending`], [`Receiving`], or [`Revoked`] of one of them. No other type
@@ -26,7 +22,7 @@ pub trait Kind: Look<<Self as Kind>::Outcome, <Self as Kind>::Error> {
     type Error;
 }
 
-/// A kind of transfer that can be given up.
+/// A kind of transfer that can be [given up](super::Transfer::revoke).
 pub trait Revocable: Kind {
     /// The result of giving up: at decode the [`Verdicts`] on what had arrived, at prefill nothing.
     type Left;
@@ -46,31 +42,6 @@ pub struct Receiving(Infallible);
 /// The kind of a transfer `K` that is being given up; see [`Revoking`](super::Revoking).
 #[derive(Debug)]
 pub struct Revoked<K>(Infallible, PhantomData<K>);
-
-/// The state machine of one end of a link, as the handles of its transfers see it.
-pub(in crate::kv) trait Machine: Service + Sized + 'static {
-    type Outcome;
-    type Error;
-
-    /// Takes the outcome of a transfer, which is there once; `None` while the transfer is under way.
-    fn take(&mut self, id: u64) -> Option<Result<Self::Outcome, Self::Error>>;
-
-    /// The wakers of the tasks that await transfers.
-    fn wakers(&mut self) -> &mut Wakers;
-
-    fn progress(&self, id: u64) -> Option<Progress>;
-
-    /// Gives a transfer up. The transfer ends when its blocks are not read or written any more, by fencing the lane at
-    /// `deadline` at the latest.
-    fn give_up(&mut self, core: &mut EngineState, id: u64, deadline: Deadline);
-
-    /// Notes that the handle of a transfer was dropped; the transfer goes on.
-    fn abandon(&mut self, id: u64);
-
-    /// The error of a transfer that cannot go on here because of `cause`. Must not wait for the lock of `shared` in a
-    /// forked child.
-    fn refused(shared: &Shared<Self>, id: u64, blocks: &[u32], cause: KvError) -> Self::Error;
-}
 
 /// The look of a handle at its transfer: the state machine to look at, and how the outcome there becomes that of the
 /// handle.

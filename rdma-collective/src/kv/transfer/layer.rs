@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{BUDGET, Machine, Receiving, Sending, Transfer};
+use super::{BUDGET, Receiving, Sending, Transfer};
 use crate::kv::layout::LayoutError;
+use crate::kv::machine::Machine;
 use crate::kv::plan::PlanError;
 use crate::kv::receive::{Layer, Receives};
 use crate::kv::{KvError, TransferError};

@@ -17,10 +17,10 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-pub(super) use self::kind::Machine;
 pub use self::kind::{Kind, Receiving, Revocable, Revoked, Sending};
 pub use self::layer::LayerFuture;
 
+use super::machine::Machine;
 use super::outcome::Progress;
 use super::shared::Shared;
 use crate::kv::KvError;
@@ -159,9 +159,10 @@ impl<K: Kind> Transfer<K> {
     /// link has checksums. A transfer that is being given up ends when none of its bytes land or are read any more; at
     /// its deadline the lane is fenced.
     ///
-    /// At the deadline of any other transfer it is given up, and the peer is asked to stop. That takes up to 1 s more from a silent
-    /// peer, and up to 6 s while the peer is heard or posted writes still complete, because over a slow link its answer
-    /// comes behind what was queued before. Blocks that have all arrived by the deadline may be checked for 5 s more.
+    /// Any other transfer is given up at its deadline, and the peer is asked to stop. That takes up to 1 s more from a
+    /// silent peer, and up to 6 s while the peer is heard or posted writes still complete, because over a slow link its
+    /// answer comes behind what was queued before. Blocks that have all arrived by the deadline may be checked for 5 s
+    /// more.
     ///
     /// # Errors
     ///

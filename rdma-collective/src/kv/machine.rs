@@ -1,0 +1,34 @@
+//! The interface between the handles of transfers and the state machines of the two ends, `push` and `receive`.
+
+use rdma_core::Deadline;
+
+use super::outcome::Progress;
+use super::shared::Shared;
+use super::wakers::Wakers;
+use crate::engine::{EngineState, Service};
+use crate::kv::KvError;
+
+/// The state machine of one end of a link, as the handles of its transfers see it.
+pub(in crate::kv) trait Machine: Service + Sized + 'static {
+    type Outcome;
+    type Error;
+
+    /// Takes the outcome of a transfer, which is there once; `None` while the transfer is under way.
+    fn take(&mut self, id: u64) -> Option<Result<Self::Outcome, Self::Error>>;
+
+    /// The wakers of the tasks that await transfers.
+    fn wakers(&mut self) -> &mut Wakers;
+
+    fn progress(&self, id: u64) -> Option<Progress>;
+
+    /// Gives a transfer up. The transfer ends when its blocks are not read or written any more, by fencing the lane at
+    /// `deadline` at the latest.
+    fn give_up(&mut self, core: &mut EngineState, id: u64, deadline: Deadline);
+
+    /// Notes that the handle of a transfer was dropped; the transfer goes on.
+    fn abandon(&mut self, id: u64);
+
+    /// The error of a transfer that cannot go on here because of `cause`. Must not wait for the lock of `shared` in a
+    /// forked child.
+    fn refused(shared: &Shared<Self>, id: u64, blocks: &[u32], cause: KvError) -> Self::Error;
+}
