@@ -166,6 +166,7 @@ impl Host {
         let survivors = survivors?;
         // The limit begins with the death, because a busy host may take long until its servers are under way.
         peer.read_exact(&mut [0]).context("the other host was to be killed, and does not say that it is")?;
+        peer.write_all(&[1])?;
         let deadline = Instant::now() + SURVIVOR_LIMIT;
         for (case, mut survivor) in cases.iter().zip(survivors) {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -212,6 +213,8 @@ impl Host {
             side.ensure_running().context(case.name.clone())?;
         }
         peer.write_all(&[1])?;
+        // A byte that is lost on its way is sent again by a machine that lives, so the peer answers before the death.
+        peer.read_exact(&mut go)?;
         fs::write(self.out.join(KILL), "")?;
         thread::sleep(KILL_LIMIT);
         bail!("nobody has killed this machine")
