@@ -13,6 +13,7 @@ pub mod peers;
 pub mod plain;
 pub mod preparing;
 pub mod programs;
+pub mod rails;
 pub mod ranks;
 pub mod ratio;
 pub mod report;

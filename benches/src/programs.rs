@@ -83,7 +83,7 @@ pub fn all_reduce_times(
 
 /// The size and the time of a line of the table. The last four columns are in place: time, algbw, busbw, #wrong;
 /// bandwidths have two digits, which are too few for a slow wire.
-fn row_in_place(line: &str) -> Option<(u64, f64)> {
+pub(crate) fn row_in_place(line: &str) -> Option<(u64, f64)> {
     let words: Vec<_> = line.split_whitespace().collect();
     let time = words.get(words.len().checked_sub(4)?)?;
     Some((words[0].parse().ok()?, time.parse().ok()?))

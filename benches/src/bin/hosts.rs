@@ -14,6 +14,7 @@ use benches::ends::{End, Kind, Load, Wait, turn};
 use benches::footprint;
 use benches::peers::{perftest_figure, serve_and_run};
 use benches::programs::beside;
+use benches::rails::Rails;
 use benches::ranks;
 use benches::ratio::{Bound, HEAD, Row};
 use benches::report::{Line, Report, SaveArgs, Saved};
@@ -35,6 +36,7 @@ const MANY_BYTES: u64 = 1 << 20;
 const MANY_MIB: Bound = Bound::AtMost(16.0);
 /// The longest that so many ranks may take.
 const LIMIT: Duration = Duration::from_secs(300);
+const RAILS: Bound = Bound::AtLeast(1.8);
 const LATENCY: Bound = Bound::AtMost(1.3);
 const BANDWIDTH: Bound = Bound::AtLeast(0.9);
 /// Where the server of `write_lat` listens, and the column of its typical latency.
@@ -80,6 +82,8 @@ enum Rows {
     Others,
     /// All-reduce between hosts of several ranks.
     Hosts,
+    /// All-reduce between hosts over two cables beside one.
+    Rails,
     /// A write of 8 B beside plain sockets.
     Latency,
     /// Writes beside a plain sender.
@@ -143,6 +147,7 @@ fn compare(args: &Args) -> Result<bool> {
                 let spread = Network::Spread(Spread::new()?);
                 run.tables(spread, Spread::RANKS, &[Table::AllReduce], &SPREAD_SIZES)?;
             }
+            Rows::Rails => run.rails()?,
             Rows::Latency => run.latency()?,
             Rows::Bandwidth => run.bandwidth()?,
             Rows::Footprint => run.footprint()?,
@@ -198,6 +203,13 @@ impl Run<'_> {
         let row = Row::measure(name, unit, bound, pairs, ours, theirs)?;
         self.all_hold &= self.report.row(&row);
         Ok(())
+    }
+
+    fn rails(&mut self) -> Result<()> {
+        println!("\n{HEAD}");
+        let rails = Rails::new()?;
+        let name = "all-reduce of 16 MiB between two hosts, two cables of 1 Gb/s against one";
+        self.row(name, ("GB/s", RAILS), || rails.bandwidth(2), || rails.bandwidth(1))
     }
 
     fn latency(&mut self) -> Result<()> {

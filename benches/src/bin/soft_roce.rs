@@ -137,6 +137,22 @@ fn run(args: &Args) -> Result<bool> {
         let row = preparing(args, row)?;
         all_hold &= report.row(&row);
     }
+    all_hold &= all_reduces(args, &mut report)?;
+    report.save(&args.save, "soft_roce")?;
+    Ok(all_hold)
+}
+
+/// All-reduces between two ranks, beside one write of perftest's.
+fn all_reduces(args: &Args, report: &mut Report) -> Result<bool> {
+    let mut all_hold = true;
+    let name = "all-reduce of 8 B, 2 ranks, against half a round trip of ib_write_lat";
+    if name.contains(&args.only) {
+        let arguments = ["--device", &args.device].map(str::to_owned);
+        let ours = || Ok(programs::all_reduce_times(&arguments, 2, (8, 8), 3000)?[0].1);
+        let reference = Spec { bytes: 8, ..latency(name, ["write_lat", "ib_write_lat"], 1.6) };
+        let row = Row::measure(name, "us", reference.bound, args.pairs, ours, || theirs(args, &reference))?;
+        all_hold &= report.row(&row);
+    }
     // Where the processor is emulated, adding floats costs as much as sending them: so integers, too.
     let types = ["int32", "float"];
     let sizes = [(1 << 20, 20), (4 << 20, 6)];
@@ -152,7 +168,6 @@ fn run(args: &Args) -> Result<bool> {
         let row = Row::measure(&name, "GB/s", Bound::AtLeast(0.9), args.pairs, ours, theirs)?;
         all_hold &= report.row(&row);
     }
-    report.save(&args.save, "soft_roce")?;
     Ok(all_hold)
 }
 

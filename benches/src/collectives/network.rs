@@ -52,22 +52,7 @@ impl Spread {
 
     /// Runs a program of ours as all ranks, and returns what rank 0 printed.
     pub(super) fn output(&self, program: &Path, arguments: &[String]) -> Outcome<String> {
-        let mut is_first = true;
-        let start = |place: Place| {
-            let mut command = self.hosts.command(place.host, program);
-            command.args(arguments).envs(place.variables).stdin(Stdio::null());
-            command.stdout(if std::mem::take(&mut is_first) { Stdio::piped() } else { Stdio::null() }).spawn()
-        };
-        let mut ranks = self.hosts.places(PER_HOST, PORT).map(start).collect::<Result<Vec<_>, _>>()?;
-        let mut printed = String::new();
-        if let Some(output) = &mut ranks[0].stdout {
-            output.read_to_string(&mut printed)?;
-        }
-        let ended = ranks.iter_mut().map(std::process::Child::wait).collect::<Result<Vec<_>, _>>()?;
-        match ended.iter().enumerate().find(|(_, status)| !status.success()) {
-            None => Ok(printed),
-            Some((rank, status)) => Err(format!("rank {rank} of ours on hosts: {status}").into()),
-        }
+        run_on(&self.hosts, PER_HOST, program, arguments, &[])
     }
 
     /// A command of Open MPI's `mpirun` on the first host, which starts the others' daemons by `agent`: that script is
@@ -87,5 +72,31 @@ impl Spread {
         command.args(["--host", &list, "--prtemca", "plm_ssh_agent"]).arg(agent);
         command.args(["--prtemca", "prte_if_include", &network, "--mca", "btl_tcp_if_include", &network]);
         Ok(command)
+    }
+}
+
+/// Runs a program of ours as `per_host` ranks on each host, and returns what rank 0 printed.
+pub(crate) fn run_on(
+    hosts: &Hosts,
+    per_host: usize,
+    program: &Path,
+    arguments: &[String],
+    variables: &[(&str, &str)],
+) -> Outcome<String> {
+    let mut is_first = true;
+    let start = |place: Place| {
+        let mut command = hosts.command(place.host, program);
+        command.args(arguments).envs(place.variables).envs(variables.iter().copied()).stdin(Stdio::null());
+        command.stdout(if std::mem::take(&mut is_first) { Stdio::piped() } else { Stdio::null() }).spawn()
+    };
+    let mut ranks = hosts.places(per_host, PORT).map(start).collect::<Result<Vec<_>, _>>()?;
+    let mut printed = String::new();
+    if let Some(output) = &mut ranks[0].stdout {
+        output.read_to_string(&mut printed)?;
+    }
+    let ended = ranks.iter_mut().map(std::process::Child::wait).collect::<Result<Vec<_>, _>>()?;
+    match ended.iter().enumerate().find(|(_, status)| !status.success()) {
+        None => Ok(printed),
+        Some((rank, status)) => Err(format!("rank {rank} of ours on hosts: {status}").into()),
     }
 }

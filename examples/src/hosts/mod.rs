@@ -1,5 +1,5 @@
 //! Hosts that are namespaces of this machine: each has a network, a name and a boot of its own, and a cable to one
-//! switch. Ranks of one host map each other's memory, and reach ranks of another host over TCP alone.
+//! switch, or to several. Ranks of one host map each other's memory, and reach ranks of another host over TCP alone.
 //!
 //! A host has no name in `/run/netns`: the process that holds its namespaces ends with the value of [`Hosts`], and with
 //! the process that made it, even by SIGKILL. So nothing is left on the machine.
@@ -24,13 +24,13 @@ cat /proc/sys/kernel/random/uuid >/mnt/boot_id
 mount --bind /mnt/boot_id /proc/sys/kernel/random/boot_id
 umount -l /mnt
 ip link set lo up";
-/// The switch.
-const SWITCH: &str = "ip link add name switch type bridge; ip link set switch up";
-/// A cable from the switch to the host whose process `$2` is.
+/// A switch, named `$1`.
+const SWITCH: &str = "ip link add name $1 type bridge; ip link set $1 up";
+/// A cable from the switch `$4` to the interface `$3` of the host whose process `$2` is.
 const CABLE: &str =
-    "ip link add name $1 type veth peer name eth0 netns $2; ip link set $1 master switch; ip link set $1 up";
+    "ip link add name $1 type veth peer name $3 netns $2; ip link set $1 master $4; ip link set $1 up";
 /// The end of the cable at the host.
-const PLUG: &str = "ip address add $1/24 dev eth0; ip link set eth0 up";
+const PLUG: &str = "ip address add $1/24 dev $2; ip link set $2 up";
 /// Room for one burst of segments that the kernel forms at once, and a queue of 20 ms, as a small switch has.
 const SLOW: &str = "tc qdisc add dev $1 root tbf rate $2mbit burst 128kb latency 20ms";
 
@@ -42,10 +42,11 @@ const SLOW: &str = "tc qdisc add dev $1 root tbf rate $2mbit burst 128kb latency
 )]
 pub struct HostsError(String);
 
-/// Hosts on one switch.
+/// Hosts on one switch, or on several: each rail has a switch and a network of its own.
 #[derive(Debug)]
 pub struct Hosts {
     switch: Keeper,
+    rails: usize,
     hosts: Vec<Keeper>,
 }
 
@@ -66,11 +67,25 @@ impl Hosts {
     ///
     /// The system refuses, which it does to most users but root, or a program is missing.
     pub fn new(count: usize, megabits: Option<u32>) -> Result<Self, HostsError> {
-        if count > HOSTS_MAX {
-            return Err(HostsError(format!("{count} hosts have no addresses, {HOSTS_MAX} have")));
+        Self::with_rails(count, 1, megabits)
+    }
+
+    /// Makes so many hosts with so many cables each, the first of which is `eth0` at the host.
+    ///
+    /// # Errors
+    ///
+    /// As [`new`](Self::new).
+    pub fn with_rails(count: usize, rails: usize, megabits: Option<u32>) -> Result<Self, HostsError> {
+        if count.max(rails) > HOSTS_MAX {
+            return Err(HostsError(format!(
+                "{count} hosts on {rails} rails have no addresses, {HOSTS_MAX} have"
+            )));
         }
-        let switch = Keeper::new(None, SWITCH, &[])?;
-        let mut hosts = Self { switch, hosts: Vec::new() };
+        let switch = Keeper::new(None, "", &[])?;
+        for rail in 0..rails {
+            switch.run(SWITCH, &[&switch_of(rail)])?;
+        }
+        let mut hosts = Self { switch, rails, hosts: Vec::new() };
         for number in 0..count {
             hosts.add(number, megabits)?;
         }
@@ -78,22 +93,28 @@ impl Hosts {
     }
 
     fn add(&mut self, number: usize, megabits: Option<u32>) -> Result<(), HostsError> {
-        let (name, port, address) = (name(number), port(number), Self::address(number).to_string());
-        let host = Keeper::new(Some(&self.switch), HOST, &[&name])?;
-        self.switch.run(CABLE, &[&port, &host.id().to_string()])?;
-        host.run(PLUG, &[&address])?;
-        if let Some(rate) = megabits {
-            self.switch.run(SLOW, &[&port, &rate.to_string()])?;
-            host.run(SLOW, &["eth0", &rate.to_string()])?;
+        let host = Keeper::new(Some(&self.switch), HOST, &[&name(number)])?;
+        for rail in 0..self.rails {
+            let (port, eth, switch) = (port(number, rail), format!("eth{rail}"), switch_of(rail));
+            self.switch.run(CABLE, &[&port, &host.id().to_string(), &eth, &switch])?;
+            host.run(PLUG, &[&Self::on_rail(number, rail).to_string(), &eth])?;
+            if let Some(rate) = megabits {
+                self.switch.run(SLOW, &[&port, &rate.to_string()])?;
+                host.run(SLOW, &[&eth, &rate.to_string()])?;
+            }
         }
         self.hosts.push(host);
         Ok(())
     }
 
-    /// The address of a host.
+    /// The address of a host, on its first rail.
     #[must_use]
     pub fn address(host: usize) -> Ipv4Addr {
-        Ipv4Addr::new(10, 77, 0, host as u8 + 1)
+        Self::on_rail(host, 0)
+    }
+
+    fn on_rail(host: usize, rail: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 77, rail as u8, host as u8 + 1)
     }
 
     /// A command that runs a program on a host, by its whole path and in the folder `/`. The program has the process id
@@ -137,14 +158,23 @@ impl Hosts {
         })
     }
 
-    /// Takes a host off the network as if somebody had pulled its cable: nothing that was sent to it is answered any
+    /// Takes a host off the network as if somebody had pulled its cables: nothing that was sent to it is answered any
     /// more, not even by a reset.
     ///
     /// # Errors
     ///
     /// The system refuses.
     pub fn cut(&self, host: usize) -> Result<(), HostsError> {
-        self.switch.run("ip link set $1 down", &[&port(host)])
+        (0..self.rails).try_for_each(|rail| self.cut_rail(host, rail))
+    }
+
+    /// Pulls one cable of a host, like [`cut`](Self::cut).
+    ///
+    /// # Errors
+    ///
+    /// The system refuses.
+    pub fn cut_rail(&self, host: usize, rail: usize) -> Result<(), HostsError> {
+        self.switch.run("ip link set $1 down", &[&port(host, rail)])
     }
 
     /// Puts a host that was cut off on the network again.
@@ -153,7 +183,7 @@ impl Hosts {
     ///
     /// The system refuses.
     pub fn mend(&self, host: usize) -> Result<(), HostsError> {
-        self.switch.run("ip link set $1 up", &[&port(host)])
+        (0..self.rails).try_for_each(|rail| self.switch.run("ip link set $1 up", &[&port(host, rail)]))
     }
 }
 
@@ -164,6 +194,10 @@ pub fn name(host: usize) -> String {
 }
 
 /// The switch's end of a host's cable.
-fn port(host: usize) -> String {
-    format!("port{host}")
+fn port(host: usize, rail: usize) -> String {
+    format!("port{host}r{rail}")
+}
+
+fn switch_of(rail: usize) -> String {
+    format!("switch{rail}")
 }

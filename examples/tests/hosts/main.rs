@@ -8,6 +8,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod lost;
+mod rails;
 
 use std::fs;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +18,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use common::{Running, TOKEN, program, unsteered};
 use examples::collectives::Collective;
 use examples::columns::parse::ParsedTable;
-use examples::hosts::{Hosts, name};
+use examples::hosts::{Hosts, HostsError, name};
 use rdma_collective::collective::Algorithm;
 
 /// Hosts, and ranks on each of them.
@@ -57,7 +58,11 @@ fn is_soak() -> bool {
 
 /// Hosts; none where this user may not make namespaces, which in CI is a failure.
 fn hosts(count: usize) -> Option<Hosts> {
-    match Hosts::new(count, None) {
+    hosts_with(|| Hosts::new(count, None))
+}
+
+fn hosts_with(make: impl FnOnce() -> Result<Hosts, HostsError>) -> Option<Hosts> {
+    match make() {
         Ok(hosts) => Some(hosts),
         Err(why) => {
             assert!(!std::env::var("CI").is_ok_and(|ci| ci == "true" || ci == "1"), "{why}");
@@ -68,17 +73,23 @@ fn hosts(count: usize) -> Option<Hosts> {
 }
 
 /// Starts a rank in each place. The ranks say which algorithm they take.
-fn start(
+fn start(hosts: &Hosts, per_host: usize, case: (Collective, Option<Algorithm>), line: &str) -> Vec<Running> {
+    start_over(hosts, per_host, case, line, ("soft", []))
+}
+
+/// Starts a rank in each place, over these devices and with these variables.
+fn start_over<const N: usize>(
     hosts: &Hosts,
     per_host: usize,
     (of, by): (Collective, Option<Algorithm>),
     line: &str,
+    (devices, variables): (&str, [(&str, &str); N]),
 ) -> Vec<Running> {
     let ranks = hosts.places(per_host, 29500).map(|place| {
         let mut command = hosts.command(place.host, program(of));
         unsteered(&mut command);
-        command.args(["--device", "soft"]).args(line.split_whitespace());
-        command.envs(place.variables).envs([TOKEN, ("NCCL_DEBUG", "INFO")]);
+        command.args(["--device", devices]).args(line.split_whitespace());
+        command.envs(place.variables).envs([TOKEN, ("NCCL_DEBUG", "INFO")]).envs(variables);
         command.envs(by.map(|algorithm| ("NCCL_ALGO", algorithm.to_string())));
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Running::spawn(command)

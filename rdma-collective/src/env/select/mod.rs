@@ -96,16 +96,17 @@ impl NcclOptions {
         soft: SoftOptions,
         gid_index: Option<u32>,
     ) -> Result<SelectedDevice, SelectError> {
-        let selected = self.find(wanted, soft, gid_index)?;
+        let selected = self.find(wanted, (soft, 0), gid_index)?;
         selected.tell();
         Ok(selected)
     }
 
-    /// Chooses a device like [`select`](Self::select), without logging.
+    /// Chooses a device like [`select`](Self::select), without logging. A software device has the number that comes
+    /// with its options.
     pub(super) fn find(
         &self,
         wanted: &str,
-        soft: SoftOptions,
+        (soft, number): (SoftOptions, usize),
         gid_index: Option<u32>,
     ) -> Result<SelectedDevice, SelectErrorKind> {
         let list = DeviceList::probe();
@@ -143,7 +144,7 @@ impl NcclOptions {
                 found
             }
             None => {
-                let address = self.soft_address(soft.address)?;
+                let address = self.soft_address(soft.address, number)?;
                 let soft = Device::soft(SoftOptions { address, ..soft });
                 NcclOptions::default().open(&soft, PortNum(1), gid_index)?
             }
@@ -153,10 +154,11 @@ impl NcclOptions {
     }
 
     /// The address at which the software device answers: `address`, unless `NCCL_SOCKET_IFNAME` asks for certain
-    /// interfaces. The loopback interface is taken only if no other one matches.
+    /// interfaces, which the devices of a process take in turn by their `number`. The loopback interface is taken only
+    /// if no other one matches.
     ///
-    /// The software device has IPv4 addresses only, so an IPv6 `address` is replaced by the first IPv4 address here.
-    fn soft_address(&self, address: IpAddr) -> Result<IpAddr, SelectErrorKind> {
+    /// The software device has IPv4 addresses only, so an IPv6 `address` is replaced by an IPv4 address here.
+    fn soft_address(&self, address: IpAddr, number: usize) -> Result<IpAddr, SelectErrorKind> {
         let filter = &self.socket_ifname;
         match address {
             IpAddr::V4(_) if filter.is_empty() => return Ok(address),
@@ -166,8 +168,12 @@ impl NcclOptions {
             _ => {}
         }
         let all = interface_addresses().map_err(SelectErrorKind::Interfaces)?;
-        let taken = all.iter().filter(|(name, _)| filter.takes(name, None));
-        match taken.min_by_key(|(_, address)| address.is_loopback()) {
+        let mut taken: Vec<_> = all.iter().filter(|(name, _)| filter.takes(name, None)).collect();
+        // The first address of each interface.
+        taken.dedup_by_key(|(name, _)| name);
+        let beyond: Vec<_> = taken.iter().copied().filter(|(_, address)| !address.is_loopback()).collect();
+        let usable = if beyond.is_empty() { taken } else { beyond };
+        match usable.iter().cycle().nth(number) {
             Some((_, address)) => Ok((*address).into()),
             None => {
                 let there: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();

@@ -70,15 +70,24 @@ fn the_interface_of_the_software_device_is_nccls_socket() {
     let any: IpAddr = [192, 0, 2, 1].into();
     let by = |list: &str| {
         let variables = [("NCCL_SOCKET_IFNAME", list)].into_iter().collect();
-        NcclOptions::read(&variables).unwrap().soft_address(any)
+        NcclOptions::read(&variables).unwrap().soft_address(any, 0)
     };
     assert_eq!(by("").unwrap(), any);
     assert!(by("=lo").unwrap().is_loopback());
+    // Devices take the interfaces in turn, and begin again where there are more devices.
+    let all = NcclOptions::read(&[("NCCL_SOCKET_IFNAME", "^nosuch")].into_iter().collect()).unwrap();
+    let mut beyond = interface_addresses().unwrap();
+    beyond.retain(|(_, address)| !address.is_loopback());
+    beyond.dedup_by_key(|(name, _)| name.clone());
+    for number in 0..2 * beyond.len() {
+        let (name, address) = &beyond[number % beyond.len()];
+        assert_eq!(all.soft_address(any, number).unwrap(), IpAddr::from(*address), "{name}");
+    }
     // An address that other hosts reach goes before the loopback interface's, where there is one.
     let beyond = interface_addresses().unwrap().iter().any(|(_, address)| !address.is_loopback());
     assert_eq!(by("^nosuch").unwrap().is_loopback(), !beyond);
-    assert_eq!(none().soft_address("::1".parse().unwrap()).unwrap(), IpAddr::from([127, 0, 0, 1]));
-    assert!(none().soft_address("2001:db8::1".parse().unwrap()).unwrap().is_ipv4());
+    assert_eq!(none().soft_address("::1".parse().unwrap(), 0).unwrap(), IpAddr::from([127, 0, 0, 1]));
+    assert!(none().soft_address("2001:db8::1".parse().unwrap(), 0).unwrap().is_ipv4());
     let error = by("nosuch").unwrap_err().to_string();
     assert!(error.starts_with("NCCL_SOCKET_IFNAME=nosuch takes none") && error.contains("lo"), "{error}");
 }

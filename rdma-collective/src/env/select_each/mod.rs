@@ -9,8 +9,9 @@ impl NcclOptions {
     /// Opens each of the devices called `wanted`, in that order, like [`select`](Self::select).
     ///
     /// A NIC that is named twice is opened twice. The software device is a new one each time: number `n` (from 0) is
-    /// made with `soft(n)`, and can be named `soft` or by the name in those options. The devices that were not chosen
-    /// are in [`refused`](SelectedDevice::refused) of the first.
+    /// made with `soft(n)`, and can be named `soft` or by the name in those options. The software devices take the
+    /// interfaces of `NCCL_SOCKET_IFNAME` in turn, so that each has a network of its own. The devices that were not
+    /// chosen are in [`refused`](SelectedDevice::refused) of the first.
     ///
     /// ```
     /// use rdma_collective::env::NcclOptions;
@@ -35,7 +36,7 @@ impl NcclOptions {
         let mut devices: Vec<SelectedDevice> = Vec::new();
         for name in wanted {
             let number = devices.iter().filter(|device| device.context.is_soft()).count();
-            devices.push(self.find(name.as_ref(), soft(number), gid_index)?);
+            devices.push(self.find(name.as_ref(), (soft(number), number), gid_index)?);
         }
         let used: Vec<String> = devices.iter().map(|device| device.context.name().to_owned()).collect();
         let mut refused: Vec<RefusedDevice> = Vec::new();
