@@ -44,8 +44,7 @@ impl Pushes {
                         let by_layer = state.ready.is_some();
                         let begin = Begin { grant, lease, writes, write_bytes_max, by_layer };
                         let (all_posted, confirmed) = (None, None);
-                        state.stage =
-                            Stage::Writing(Writing { grant, at: now, writes, all_posted, confirmed });
+                        state.stage = Stage::Writing(Writing { grant, at: now, all_posted, confirmed });
                         state.writes = writes;
                         state.bytes = planned.parts * self.pool.layout().layer_block_bytes();
                         self.posting.push_back(Posting::new(

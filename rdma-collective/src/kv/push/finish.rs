@@ -14,7 +14,7 @@ impl State {
     pub(super) fn sent(&self, now: Instant) -> Option<Sent> {
         let (Stage::Writing(of) | Stage::Quiescing { of, .. }) = &self.stage else { return None };
         let elapsed = now.saturating_duration_since(of.at);
-        let sent = |corrupt| Sent { bytes: self.bytes, writes: of.writes, corrupt, elapsed };
+        let sent = |corrupt| Sent { bytes: self.bytes, writes: self.writes, corrupt, elapsed };
         of.confirmed.map(|done| sent(done.corrupt))
     }
 }

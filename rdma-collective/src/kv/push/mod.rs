@@ -145,7 +145,6 @@ enum Stage {
 struct Writing {
     grant: u64,
     at: Instant,
-    writes: u32,
     /// Count of posted writes of the lane after its last write, once all are posted.
     all_posted: Option<u64>,
     confirmed: Option<Done>,

@@ -45,7 +45,7 @@ impl Pushes {
         let Stage::Writing(of) = state.stage else { return };
         let place = self.posting.iter().position(|posting| posting.is_of(state.id()));
         let posting = place.and_then(|place| self.posting.remove(place));
-        let writes = posting.map_or(of.writes, |posting| posting.posted());
+        let writes = posting.map_or(state.writes, |posting| posting.posted());
         // A peer that has confirmed all blocks waits for nothing more.
         if of.confirmed.is_none() {
             self.quiesced.push_back(Quiesced { grant: of.grant, reason, writes });

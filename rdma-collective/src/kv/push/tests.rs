@@ -65,7 +65,7 @@ fn of_push(stage: &Stage) -> &'static str {
 fn push_in(name: &str) -> Stage {
     let now = Instant::now();
     let done = Done { grant: 1, lease: 1, missing: 0, corrupt: 0 };
-    let begun = |confirmed| Writing { grant: 1, at: now, writes: 0, all_posted: Some(0), confirmed };
+    let begun = |confirmed| Writing { grant: 1, at: now, all_posted: Some(0), confirmed };
     let quiescing = |confirmed| {
         let (cause, fence) = (KvError::PeerRevoked { request: 5 }, Fence::at(long().instant()));
         Stage::Quiescing { of: begun(confirmed), last: 0, cause, fence }

@@ -2,7 +2,7 @@
 //! awaited under any runtime.
 //!
 //! The state machines in `push` and `receive` do the work, whether or not anybody looks. This file only looks at them.
-//! Its children have the [kinds](Kind) of transfers, and the layers of a transfer.
+//! `kind` has the [kinds](Kind) of transfers, and `layer` the layers of one.
 
 mod kind;
 mod layer;
