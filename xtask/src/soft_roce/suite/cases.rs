@@ -185,7 +185,8 @@ const CASES: &[Case] = &[
             --test-threads=1",
         names_device: Sides::Server,
         share: Share::Soak,
-        seconds: 800,
+        // Emulated processors may share their cores with other work.
+        seconds: 1600,
         ..PLAIN
     },
     Case {
