@@ -155,7 +155,7 @@ impl Decode {
 
     /// Fails unless the verdicts have as many layers as the pool.
     fn check_layers(&self, verdicts: &Verdicts) -> Result<(), KvError> {
-        let layers = self.shared.pool.layout().shape().layers;
+        let layers = self.shared.pool.layout().layers();
         if verdicts.layers() == layers {
             return Ok(());
         }

@@ -169,6 +169,12 @@ pub enum KvError {
         "blocks can only be pulled from a pool that peers may read; make the pool of prefill with PoolUse::SourceToPull"
     )]
     NotReadable,
+    /// Prefill sums up its blocks before it knows how they go over, so a pull is checked only between pools whose
+    /// blocks have the same bytes in the same order.
+    #[error(
+        "pulled blocks can only be checked between pools of one layout: turn LinkOptions::checksums off, or push"
+    )]
+    ChecksumsOfPull,
     /// All verdicts are valid, so there is nothing to move again.
     #[error("every block of request {request} is valid; there is nothing to grant again")]
     NothingMissing {

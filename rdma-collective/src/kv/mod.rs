@@ -21,7 +21,7 @@
 //! # type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 //! let (token, request) = (JobToken::random()?, 7);
 //! let deadline = Deadline::after(Duration::from_secs(10));
-//! let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
+//! let shape = Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart);
 //! let engine = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
 //!     Ok(Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?)
 //! };
@@ -31,7 +31,7 @@
 //! // Prefill usually runs in another process, on another host.
 //! let prefill = std::thread::spawn(move || -> Outcome {
 //!     let engine = engine()?;
-//!     let pool = Pool::allocate(&engine, layout, PoolUse::Source)?;
+//!     let pool = Pool::allocate(&engine, &Layout::new(shape)?, PoolUse::Source)?;
 //!     pool.write(0, 3, 0, b"tokens")?;
 //!     let meet = Meet::Connect(address);
 //!     let prefill = Prefill::new(&engine, &pool, &meet, &token, &LinkOptions::default(), deadline)?;
@@ -40,7 +40,7 @@
 //! });
 //!
 //! let engine = engine()?;
-//! let pool = Pool::allocate(&engine, layout, PoolUse::Destination)?;
+//! let pool = Pool::allocate(&engine, &Layout::new(shape)?, PoolUse::Destination)?;
 //! let meet = Meet::Accept(&listener);
 //! let decode = Decode::new(&engine, &pool, &meet, &token, &LinkOptions::default(), deadline)?;
 //! let received = decode.grant(request, &[0, 5], deadline)?.wait()?;
@@ -63,7 +63,7 @@ mod link;
 mod machine;
 mod message;
 mod outcome;
-pub(crate) mod plan;
+pub mod plan;
 mod pool;
 mod prefill;
 mod push;

@@ -131,9 +131,7 @@ impl Receives {
             // The number fits 32 bits: it is at most the number of blocks in the pool.
             blocks: blocks.len() as u32,
         };
-        let layout = self.pool.layout();
-        let all = u64::from(layout.shape().layers) * blocks.len() as u64;
-        let bytes = wanted.as_ref().map_or(all, Wanted::count) * layout.layer_block_bytes();
+        let bytes = self.link.route.bytes_of(blocks, wanted.as_ref());
         // A pull is not told to the peer, so its list is empty.
         let list = blocks.iter().filter(|_| !pulls);
         let words = wanted.as_ref().filter(|_| !pulls).map_or(&[][..], Wanted::words);
@@ -300,7 +298,7 @@ impl Machine for Receives {
     }
 
     fn refused(shared: &Shared<Self>, id: u64, blocks: &[u32], cause: KvError) -> TransferError {
-        let layers = shared.pool.layout().shape().layers;
+        let layers = shared.pool.layout().layers();
         let none = || Verdicts::new(layers, blocks, BlockVerdict::Missing);
         let verdicts = shared.glance(|state| state.so_far(id)).unwrap_or_else(none);
         TransferError { cause: Arc::new(cause), verdicts }

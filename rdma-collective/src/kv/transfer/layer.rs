@@ -72,7 +72,7 @@ impl Transfer<Receiving> {
 
     /// Fails for a layer that the pool does not have, and in a forked child.
     fn check_layer(&self, layer: u32) -> Result<(), TransferError> {
-        let layers = self.shared.pool.layout().shape().layers;
+        let layers = self.shared.pool.layout().layers();
         if layer >= layers {
             return Err(self.error(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into()));
         }

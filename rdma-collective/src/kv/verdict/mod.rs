@@ -3,9 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::layout::Layout;
 use super::lease::Origin;
-use super::plan::BlockPlan;
+use super::plan::{Plan, Run};
 use super::pool::Pool;
 
 /// The verdict on one destination block in one layer.
@@ -62,23 +61,20 @@ impl Verdicts {
 
     /// Derives verdicts from the writes of `plan` that have `arrived`: a block is missing when a write that covers a
     /// byte of it has not arrived. Blocks that the plan does not move are valid.
-    pub(super) fn arrived(blocks: &[u32], plan: &Arc<BlockPlan>, layout: &Layout, arrived: &Arrived) -> Self {
-        let mut verdicts = Self::new(layout.shape().layers, blocks, BlockVerdict::Valid);
+    pub(super) fn arrived(blocks: &[u32], plan: &Arc<Plan>, arrived: &Arrived) -> Self {
+        let mut verdicts = Self::new(plan.route().destination().layers(), blocks, BlockVerdict::Valid);
         if arrived.count() == arrived.expected() {
             return verdicts;
         }
-        let mut places: Vec<_> = blocks.iter().zip(0_usize..).collect();
-        places.sort_unstable();
-        for (index, write) in (0..).zip(Arc::clone(plan).into_descriptors()) {
-            let (mut at, end) = (write.offset_remote, write.offset_remote + write.len);
-            while at < end && !arrived.has(index) {
-                let (layer, block, next) = layout.locate(at);
-                // The plan moves no block that the request does not have.
-                if let Ok(found) = places.binary_search_by_key(&block, |(of, _)| **of) {
-                    verdicts.set(layer, places[found].1, BlockVerdict::Missing);
+        let mut writes = plan.stream();
+        let mut index = 0;
+        while writes.next().is_some() {
+            if !arrived.has(index) {
+                for (layers, place) in writes.parts().iter().map(Run::touches) {
+                    layers.for_each(|layer| verdicts.set(layer, place as usize, BlockVerdict::Missing));
                 }
-                at = next;
             }
+            index += 1;
         }
         verdicts
     }
