@@ -185,8 +185,7 @@ const CASES: &[Case] = &[
             --test-threads=1",
         names_device: Sides::Server,
         share: Share::Soak,
-        // Emulated processors may share their cores with other work.
-        seconds: 1600,
+        seconds: 800,
         ..PLAIN
     },
     Case {
