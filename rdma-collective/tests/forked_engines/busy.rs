@@ -1,5 +1,6 @@
 //! Threads of the parent, which use the engines while children are made: all-reduces, transfers, drives.
 
+use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
@@ -14,20 +15,34 @@ use crate::pair;
 const MIN: u32 = 1000;
 
 /// Runs `calls` while threads use what `busy` has, and checks what they compute and move.
+///
+/// The calls begin once every thread has begun to work, because a child's threads may wait for ever if a thread of the
+/// parent was starting as the child was made.
 pub fn meanwhile(busy: Busy, calls: impl FnOnce()) {
     let Busy { engines, comms, prefill, decode } = busy;
     let (ended, sums, transfers) = (&AtomicBool::new(false), &AtomicU32::new(0), &AtomicU32::new(0));
+    let at_work = &Barrier::new(comms.len() + engines.len() + 2);
     std::thread::scope(|scope| {
         for comm in comms {
-            scope.spawn(move || reduce(comm, sums, || ended.load(Ordering::Relaxed)));
+            scope.spawn(move || {
+                at_work.wait();
+                reduce(comm, sums, || ended.load(Ordering::Relaxed));
+            });
         }
         let goes_on = || !ended.load(Ordering::Relaxed) || transfers.load(Ordering::Relaxed) < MIN;
         let (prefill, decode) = (&prefill, &decode);
-        scope.spawn(move || transfer((prefill, decode), transfers, goes_on));
+        scope.spawn(move || {
+            at_work.wait();
+            transfer((prefill, decode), transfers, goes_on);
+        });
         for engine in &engines {
-            scope.spawn(move || drive(engine, || !ended.load(Ordering::Relaxed)));
+            scope.spawn(move || {
+                at_work.wait();
+                drive(engine, || !ended.load(Ordering::Relaxed));
+            });
         }
         let _ends = Ends(ended);
+        at_work.wait();
         calls();
     });
     let (sums, transfers) = (sums.load(Ordering::Relaxed) / 2, transfers.load(Ordering::Relaxed));

@@ -56,15 +56,22 @@ fn operations_that_are_done_at_once_drive_an_engine_that_nobody_else_drives() {
 
 #[test]
 fn who_finds_all_pieces_there_looks_at_its_deadline_all_the_same() {
-    let [mut left, mut right] = ranks();
     let mut data = vec![1.0_f32; 16 << 20];
     let count = data.len() as u64;
     let theirs = Header { rank: 1, sequence: 0, count, collective: 1, data_type: 1, reduction: 1, root: 0 };
-    let fast_path = right.fast_path(soon(), |_| Duration::ZERO).unwrap();
-    fast_path.host.put(0, &theirs, &[]).unwrap();
-    fast_path.host.publish_mark(1 << 40);
-    let error = left.all_reduce(&mut data, ReduceOp::Sum, Deadline::after(SECOND / 1000)).unwrap_err();
-    assert!(matches!(error, CollectiveError::DeadlineExceeded { .. }), "{error}");
+    // On a busy machine so short a time may pass before the operation begins: then other ranks try again.
+    for _ in 0..100 {
+        let [mut left, mut right] = ranks();
+        let fast_path = right.fast_path(soon(), |_| Duration::ZERO).unwrap();
+        fast_path.host.put(0, &theirs, &[]).unwrap();
+        fast_path.host.publish_mark(1 << 40);
+        match left.all_reduce(&mut data, ReduceOp::Sum, Deadline::after(SECOND / 1000)).unwrap_err() {
+            CollectiveError::DeadlineExceeded { .. } => return,
+            CollectiveError::Queued => {}
+            error => panic!("{error}"),
+        }
+    }
+    panic!("no operation began in its time");
 }
 
 #[test]
