@@ -77,12 +77,21 @@ fn reduce(mut comm: Communicator, sums: &AtomicU32, ended: impl Fn() -> bool) {
 fn transfer((prefill, decode): (&Prefill, &Decode), transfers: &AtomicU32, goes_on: impl Fn() -> bool) {
     let pairs = [(0, 3), (5, 1)];
     for request in 0.. {
-        pair::transfer(prefill, decode, request, &pairs);
+        one_transfer(prefill, decode, request, &pairs);
         transfers.fetch_add(1, Ordering::Relaxed);
         if !goes_on() {
             return pair::assert_moved(decode.pool(), &pairs);
         }
     }
+}
+
+/// Moves blocks as one request, and starts no thread, as [`meanwhile`] needs: other threads drive both ends.
+fn one_transfer(prefill: &Prefill, decode: &Decode, request: u64, pairs: &[(u32, u32)]) {
+    let (sources, destinations): (Vec<_>, Vec<_>) = pairs.iter().copied().unzip();
+    let granted = decode.grant(request, &destinations, soon()).unwrap();
+    let pushed = prefill.push(request, &sources, soon()).unwrap();
+    assert!(granted.wait().unwrap().verdicts.all_valid());
+    assert_eq!(pushed.wait().unwrap().corrupt, 0);
 }
 
 /// Takes the engine's lock again and again.
