@@ -66,7 +66,7 @@ fn check((fixture, busy): (Fixture, Busy)) {
     fixture.assert_whole();
 }
 
-/// One wire after the other, because no thread of the parent may start or end while a child is made: the standard
+/// Wires take turns, because no thread of the parent may start or end while a child is made: the standard
 /// library takes a lock of its own then, and a child's thread would wait for the copy for ever.
 #[test]
 fn children_are_refused_on_every_wire() {
