@@ -39,8 +39,8 @@ impl Link {
         let options = EngineOptions { gid_index, ..EngineOptions::default() };
         let engine = || Engine::new(context, options.clone());
         let (at_prefill, at_decode) = (engine()?, engine()?);
-        let source = Pool::allocate(&at_prefill, layout, PoolUse::Source)?;
-        let destination = Pool::allocate(&at_decode, layout, PoolUse::Destination)?;
+        let source = Pool::allocate(&at_prefill, &layout, PoolUse::Source)?;
+        let destination = Pool::allocate(&at_decode, &layout, PoolUse::Destination)?;
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let (address, token, deadline) =
             (listener.local_addr()?, JobToken::random()?, Deadline::after(LIMIT));

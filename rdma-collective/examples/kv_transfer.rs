@@ -46,5 +46,5 @@ fn prefill(decode: SocketAddr, token: JobToken, deadline: Deadline) -> Outcome<(
 fn pool(purpose: PoolUse) -> Outcome<(Engine, Pool)> {
     let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
     let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
-    Ok((engine.clone(), Pool::allocate(&engine, layout, purpose)?))
+    Ok((engine.clone(), Pool::allocate(&engine, &layout, purpose)?))
 }

@@ -134,8 +134,8 @@ fn blocks_are_pushed_between_vectors_of_the_callers() {
     let (at_prefill, at_decode) = (engine(), engine());
     let layout = Layout::new(SHAPE).unwrap();
     let vector = || Memory::from(vec![CANARY; layout.bytes() as usize]);
-    let source = Pool::register(&at_prefill, vector(), layout, PoolUse::Source).unwrap();
-    let room = Pool::register(&at_decode, vector(), layout, PoolUse::Destination).unwrap();
+    let source = Pool::register(&at_prefill, vector(), &layout, PoolUse::Source).unwrap();
+    let room = Pool::register(&at_decode, vector(), &layout, PoolUse::Destination).unwrap();
     fill(&source, source_byte);
     let (prefill, decode) = link((&at_prefill, &source), (&at_decode, &room), &LinkOptions::default());
     let pairs = [(0, 23), (23, 0), (7, 8)];

@@ -4,6 +4,7 @@
 
 use std::task::Poll;
 
+use super::layout::Extent;
 use super::pool::Pool;
 use crate::kv::PoolError;
 
@@ -20,28 +21,33 @@ pub(super) struct Sum {
 }
 
 impl Sum {
-    /// Sums up to `left` bytes more and subtracts them from `left`. Returns the checksum once all bytes of `block` in
-    /// `layer` are summed; the next block can begin then.
+    /// Sums up to `left` bytes more and subtracts them from `left`. Returns the checksum once all bytes of `pieces` are
+    /// summed; the next block can begin then.
     pub(super) fn add(
         &mut self,
         pool: &Pool,
-        (layer, block): (u32, u32),
+        pieces: impl Iterator<Item = Extent>,
         scratch: &mut [u8],
         left: &mut u64,
     ) -> Poll<Result<u32, PoolError>> {
-        let bytes = pool.layout().layer_block_bytes();
-        while self.at < bytes {
-            let len = (bytes - self.at).min(*left).min(scratch.len() as u64) as usize;
-            if len == 0 {
-                return Poll::Pending;
+        // End of the pieces before.
+        let mut end = 0;
+        for piece in pieces {
+            let start = end;
+            end += piece.len;
+            while self.at < end {
+                let len = (end - self.at).min(*left).min(scratch.len() as u64) as usize;
+                if len == 0 {
+                    return Poll::Pending;
+                }
+                if let Err(error) = pool.copy_out(piece.offset + self.at - start, &mut scratch[..len]) {
+                    *self = Self::default();
+                    return Poll::Ready(Err(error));
+                }
+                self.sum = crc32c::crc32c_append(self.sum, &scratch[..len]);
+                self.at += len as u64;
+                *left -= len as u64;
             }
-            if let Err(error) = pool.read(layer, block, self.at, &mut scratch[..len]) {
-                *self = Self::default();
-                return Poll::Ready(Err(error));
-            }
-            self.sum = crc32c::crc32c_append(self.sum, &scratch[..len]);
-            self.at += len as u64;
-            *left -= len as u64;
         }
         Poll::Ready(Ok(std::mem::take(self).sum))
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use rdma_core::{Deadline, PeerAccess};
 
 use super::journal::{LinkEvent, LinkStats, TransferKind};
+use super::lease::Hold;
 use super::link::{Link, LinkOptions, Opening, Prepared};
 use super::pool::{Pool, PoolUse};
 use super::receive::Receives;
@@ -19,7 +20,7 @@ use crate::engine::Engine;
 use crate::kv::KvError;
 use crate::kv::LinkError;
 use crate::kv::layout::LayoutError;
-use crate::kv::plan::PlanError;
+use crate::kv::plan::{Cover, Gap, PlanError, Route, Wanted, gap};
 use crate::link::handshake::Meet;
 use crate::link::{LaneFailure, PeerName};
 
@@ -32,6 +33,8 @@ use crate::link::{LaneFailure, PeerName};
 /// Dropping it says goodbye to the peer within [`linger`](LinkOptions::linger) and ends every transfer that is left.
 pub struct Decode {
     shared: Arc<Shared<Receives>>,
+    /// A head that the link does not bring, so that a transfer needs other links, too.
+    gap: Option<Gap>,
 }
 
 impl Decode {
@@ -71,7 +74,8 @@ impl Decode {
 
     /// Makes the end over a link that is set up, and registers its state machine with the engine.
     pub(super) fn over(link: Link, engine: &Engine, pool: &Pool, options: &LinkOptions) -> Self {
-        Self { shared: Shared::open(link, engine, pool, options, Receives::new) }
+        let gap = gap(pool.layout(), &[&link.cover]);
+        Self { shared: Shared::open(link, engine, pool, options, Receives::new), gap }
     }
 
     /// Grants `blocks`, in all layers, to `request`; the push fills them in that order.
@@ -146,21 +150,53 @@ impl Decode {
         (blocks, missing): (Arc<[u32]>, Option<&Verdicts>),
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
-        let shared = &self.shared;
-        missing.map_or(Ok(()), |verdicts| self.check_layers(verdicts))?;
-        let id = shared
-            .change(|state, core, now| state.add(core, (kind, request), (&blocks, missing), deadline, now))?;
-        Ok(Transfer::new(shared, (id, request), blocks, deadline))
+        if let Some(gap) = self.gap {
+            return Err(self.part_of_blocks(gap));
+        }
+        missing.map_or(Ok(()), |verdicts| check_layers(verdicts, self.pool()))?;
+        let hold = |pool: &Pool| {
+            let hold = Hold::grant(pool, Arc::clone(&blocks))?;
+            // Only after the blocks are held: before, another transfer or [`Pool::write`] could still change them.
+            match missing.map(|verdicts| verdicts.owed(self.cover(), pool)) {
+                Some(None) => Err(KvError::NothingMissing { request }),
+                wanted => Ok((hold, wanted.flatten())),
+            }
+        };
+        self.begin((kind, request), &blocks, hold, deadline)
     }
 
-    /// Fails unless the verdicts have as many layers as the pool.
-    fn check_layers(&self, verdicts: &Verdicts) -> Result<(), KvError> {
-        let layers = self.shared.pool.layout().shape().layers;
-        if verdicts.layers() == layers {
-            return Ok(());
-        }
-        let (ours, theirs) = (layers.to_string(), verdicts.layers().to_string());
-        Err(PlanError::from(LayoutError::Differs { field: "layers", ours, theirs }).into())
+    /// Begins a transfer of blocks that `hold` takes, once the transfer can begin.
+    pub(super) fn begin(
+        &self,
+        (kind, request): (TransferKind, u64),
+        blocks: &Arc<[u32]>,
+        hold: impl FnOnce(&Pool) -> Result<(Hold, Option<Wanted>), KvError>,
+        deadline: Deadline,
+    ) -> Result<Grant, KvError> {
+        let shared = &self.shared;
+        let id =
+            shared.change(|state, core, now| state.add(core, (kind, request), hold, deadline, now))?;
+        Ok(Transfer::new(shared, (id, request), Arc::clone(blocks), deadline))
+    }
+
+    fn part_of_blocks(&self, gap: Gap) -> KvError {
+        let (Gap::Missing { layer, head } | Gap::Twice { layer, head, .. }) = gap;
+        KvError::PartOfBlocks { peer: self.peer(), layer, head }
+    }
+
+    /// Fails in a forked child.
+    pub(super) fn check_process(&self) -> Result<(), KvError> {
+        Ok(self.shared.engine.check_process()?)
+    }
+
+    pub(super) fn cover(&self) -> &Arc<Cover> {
+        &self.shared.cover
+    }
+
+    /// The layers and heads that go from prefill's pool to this end's.
+    #[must_use]
+    pub fn route(&self) -> &Route {
+        &self.shared.route
     }
 
     #[cfg(test)]
@@ -198,6 +234,16 @@ impl Decode {
     pub fn peer_access(&self) -> PeerAccess {
         self.shared.access
     }
+}
+
+/// Fails unless the verdicts have as many layers as the pool.
+pub(super) fn check_layers(verdicts: &Verdicts, pool: &Pool) -> Result<(), KvError> {
+    let layers = pool.layout().layers();
+    if verdicts.layers() == layers {
+        return Ok(());
+    }
+    let (ours, theirs) = (layers.to_string(), verdicts.layers().to_string());
+    Err(PlanError::from(LayoutError::Differs { field: "layers", ours, theirs }).into())
 }
 
 impl Drop for Decode {

@@ -169,6 +169,40 @@ pub enum KvError {
         "blocks can only be pulled from a pool that peers may read; make the pool of prefill with PoolUse::SourceToPull"
     )]
     NotReadable,
+    /// Prefill sums up its blocks before it knows how they go over, so a pull is checked only between pools whose
+    /// blocks have the same bytes in the same order.
+    #[error(
+        "pulled blocks can only be checked between pools of one layout: turn LinkOptions::checksums off, or push"
+    )]
+    ChecksumsOfPull,
+    /// The link brings a part of each block alone, and the rest comes from other ranks.
+    #[error(
+        "the source at {peer} brings only a part of each block, and not head {head} of layer {layer}: make kv::Sources \
+         of the links to all ranks, and begin the transfer there"
+    )]
+    PartOfBlocks {
+        /// The source.
+        peer: PeerName,
+        /// The first layer that lacks something, by its number in the model.
+        layer: u32,
+        /// The first head there that the source does not bring.
+        head: u32,
+    },
+    /// The outcome of a transfer of several sources is there once, and was taken.
+    #[error("the outcome of request {request} was taken already; keep what the first poll returned")]
+    OutcomeTaken {
+        /// The request.
+        request: u64,
+    },
+    /// One of several sources did not bring its part.
+    #[error("the source at {peer} did not bring its part: {cause}")]
+    OfSource {
+        /// The source.
+        peer: PeerName,
+        /// The reason why its transfer ended.
+        #[source]
+        cause: Arc<Self>,
+    },
     /// All verdicts are valid, so there is nothing to move again.
     #[error("every block of request {request} is valid; there is nothing to grant again")]
     NothingMissing {

@@ -1,8 +1,8 @@
 //! The holds of a pool: which blocks transfers read (leased), which they write (granted), and which are quarantined.
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::pool::{Pool, PoolId};
 use crate::kv::KvError;
@@ -135,7 +135,7 @@ impl Holds {
 pub(super) struct Origin {
     pool: PoolId,
     /// By position in the request.
-    generations: Box<[u64]>,
+    generations: Arc<[u64]>,
 }
 
 impl Origin {
@@ -150,17 +150,27 @@ impl Origin {
     }
 }
 
-/// The hold of one transfer on its blocks. Dropping it frees the blocks, unless they are quarantined.
-#[derive(Debug)]
+/// A share of the hold of one transfer on its blocks. The blocks are free once every share was released or dropped,
+/// unless they are quarantined.
+#[derive(Debug, Clone)]
 pub(super) struct Hold {
-    pool: Pool,
-    kind: HoldKind,
     blocks: Arc<[u32]>,
     /// Number of the hold, unique in the pool.
     number: u64,
-    /// Generations of the contents that this transfer writes; empty for leases.
-    generations: Box<[u64]>,
-    released: bool,
+    pool: PoolId,
+    /// Generations of the contents that this transfer writes; none for leases.
+    generations: Arc<OnceLock<Arc<[u64]>>>,
+    /// Absent once this share was released.
+    taken: Option<Arc<Taken>>,
+}
+
+/// Blocks that a hold has taken.
+#[derive(Debug)]
+struct Taken {
+    pool: Pool,
+    kind: HoldKind,
+    blocks: Arc<[u32]>,
+    quarantined: AtomicBool,
 }
 
 impl Hold {
@@ -178,15 +188,20 @@ impl Hold {
 
     fn new(pool: &Pool, kind: HoldKind, blocks: Arc<[u32]>) -> Result<Self, KvError> {
         let number = pool.holds().take(kind, &blocks)?;
-        let (pool, generations) = (pool.clone(), Box::default());
-        Ok(Self { pool, kind, blocks, number, generations, released: false })
+        let quarantined = AtomicBool::new(false);
+        let taken = Taken { pool: pool.clone(), kind, blocks: Arc::clone(&blocks), quarantined };
+        let generations = Arc::default();
+        Ok(Self { blocks, number, pool: pool.id(), generations, taken: Some(Arc::new(taken)) })
     }
 
-    /// Starts new contents: verdicts on the blocks from before no longer apply.
-    pub(super) fn begin(&mut self) {
-        let holds = self.pool.holds();
-        self.blocks.iter().for_each(|block| holds.changes(*block));
-        self.generations = self.blocks.iter().filter_map(|block| holds.generation(*block)).collect();
+    /// Starts new contents: verdicts on the blocks from before no longer apply. Only the first share to begin does so.
+    pub(super) fn begin(&self) {
+        let Some(taken) = &self.taken else { return };
+        self.generations.get_or_init(|| {
+            let holds = taken.pool.holds();
+            self.blocks.iter().for_each(|block| holds.changes(*block));
+            self.blocks.iter().filter_map(|block| holds.generation(*block)).collect()
+        });
     }
 
     pub(super) fn blocks(&self) -> &[u32] {
@@ -200,7 +215,7 @@ impl Hold {
 
     /// The contents that this transfer leaves, for its verdicts.
     pub(super) fn origin(&self) -> Origin {
-        Origin { pool: self.pool.id(), generations: self.generations.clone() }
+        Origin { pool: self.pool.clone(), generations: self.generations.get().cloned().unwrap_or_default() }
     }
 
     /// The number of the hold, unique in the pool.
@@ -208,17 +223,17 @@ impl Hold {
         self.number
     }
 
-    /// Frees the blocks, unless they are quarantined. Their list stays readable.
+    /// Releases this share. The list of blocks stays readable.
     pub(super) fn release(&mut self) {
-        if std::mem::replace(&mut self.released, true) {
-            return;
-        }
-        self.pool.holds().give_back(self.kind, &self.blocks);
+        self.taken = None;
     }
 
     /// Marks the hold as permanent, because the device may still read or write the blocks.
     pub(super) fn quarantine(&mut self) {
-        self.kind = HoldKind::Quarantined;
+        if let Some(taken) = &self.taken {
+            // Relaxed is enough, because the last share is dropped after this one.
+            taken.quarantined.store(true, Ordering::Relaxed);
+        }
         crate::log::error!(
             blocks = self.blocks.len(),
             "blocks are quarantined, because the device did not end their lane; make a new pool, and see the device's log"
@@ -226,8 +241,9 @@ impl Hold {
     }
 }
 
-impl Drop for Hold {
+impl Drop for Taken {
     fn drop(&mut self) {
-        self.release();
+        let kind = if *self.quarantined.get_mut() { HoldKind::Quarantined } else { self.kind };
+        self.pool.holds().give_back(kind, &self.blocks);
     }
 }

@@ -5,7 +5,9 @@
 //! [offers](Prefill::offer) blocks, and decode [pulls](Decode::pull) them. Both sides match by the request number,
 //! and either side may come first. At the end decode has one [verdict](BlockVerdict) for each block in each layer.
 //!
-//! [`layout`] computes where blocks lie in a pool, and the private module `plan` which writes carry a request. Lanes,
+//! A block whose heads or layers come from several ranks of prefill has several [`Sources`].
+//!
+//! [`layout`] computes where blocks lie in a pool, and [`plan`] which writes carry a request. Lanes,
 //! credits and heartbeats belong to [`link`](crate::link); progress belongs to the [`engine`](crate::engine).
 //!
 //! ```
@@ -21,7 +23,7 @@
 //! # type Outcome = Result<(), Box<dyn std::error::Error + Send + Sync>>;
 //! let (token, request) = (JobToken::random()?, 7);
 //! let deadline = Deadline::after(Duration::from_secs(10));
-//! let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
+//! let shape = Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart);
 //! let engine = || -> Result<_, Box<dyn std::error::Error + Send + Sync>> {
 //!     Ok(Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?)
 //! };
@@ -31,7 +33,7 @@
 //! // Prefill usually runs in another process, on another host.
 //! let prefill = std::thread::spawn(move || -> Outcome {
 //!     let engine = engine()?;
-//!     let pool = Pool::allocate(&engine, layout, PoolUse::Source)?;
+//!     let pool = Pool::allocate(&engine, &Layout::new(shape)?, PoolUse::Source)?;
 //!     pool.write(0, 3, 0, b"tokens")?;
 //!     let meet = Meet::Connect(address);
 //!     let prefill = Prefill::new(&engine, &pool, &meet, &token, &LinkOptions::default(), deadline)?;
@@ -40,7 +42,7 @@
 //! });
 //!
 //! let engine = engine()?;
-//! let pool = Pool::allocate(&engine, layout, PoolUse::Destination)?;
+//! let pool = Pool::allocate(&engine, &Layout::new(shape)?, PoolUse::Destination)?;
 //! let meet = Meet::Accept(&listener);
 //! let decode = Decode::new(&engine, &pool, &meet, &token, &LinkOptions::default(), deadline)?;
 //! let received = decode.grant(request, &[0, 5], deadline)?.wait()?;
@@ -63,12 +65,13 @@ mod link;
 mod machine;
 mod message;
 mod outcome;
-pub(crate) mod plan;
+pub mod plan;
 mod pool;
 mod prefill;
 mod push;
 mod receive;
 mod shared;
+mod sources;
 mod taken_back;
 #[cfg(test)]
 mod tests;
@@ -90,7 +93,8 @@ pub use outcome::{Progress, Received, Sent};
 pub use plan::PlanError;
 pub use pool::{Pool, PoolStats, PoolUse};
 pub use prefill::Prefill;
+pub use sources::{Sources, SourcesError};
 pub use transfer::{
-    Grant, Kind, LayerFuture, Offer, Pull, Push, Receiving, Revocable, Revoked, Revoking, Sending, Transfer,
+    Grant, Joint, JointLayer, JointRevoking, Kind, LayerFuture, Offer, Pull, Push, Receiving, Revocable, Revoked, Revoking, Sending, Transfer,
 };
 pub use verdict::{BlockVerdict, Verdicts};

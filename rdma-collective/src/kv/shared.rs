@@ -9,6 +9,7 @@ use rdma_core::{Deadline, PeerAccess};
 
 use super::journal::{Journal, LinkEvent, LinkStats};
 use super::link::{Link, LinkOptions};
+use super::plan::{Cover, Route};
 use super::pool::{AttachedPool, Pool};
 use super::wakers::Wakers;
 use crate::engine::{Engine, EngineState, LaneId, Service};
@@ -25,6 +26,9 @@ pub(super) struct Shared<S> {
     lane: LaneId,
     pub(super) peer: PeerName,
     pub(super) access: PeerAccess,
+    pub(super) route: Arc<Route>,
+    /// The part of decode's layers and heads that the route brings.
+    pub(super) cover: Arc<Cover>,
     linger: Duration,
 }
 
@@ -38,6 +42,7 @@ impl<S: Service + 'static> Shared<S> {
         make: impl FnOnce(Link, Pool, AttachedPool, Journal, &LinkOptions) -> S,
     ) -> Arc<Self> {
         let (lane, peer, access) = (link.lane, link.peer, link.access);
+        let (route, cover) = (Arc::clone(&link.route), Arc::clone(&link.cover));
         let journal = Journal::new(peer, pool.layout().layer_block_bytes());
         let mut core = engine.lock();
         let attached = pool.attach(&mut core);
@@ -46,7 +51,7 @@ impl<S: Service + 'static> Shared<S> {
         drop(core);
         let state = OwnProcess::new(state);
         let (engine, pool, linger) = (engine.clone(), pool.clone(), options.linger);
-        Arc::new(Self { engine, state, journal, pool, lane, peer, access, linger })
+        Arc::new(Self { engine, state, journal, pool, lane, peer, access, route, cover, linger })
     }
 
     pub(super) fn lock(&self) -> Held<MutexGuard<'_, S>> {

@@ -53,7 +53,7 @@ pub enum End {
 impl Side {
     pub fn new() -> Self {
         let engine = pair::engine(Wire::Mapped, None);
-        let pool = |purpose| Pool::allocate(&engine, Layout::new(SHAPE).unwrap(), purpose).unwrap();
+        let pool = |purpose| Pool::allocate(&engine, &Layout::new(SHAPE).unwrap(), purpose).unwrap();
         let (source, room) = (pool(PoolUse::Source), pool(PoolUse::Destination));
         Self { engine, source, room }
     }

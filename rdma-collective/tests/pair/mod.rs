@@ -46,7 +46,7 @@ pub fn engine_on(context: &Context, driver: Driver) -> Engine {
 }
 
 pub fn pool(engine: &Engine, shape: Shape, purpose: PoolUse, content: impl Fn(u32, u32, u64) -> u8) -> Pool {
-    let pool = Pool::allocate(engine, Layout::new(shape).unwrap(), purpose).unwrap();
+    let pool = Pool::allocate(engine, &Layout::new(shape).unwrap(), purpose).unwrap();
     fill(&pool, content);
     pool
 }

@@ -297,7 +297,7 @@ fn a_pool_larger_than_the_devices_or_the_systems_limits_is_refused_with_the_limi
     let engine = Engine::new(&Device::soft(options).open().unwrap(), EngineOptions::default()).unwrap();
     let shape = |blocks| Layout::new(Shape { blocks, ..SHAPE }).unwrap();
     let most = (bound / shape(1).bytes()) as u32;
-    let refused = |layout| Pool::allocate(&engine, layout, PoolUse::Source).unwrap_err();
+    let refused = |layout| Pool::allocate(&engine, &layout, PoolUse::Source).unwrap_err();
     let error = refused(shape(most + 1)).to_string();
     assert!(error.contains("max_mr_size") && error.contains(&bound.to_string()), "{error}");
     // A pebibyte: the address space has room for less, and the machine for much less.
@@ -305,13 +305,13 @@ fn a_pool_larger_than_the_devices_or_the_systems_limits_is_refused_with_the_limi
         / Layout::new(Shape { block_tokens: 1 << 20, blocks: 1, ..SHAPE }).unwrap().bytes())
         as u32;
     let huge = Layout::new(Shape { block_tokens: 1 << 20, blocks, ..SHAPE }).unwrap();
-    let error = refused(huge);
+    let error = refused(huge.clone());
     let PoolError::Register(RegisterError::BeyondSystem { len, limit, .. }) = &error else {
         panic!("{error}")
     };
     assert!(*len == huge.bytes() && limit < len);
     let memory = Memory::from(vec![7; shape(most + 1).bytes() as usize]);
-    let given_back = Pool::register(&engine, memory, shape(most + 1), PoolUse::Source).unwrap_err().object;
+    let given_back = Pool::register(&engine, memory, &shape(most + 1), PoolUse::Source).unwrap_err().object;
     assert!(given_back.iter().all(|byte| *byte == 7));
-    Pool::allocate(&engine, shape(most), PoolUse::Source).unwrap();
+    Pool::allocate(&engine, &shape(most), PoolUse::Source).unwrap();
 }

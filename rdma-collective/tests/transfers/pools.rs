@@ -38,8 +38,8 @@ fn blocks_move_between_vectors_of_the_callers_which_come_back() {
         let (at_prefill, at_decode) = (engine(wire, None), engine(wire, None));
         let cache = image(&layout(), source_byte);
         let room = vec![CANARY; layout().bytes() as usize + 100];
-        let source = Pool::register(&at_prefill, cache.clone().into(), layout(), PoolUse::Source).unwrap();
-        let destination = Pool::register(&at_decode, room.into(), layout(), PoolUse::Destination).unwrap();
+        let source = Pool::register(&at_prefill, cache.clone().into(), &layout(), PoolUse::Source).unwrap();
+        let destination = Pool::register(&at_decode, room.into(), &layout(), PoolUse::Destination).unwrap();
         let (prefill, decode) =
             link((&at_prefill, &source), (&at_decode, &destination), &LinkOptions::default());
         let pairs = [(0, 23), (23, 0), (7, 8)];
@@ -67,13 +67,14 @@ fn pools_of_one_registration_do_not_touch_each_other() {
         let bytes = layout().bytes() as usize;
         let draft = Layout::new(Shape { layers: 1, order: Order::BlockLayerPart, ..SHAPE }).unwrap();
         // Neither at the start nor adjacent.
-        let places = [(13, layout()), (13 + bytes + 7, draft)];
+        let places = [(13, layout()), (13 + bytes + 7, draft.clone())];
         let len = 13 + bytes + 7 + draft.bytes() as usize + 5;
         let both = |engine: &_, purpose: PoolUse| {
             let memory = Memory::from(vec![CANARY; len]);
             let region = rdma_collective::engine::Engine::register(engine, memory, purpose.access()).unwrap();
             let pools = places
-                .map(|(offset, layout)| Pool::in_region(engine, &region, offset, layout, purpose).unwrap());
+                .clone()
+                .map(|(offset, layout)| Pool::in_region(engine, &region, offset, &layout, purpose).unwrap());
             (region, pools)
         };
         let (from, sources) = both(&at_prefill, PoolUse::Source);
@@ -102,8 +103,8 @@ fn pools_of_one_registration_do_not_touch_each_other() {
 #[test]
 fn a_pool_in_use_is_not_closed_and_comes_back() {
     let (at_prefill, at_decode) = (engine(Wire::Local, None), engine(Wire::Local, None));
-    let source = Pool::allocate(&at_prefill, layout(), PoolUse::Source).unwrap();
-    let destination = Pool::allocate(&at_decode, layout(), PoolUse::Destination).unwrap();
+    let source = Pool::allocate(&at_prefill, &layout(), PoolUse::Source).unwrap();
+    let destination = Pool::allocate(&at_decode, &layout(), PoolUse::Destination).unwrap();
     let (prefill, decode) = link((&at_prefill, &source), (&at_decode, &destination), &LinkOptions::default());
     let soon = || Deadline::after(Duration::from_millis(20));
     let close = |pool: Pool| {
@@ -122,7 +123,7 @@ fn a_pool_in_use_is_not_closed_and_comes_back() {
 fn memory_that_does_not_fit_its_pool_comes_back() {
     let (engine, other) = (engine(Wire::Local, None), engine(Wire::Local, None));
     let short = vec![5; layout().bytes() as usize - 1];
-    let refused = Pool::register(&engine, short.into(), layout(), PoolUse::Source).unwrap_err();
+    let refused = Pool::register(&engine, short.into(), &layout(), PoolUse::Source).unwrap_err();
     assert!(
         matches!(refused.error, PoolError::Layout(LayoutError::MemoryTooSmall { .. })),
         "{}",
@@ -132,7 +133,7 @@ fn memory_that_does_not_fit_its_pool_comes_back() {
     assert_eq!(short.len() as u64, layout().bytes() - 1);
     let region = engine.register(vec![5; 1 << 20].into(), Access::LOCAL_WRITE).unwrap();
     let fits = region.len() - layout().bytes() as usize;
-    let pool = |engine, offset, purpose| Pool::in_region(engine, &region, offset, layout(), purpose);
+    let pool = |engine, offset, purpose| Pool::in_region(engine, &region, offset, &layout(), purpose);
     for offset in [fits + 1, 1 << 20, usize::MAX] {
         let error = pool(&engine, offset, PoolUse::Source).unwrap_err();
         assert!(matches!(error, PoolError::Layout(LayoutError::MemoryTooSmall { .. })), "{error}");
@@ -147,7 +148,7 @@ fn memory_that_does_not_fit_its_pool_comes_back() {
 #[test]
 fn a_pool_of_another_engine_is_refused_by_a_link() {
     let (engine, other) = (engine(Wire::Local, None), engine(Wire::Local, None));
-    let pool = Pool::allocate(&other, layout(), PoolUse::Destination).unwrap();
+    let pool = Pool::allocate(&other, &layout(), PoolUse::Destination).unwrap();
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let meet = rdma_collective::link::Meet::Accept(&listener);
     let made = Decode::new(&engine, &pool, &meet, &crate::pair::TOKEN, &LinkOptions::default(), long());
@@ -158,9 +159,9 @@ fn a_pool_of_another_engine_is_refused_by_a_link() {
 fn memory_of_the_callers_is_held_as_the_librarys_is() {
     let engine = engine(Wire::Local, None);
     let memory = Memory::from(vec![0; layout().bytes() as usize].into_boxed_slice());
-    let pool = Pool::register(&engine, memory, layout(), PoolUse::Destination).unwrap();
+    let pool = Pool::register(&engine, memory, &layout(), PoolUse::Destination).unwrap();
     let peer = self::engine(Wire::Local, None);
-    let source = Pool::allocate(&peer, layout(), PoolUse::Source).unwrap();
+    let source = Pool::allocate(&peer, &layout(), PoolUse::Source).unwrap();
     let (prefill, decode) = link((&peer, &source), (&engine, &pool), &LinkOptions::default());
     let grant = decode.grant(1, &[3], long()).unwrap();
     assert!(matches!(pool.write(0, 3, 0, &[1]), Err(PoolError::Held { block: 3, .. })));

@@ -8,7 +8,7 @@ use crate::common::long;
 use crate::pair::{CANARY, SHAPE, TOKEN, engine, pool, source_byte};
 use rdma_collective::bootstrap::JobToken;
 use rdma_collective::kv::LinkError;
-use rdma_collective::kv::layout::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
+use rdma_collective::kv::layout::{Attention, CacheType, Shape, TensorParallel};
 use rdma_collective::kv::{Decode, LinkOptions, PoolUse, Prefill};
 use rdma_collective::link::Meet;
 use rdma_core::{Deadline, Wire};
@@ -37,20 +37,28 @@ fn refused(source: Shape, destination: Shape, tokens: [JobToken; 2], epochs: [u3
 #[test]
 fn pools_that_do_not_match_are_refused_with_the_field() {
     for (other, field) in [
-        (Shape { layers: 4, ..SHAPE }, "layers"),
-        (Shape { block_tokens: 8, ..SHAPE }, "tokens"),
+        (Shape { block_tokens: 3, ..SHAPE }, "tokens a block"),
         (
             Shape { attention: Attention::Grouped { kv_heads: 1, head_dim: 16 }, ..SHAPE },
             "1 key-value heads of 16",
         ),
         (Shape { cache_type: CacheType::Fp8E4m3, ..SHAPE }, "fp8_e4m3"),
-        (Shape { order: Order::BlockLayerPart, ..SHAPE }, "order"),
-        (Shape { head_order: HeadOrder::Hnd, ..SHAPE }, "HND"),
-        (Shape { tensor_parallel: TensorParallel { rank: 1, size: 2 }, ..SHAPE }, "rank 1 of 2"),
     ] {
         for error in refused(other, SHAPE, [TOKEN; 2], [0; 2]) {
             assert!(matches!(error, LinkError::Layout(_)) && error.to_string().contains(field), "{error}");
         }
+    }
+}
+
+#[test]
+fn ranks_without_a_common_head_are_refused_with_the_ranks_that_have_one() {
+    let rank = |rank| Shape { tensor_parallel: TensorParallel { rank, size: 2 }, ..SHAPE };
+    for error in refused(rank(1), rank(0), [TOKEN; 2], [0; 2]) {
+        let text = error.to_string();
+        assert!(
+            text.contains("rank 0 of 2 takes no head from rank 1 of 2") && text.contains("[0]"),
+            "{text}"
+        );
     }
 }
 

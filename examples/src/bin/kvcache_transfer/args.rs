@@ -5,9 +5,9 @@ use clap::builder::NonEmptyStringValueParser;
 use clap::{Parser, ValueEnum};
 use examples::fault::CorruptAt;
 use examples::wire::WireName;
-use rdma_collective::kv::layout::LayoutError;
-use rdma_collective::kv::layout::Model;
+use rdma_collective::kv::layout::{HeadOrder, LayoutError, Model, Tensors};
 use std::net::SocketAddr;
+use std::str::FromStr;
 use std::time::Duration;
 
 /// Moves the KV cache of requests from a prefill process to a decode process, and checks every byte
@@ -25,6 +25,22 @@ pub struct Args {
     /// Tokens in a block
     #[arg(long, value_name = "TOKENS", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=65_536))]
     pub block: u32,
+
+    /// Print the plan of the request, rank by rank, and do nothing else
+    #[arg(long)]
+    pub explain: bool,
+
+    /// Tensor-parallel ranks of prefill and of decode
+    #[arg(long, value_name = "PREFILL:DECODE", default_value = "1:1", requires = "explain")]
+    pub tp: Both<u32>,
+
+    /// Order of tokens and heads in a block of prefill and of decode: nhd or hnd
+    #[arg(long, value_name = "PREFILL:DECODE", default_value = "nhd:nhd", requires = "explain")]
+    pub head_order: Both<Heads>,
+
+    /// Tensors that hold a pool
+    #[arg(long, value_enum, default_value_t = TensorsName::One, requires = "explain")]
+    pub tensors: TensorsName,
 
     /// Requests that are moved one after the other, or several at once; with more than one, a table of latencies
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=REQUESTS_MAX))]
@@ -100,6 +116,56 @@ Exit status:
 
 fn model_help() -> String {
     format!("Model whose cache is moved: {}", presets::names())
+}
+
+/// A value for prefill and one for decode; a single one counts for both.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Both<T>(pub [T; 2]);
+
+impl<T: FromStr + Copy> FromStr for Both<T> {
+    type Err = T::Err;
+
+    fn from_str(text: &str) -> Result<Self, T::Err> {
+        let (prefill, decode) = text.split_once(':').unwrap_or((text, text));
+        Ok(Self([prefill.parse()?, decode.parse()?]))
+    }
+}
+
+/// An order of heads, by the name that servers give it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Heads(pub HeadOrder);
+
+impl FromStr for Heads {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "nhd" => Ok(Self(HeadOrder::Nhd)),
+            "hnd" => Ok(Self(HeadOrder::Hnd)),
+            _ => Err(format!("{name:?} is no order of heads: nhd or hnd")),
+        }
+    }
+}
+
+/// How many tensors hold a pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum TensorsName {
+    /// One for all layers.
+    One,
+    /// One a layer.
+    Layer,
+    /// One for the keys and one for the values of each layer.
+    Part,
+}
+
+impl From<TensorsName> for Tensors {
+    fn from(name: TensorsName) -> Self {
+        match name {
+            TensorsName::One => Self::One,
+            TensorsName::Layer => Self::PerLayer,
+            TensorsName::Part => Self::PerPart,
+        }
+    }
 }
 
 /// A side of a transfer.

@@ -6,6 +6,7 @@
 mod args;
 mod content;
 mod decode;
+mod explain;
 mod pool;
 mod prefill;
 mod presets;
@@ -36,6 +37,10 @@ fn main() -> ExitCode {
 
 /// Is the side that the flags ask for, or starts both; returns the exit status.
 fn run(args: &Args) -> anyhow::Result<u8> {
+    if args.explain {
+        output::say(explain::explain(args).context("kvcache_transfer")?.trim_end())?;
+        return Ok(0);
+    }
     let nccl = NcclOptions::read(&Variables::of_process())?;
     debug::say_what_happens(nccl.debug, None);
     // Both sides have the variables of who started them.

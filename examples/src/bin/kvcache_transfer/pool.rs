@@ -102,7 +102,7 @@ mod tests {
         let request = Request::new(&SMALL, 10, 2, 1).unwrap();
         let context = Device::soft(SoftOptions::default()).open().unwrap();
         let engine = Engine::new(&context, EngineOptions::default()).unwrap();
-        let pool = Pool::allocate(&engine, request.layout, PoolUse::Source).unwrap();
+        let pool = Pool::allocate(&engine, &request.layout, PoolUse::Source).unwrap();
         (request, pool, Content::new(5))
     }
 

@@ -4,7 +4,7 @@ use rdma_collective::kv::layout::LayoutError;
 use rdma_collective::kv::layout::{Layout, Model, Order};
 
 /// A request and the pools around it, which are alike on both sides.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Request {
     /// A pool of twice the blocks that the requests under way have.
     pub layout: Layout,
@@ -19,7 +19,7 @@ impl Request {
     ///
     /// [`LayoutError`] for pools beyond what a machine can address.
     pub fn new(model: &Model, prompt: u32, block_tokens: u32, concurrency: u32) -> Result<Self, LayoutError> {
-        let blocks = prompt.div_ceil(block_tokens.max(1));
+        let blocks = blocks_of(prompt, block_tokens);
         let all = blocks.saturating_mul(2).saturating_mul(concurrency.max(1));
         let layout = Layout::new(model.shape(block_tokens, all, Order::LayerBlockPart))?;
         Ok(Self { layout, blocks })
@@ -44,6 +44,11 @@ impl Request {
     pub fn layer_blocks(&self) -> u64 {
         u64::from(self.blocks) * u64::from(self.layers())
     }
+}
+
+/// Blocks that a prompt takes.
+pub fn blocks_of(prompt: u32, block_tokens: u32) -> u32 {
+    prompt.div_ceil(block_tokens.max(1))
 }
 
 /// The names for the help text.

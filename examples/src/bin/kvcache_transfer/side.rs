@@ -171,7 +171,7 @@ impl Side {
             Role::Prefill => (source, Owners::new(request, &source_ids(args, request))?),
             Role::Decode => (PoolUse::Destination, Owners::none(request)),
         };
-        let pool = Pool::allocate(&engine, request.layout, purpose)?;
+        let pool = Pool::allocate(&engine, &request.layout, purpose)?;
         pool::fill(&pool, &owners, &Content::new(args.seed))?;
         Ok(Self { engine, pool, token, faults, selected })
     }

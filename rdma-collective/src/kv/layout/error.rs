@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::kv::layout::Shape;
+use crate::kv::layout::{Order, Shape, TensorParallel};
 
 /// The reason why a shape has no layout, or two layouts do not match.
 ///
@@ -21,6 +21,88 @@ pub enum LayoutError {
         "a latent cache has no keys and values to keep apart; use the order layer, block or block, layer"
     )]
     OnePart,
+    /// The order keeps all layers of a block adjacent, but each layer is to have tensors of its own.
+    #[error(
+        "the order {order} keeps all layers of a block adjacent, so its layers have one tensor; choose another order"
+    )]
+    TensorsOfOrder {
+        /// The order asked for.
+        order: Order,
+    },
+    /// The numbers of the layers do not ascend, or are not as many as the shape has.
+    #[error(
+        "{given} numbers do not name {layers} layers; give each layer its number in the model, in ascending order"
+    )]
+    LayerNumbers {
+        /// Numbers that were given.
+        given: usize,
+        /// Layers of the shape.
+        layers: u32,
+    },
+    /// A layout has more of something than it may have.
+    #[error("a pool has at most {max} {what}; use fewer, or several pools")]
+    TooMany {
+        /// Plural name of the things.
+        what: &'static str,
+        /// Most that a layout may have.
+        max: u64,
+    },
+    /// Places were given for another number of parts than the group has.
+    #[error("{given} places do not place {parts} parts; give one for each part of each layer")]
+    Places {
+        /// Places that were given.
+        given: usize,
+        /// Parts of all layers of the group.
+        parts: usize,
+    },
+    /// A place names a tensor that the group does not have.
+    #[error("tensor {tensor} is not one of {tensors}; tensors count from 0")]
+    NoSuchTensor {
+        /// The tensor asked for.
+        tensor: u32,
+        /// Tensors of the group.
+        tensors: usize,
+    },
+    /// A tensor is shorter than what is placed in it.
+    #[error(
+        "tensor {tensor} has {len} bytes, and its layers need {need}; check its length, offset and strides"
+    )]
+    TensorTooShort {
+        /// The tensor, by its position in the group.
+        tensor: u32,
+        /// Bytes needed.
+        need: u64,
+        /// Bytes that it has.
+        len: u64,
+    },
+    /// The strides of a place step into what they repeat.
+    #[error(
+        "strides in tensor {tensor} step into each other; a stride is at least as long as all that it steps over"
+    )]
+    StridesOverlap {
+        /// The tensor, by its position in the group.
+        tensor: u32,
+    },
+    /// Two places share bytes.
+    #[error(
+        "places {first} and {second} overlap in tensor {tensor}; give each part of each layer bytes of its own"
+    )]
+    PlacesOverlap {
+        /// The tensor, by its position in the group.
+        tensor: u32,
+        /// The first place, by its position in the group.
+        first: usize,
+        /// The second place.
+        second: usize,
+    },
+    /// The group is not one of the layout's.
+    #[error("group {group} is not one of {groups}; groups count from 0")]
+    NoSuchGroup {
+        /// The group asked for.
+        group: usize,
+        /// Groups of the layout.
+        groups: usize,
+    },
     /// The pool has more bytes than can be addressed.
     #[error(
         "a pool of {} layers, {} blocks of {} tokens and {} has more bytes than a machine can address; \
@@ -100,6 +182,28 @@ pub enum LayoutError {
         /// Value at the peer.
         theirs: String,
     },
+    /// No head goes from the one tensor-parallel rank to the other.
+    #[error(
+        "tensor-parallel {destination} takes no head from {source_rank}: connect it with the source ranks {heard:?}"
+    )]
+    NotHeard {
+        /// The rank of the source.
+        source_rank: TensorParallel,
+        /// The rank of the destination.
+        destination: TensorParallel,
+        /// The source ranks that have heads for the destination.
+        heard: Vec<u32>,
+    },
+}
+
+impl LayoutError {
+    /// This error as the other end sees it.
+    pub(in crate::kv) fn seen_by_the_other_end(self) -> Self {
+        match self {
+            Self::Differs { field, ours, theirs } => Self::Differs { field, ours: theirs, theirs: ours },
+            other => other,
+        }
+    }
 }
 
 /// A side of a transfer, as errors name it.

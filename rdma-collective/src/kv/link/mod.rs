@@ -10,11 +10,12 @@ mod payload;
 mod prepare;
 
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, PeerAccess, RemoteMemory};
 
-use super::layout::Layout;
+use super::plan::{Cover, Route};
 use crate::engine::{EngineState, LaneId};
 use crate::kv::KvError;
 use crate::link::Lane;
@@ -76,8 +77,11 @@ pub(super) struct Link {
     pub(super) name: LaneName,
     pub(super) peer: PeerName,
     pub(super) access: PeerAccess,
-    /// Layout of the peer's pool, and its address if this side may write or read it.
-    pub(super) theirs: Layout,
+    /// The route from the pool of prefill to that of decode.
+    pub(super) route: Arc<Route>,
+    /// The part of decode's layers and heads that the route brings.
+    pub(super) cover: Arc<Cover>,
+    /// Address of the peer's pool, if this side may write or read it.
     pub(super) remote: Option<RemoteMemory>,
     /// Reason of the end, once the link has ended.
     pub(super) ended: Option<LaneFailure>,

@@ -4,6 +4,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 use std::net::TcpStream;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, RemoteMemory};
@@ -14,7 +15,8 @@ use crate::bootstrap::JobToken;
 use crate::engine::SetupError;
 use crate::engine::{Engine, LaneId};
 use crate::kv::LinkError;
-use crate::kv::layout::Layout;
+use crate::kv::layout::LayoutError;
+use crate::kv::plan::{Cover, Route};
 use crate::kv::pool::{Pool, PoolUse};
 use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
@@ -49,9 +51,9 @@ use crate::liveness::{EXIT_WITHIN, Process};
 /// let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
 /// let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
 ///
-/// let source = Pool::allocate(&engine, layout, PoolUse::Source)?;
+/// let source = Pool::allocate(&engine, &layout, PoolUse::Source)?;
 /// let mut prefill = Prefill::prepare(&engine, &source, &token, &options)?;
-/// let room = Pool::allocate(&engine, layout, PoolUse::Destination)?;
+/// let room = Pool::allocate(&engine, &layout, PoolUse::Destination)?;
 /// let mut decode = Decode::prepare(&engine, &room, &token, &options)?;
 /// // A control plane carries each blob to the other end.
 /// let (to_decode, to_prefill) = (prefill.export().to_vec(), decode.export().to_vec());
@@ -193,7 +195,7 @@ impl Opening {
         if !rest.is_empty() {
             return Err(BlobError::Malformed { field: "end" }.into());
         }
-        let (theirs, remote) = self.check(&blob)?;
+        let (route, remote) = self.check(&blob)?;
         self.lane = None;
         let by_blob = PeerName::Process { pid: blob.process.pid, gid: blob.endpoint.gid };
         let peer = meeting.as_ref().map_or(by_blob, |met| PeerName::Address(met.peer()));
@@ -205,7 +207,8 @@ impl Opening {
         }
         let (name, access, control) = joined?;
         crate::log::info!(%peer, lane = %name, pool = ?self.pool.purpose(), ?access, "a KV link is up");
-        Ok(Link { lane, name, peer, access, theirs, remote, ended: None, _control: control })
+        let cover = Arc::new(Cover::of(&route));
+        Ok(Link { lane, name, peer, access, route, cover, remote, ended: None, _control: control })
     }
 
     /// Connects the queue pair, tells the peer so, and exchanges the first message over the lane.
@@ -243,8 +246,8 @@ impl Opening {
         Ok((name, access, control))
     }
 
-    /// Fails unless the peer's pool goes with this end's; returns its layout and address.
-    fn check(&self, peer: &Blob) -> Result<(Layout, Option<RemoteMemory>), LinkError> {
+    /// Fails unless the peer's pool goes with this end's; returns what goes over, and the address of the peer's pool.
+    fn check(&self, peer: &Blob) -> Result<(Arc<Route>, Option<RemoteMemory>), LinkError> {
         let payload = Payload::decode(&peer.payload)?;
         if payload.purpose.is_source() == self.pool.purpose().is_source() {
             return Err(LinkError::SameUse(payload.purpose));
@@ -260,8 +263,12 @@ impl Opening {
         if peer.control_bytes_max < CONTROL_BYTES_MIN {
             return Err(SetupError::Peer { field: "longest control message" }.into());
         }
-        self.pool.layout().shape().check_same(&payload.shape)?;
-        let theirs = Layout::new(payload.shape)?;
+        let (ours, theirs) = (self.pool.layout(), &payload.layout);
+        let route = if self.pool.purpose().is_source() {
+            Route::new(ours, theirs)?
+        } else {
+            Route::new(theirs, ours).map_err(LayoutError::seen_by_the_other_end)?
+        };
         let remote = match (payload.purpose, &peer.regions[..]) {
             (PoolUse::Source, []) => None,
             (PoolUse::SourceToPull | PoolUse::Destination, [region]) => {
@@ -270,7 +277,7 @@ impl Opening {
             }
             _ => return Err(SetupError::Peer { field: "list of regions" }.into()),
         };
-        Ok((theirs, remote))
+        Ok((Arc::new(route), remote))
     }
 
     fn fence(&self, lane: LaneId) {

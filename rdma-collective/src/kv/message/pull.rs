@@ -52,10 +52,10 @@ message! {
         done: bool [3 zeros],
         /// Reads that were done.
         reads: u32,
-        /// Blocks, over all layers, that were wanted and have all been read.
-        parts: u32,
         /// Blocks, over all layers, whose checksum does not hold.
         corrupt: u32,
+        /// Bytes that were wanted and have all been read.
+        bytes: u64,
     }
 }
 
@@ -77,10 +77,10 @@ mod tests {
         let recall = Recall { lease: 1, reason: Reason::Expired };
         recall.write(&mut Writer::new(&mut bytes)).unwrap();
         assert_eq!((Recall::read(&bytes[..12]), Recall::read(&bytes[..11])), (Ok(recall), Err(Ended)));
-        let release = Release { lease: 1, done: true, reads: 9, parts: 4, corrupt: 2 };
+        let release = Release { lease: 1, done: true, reads: 9, corrupt: 2, bytes: 4 };
         release.write(&mut Writer::new(&mut bytes)).unwrap();
-        assert_eq!((Release::read(&bytes[..24]), Release::read(&bytes[..25])), (Ok(release), Err(Ended)));
+        assert_eq!((Release::read(&bytes[..28]), Release::read(&bytes[..29])), (Ok(release), Err(Ended)));
         bytes[8] = 2;
-        assert_eq!((Release::read(&bytes[..24]), Take::read(&bytes[..12])), (Err(Ended), Err(Ended)));
+        assert_eq!((Release::read(&bytes[..28]), Take::read(&bytes[..12])), (Err(Ended), Err(Ended)));
     }
 }

@@ -35,4 +35,36 @@ pub enum PlanError {
         /// The block.
         block: u32,
     },
+    /// The lists have different numbers of tokens.
+    #[error(
+        "the source blocks of group {group} hold {source_tokens} tokens, the destination blocks \
+         {destination_tokens}; give lists of equally many, or a token range"
+    )]
+    TokenCounts {
+        /// The group.
+        group: usize,
+        /// Tokens of all source blocks.
+        source_tokens: u64,
+        /// Tokens of all destination blocks.
+        destination_tokens: u64,
+    },
+    /// A token range does not begin in the first block and end in the last.
+    #[error(
+        "tokens {first} to {end} of group {group} do not fit {tokens} tokens of {side} blocks of {each}; begin in the \
+         first block and end in the last"
+    )]
+    TokenRange {
+        /// The pool.
+        side: Side,
+        /// The group.
+        group: usize,
+        /// The first token, counted from the start of the first block.
+        first: u64,
+        /// The token after the last.
+        end: u64,
+        /// Tokens of all blocks.
+        tokens: u64,
+        /// Tokens of one block.
+        each: u32,
+    },
 }

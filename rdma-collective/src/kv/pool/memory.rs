@@ -60,7 +60,7 @@ impl Pool {
     ///
     /// [`PoolError::Register`] when the memory cannot be allocated, or a limit of the system or of the device
     /// refuses; the error names the limit.
-    pub fn allocate(engine: &Engine, layout: Layout, purpose: PoolUse) -> Result<Self, PoolError> {
+    pub fn allocate(engine: &Engine, layout: &Layout, purpose: PoolUse) -> Result<Self, PoolError> {
         // The cast is exact: a layout has at most `isize::MAX` bytes.
         let memory = Memory::allocate(layout.bytes() as usize)?;
         Self::register(engine, memory, layout, purpose).map_err(|refused| refused.error)
@@ -80,7 +80,7 @@ impl Pool {
     /// let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
     /// let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 2, Order::LayerBlockPart))?;
     /// let cache = vec![7_u8; layout.bytes() as usize];
-    /// let pool = Pool::register(&engine, Memory::from(cache), layout, PoolUse::Source)?;
+    /// let pool = Pool::register(&engine, Memory::from(cache), &layout, PoolUse::Source)?;
     /// let mut byte = [0];
     /// pool.read(60, 1, 9, &mut byte)?;
     /// assert_eq!(byte, [7]);
@@ -97,7 +97,7 @@ impl Pool {
     pub fn register(
         engine: &Engine,
         memory: Memory,
-        layout: Layout,
+        layout: &Layout,
         purpose: PoolUse,
     ) -> Result<Self, Refused<Memory, PoolError>> {
         if let Err(error) = layout.check_memory(memory.len() as u64) {
@@ -124,9 +124,9 @@ impl Pool {
     /// let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 2, Order::LayerBlockPart))?;
     /// let bytes = layout.bytes() as usize;
     /// let region = engine.register(Memory::allocate(2 * bytes)?, PoolUse::Destination.access())?;
-    /// let target = Pool::in_region(&engine, &region, 0, layout, PoolUse::Destination)?;
-    /// let draft = Pool::in_region(&engine, &region, bytes, layout, PoolUse::Destination)?;
-    /// assert!(Pool::in_region(&engine, &region, bytes + 1, layout, PoolUse::Destination).is_err());
+    /// let target = Pool::in_region(&engine, &region, 0, &layout, PoolUse::Destination)?;
+    /// let draft = Pool::in_region(&engine, &region, bytes, &layout, PoolUse::Destination)?;
+    /// assert!(Pool::in_region(&engine, &region, bytes + 1, &layout, PoolUse::Destination).is_err());
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
     /// ```
     ///
@@ -138,7 +138,7 @@ impl Pool {
         engine: &Engine,
         region: &Region,
         offset: usize,
-        layout: Layout,
+        layout: &Layout,
         purpose: PoolUse,
     ) -> Result<Self, PoolError> {
         layout.check_memory(region.len().saturating_sub(offset) as u64)?;
@@ -152,8 +152,9 @@ impl Pool {
         Ok(Self::new(region.clone(), offset, layout, purpose))
     }
 
-    fn new(region: Region, offset: usize, layout: Layout, purpose: PoolUse) -> Self {
-        let holds = OwnProcess::new(RwLock::new(Holds::new(layout.shape().blocks)));
+    fn new(region: Region, offset: usize, layout: &Layout, purpose: PoolUse) -> Self {
+        let layout = layout.clone();
+        let holds = OwnProcess::new(RwLock::new(Holds::new(layout.blocks())));
         let attachments = Mutex::new(Attachments::default());
         Self { inner: Arc::new(Inner { region, offset, attachments, layout, purpose, holds }) }
     }

@@ -54,7 +54,7 @@ pub enum PoolUse {
 ///
 /// let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
 /// let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
-/// let pool = Pool::allocate(&engine, layout, PoolUse::Source)?;
+/// let pool = Pool::allocate(&engine, &layout, PoolUse::Source)?;
 /// pool.write(60, 7, 0, b"the first bytes of the last block")?;
 /// let mut bytes = [0; 9];
 /// pool.read(60, 7, 4, &mut bytes)?;
@@ -133,6 +133,11 @@ impl Pool {
         })
     }
 
+    /// Copies bytes of the pool, from byte `offset` on, into `bytes`.
+    pub(super) fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<(), PoolError> {
+        Ok(self.inner.region.copy_out(self.inner.offset + offset as usize, bytes)?)
+    }
+
     /// The hold of transfers on a block; `None` when it is free.
     #[must_use]
     pub fn held(&self, block: u32) -> Option<HoldKind> {
@@ -162,7 +167,7 @@ impl Pool {
 
     fn check(&self, layer: u32, block: u32, offset: u64, len: usize) -> Result<(), PoolError> {
         self.inner.layout.extents(layer, block).map(drop)?;
-        let bytes = self.inner.layout.layer_block_bytes();
+        let bytes = self.inner.layout.bytes_in(layer, block);
         match offset.checked_add(len as u64) {
             Some(end) if end <= bytes => Ok(()),
             end => Err(PoolError::Range { offset, end: end.unwrap_or(u64::MAX), bytes }),

@@ -13,7 +13,7 @@ use crate::kv::lease::HoldKind;
 ///
 /// let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
 /// let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
-/// let pool = Pool::allocate(&engine, layout, PoolUse::Source)?;
+/// let pool = Pool::allocate(&engine, &layout, PoolUse::Source)?;
 /// assert_eq!((pool.stats().free, pool.stats().quarantined), (8, 0));
 /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 /// ```
@@ -37,7 +37,7 @@ impl Pool {
     pub fn stats(&self) -> PoolStats {
         let mut stats = PoolStats::default();
         let Ok(holds) = self.looked_up() else { return stats };
-        for block in 0..self.layout().shape().blocks {
+        for block in 0..self.layout().blocks() {
             *match holds.of(block) {
                 None => &mut stats.free,
                 Some(HoldKind::Leased) => &mut stats.leased,

@@ -7,7 +7,7 @@ use super::*;
 use crate::engine::{Engine, EngineOptions};
 use crate::kv::KvError;
 use crate::kv::layout::LayoutError;
-use crate::kv::layout::order::tests::shapes;
+use crate::kv::layout::tests::shapes;
 use crate::kv::layout::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
 use crate::kv::lease::Hold;
 use crate::kv::plan::PlanError;
@@ -26,7 +26,7 @@ const SHAPE: Shape = Shape {
 fn pool(shape: Shape, purpose: PoolUse) -> Pool {
     let context = Device::soft(SoftOptions::default()).open().unwrap();
     let engine = Engine::new(&context, EngineOptions::default()).unwrap();
-    Pool::allocate(&engine, Layout::new(shape).unwrap(), purpose).unwrap()
+    Pool::allocate(&engine, &Layout::new(shape).unwrap(), purpose).unwrap()
 }
 
 proptest! {

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{IncomingGrant, Pushes, Stage};
 use crate::engine::EngineState;
+use crate::kv::layout::Side;
 use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, Take};
 use crate::kv::plan::{Wanted, words_of};
 use crate::link::control::{self, Control};
@@ -68,7 +69,9 @@ impl Pushes {
         let Some(place) = self.grants.get_mut(usize::from(grant.transfer)) else {
             return Err("a grant for a transfer slot that does not exist");
         };
-        let (layers, blocks) = (self.pool.layout().shape().layers, self.link.theirs.shape().blocks);
+        let theirs = self.link.route.destination();
+        let (layers, blocks) = (theirs.layers(), theirs.blocks());
+        let most = self.link.route.blocks_max(Side::Destination);
         if grant.blocks == 0 || grant.blocks > blocks {
             return Err("a grant of no blocks, or of more than there are");
         }
@@ -94,7 +97,7 @@ impl Pushes {
                 let numbers = piece.numbers();
                 // A piece never goes beyond the whole list.
                 granted.arrived += numbers.len() as u32;
-                let kept = grant.blocks <= self.pool.layout().shape().blocks;
+                let kept = grant.blocks <= most;
                 if kept {
                     granted.list.extend(numbers);
                 }

@@ -8,10 +8,8 @@ use super::post::Posting;
 use super::{IncomingGrant, PushKey, Pushes, Stage, State, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
-use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Refusal, Refuse};
-use crate::kv::plan::{BlockPair, BlockPlan, PlanOptions, Wanted, parts_of};
-use crate::kv::pool::Pool;
+use crate::kv::plan::{Plan, PlanError, PlanOptions, Route, Wanted, parts_of};
 use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
 impl Pushes {
@@ -35,7 +33,7 @@ impl Pushes {
             {
                 any = true;
                 let since = Instant::now();
-                let planned = plan(&self.pool, &self.link, state, &granted, self.write_bytes_max, now);
+                let planned = plan(&self.link.route, state, &granted, self.write_bytes_max, now);
                 self.journal.prepared(since);
                 match planned {
                     Ok(planned) => {
@@ -46,7 +44,7 @@ impl Pushes {
                         let (all_posted, confirmed) = (None, None);
                         state.stage = Stage::Writing(Writing { grant, at: now, all_posted, confirmed });
                         state.writes = writes;
-                        state.bytes = planned.parts * self.pool.layout().layer_block_bytes();
+                        state.bytes = planned.plan.bytes();
                         self.posting.push_back(Posting::new(
                             (PushKey { place, id: lease }, state.bytes),
                             begin,
@@ -82,7 +80,7 @@ impl Pushes {
 
 /// The plan of a push, and options many writes it has.
 pub(super) struct Planned {
-    pub(super) plan: Arc<BlockPlan>,
+    pub(super) plan: Arc<Plan>,
     pub(super) writes: u32,
     /// Number of writes up to the end of each layer, if the push goes layer by layer.
     pub(super) ends: Vec<u32>,
@@ -93,8 +91,7 @@ pub(super) struct Planned {
 
 /// Makes the plan of a push and its grant. An error has the reason for the peer, and the error for the push.
 fn plan(
-    pool: &Pool,
-    link: &Link,
+    route: &Arc<Route>,
     state: &State,
     granted: &IncomingGrant,
     write_bytes_max: u32,
@@ -104,19 +101,24 @@ fn plan(
     if granted.expires.is_some_and(|expires| now >= expires) {
         return Err((Refusal::Expired, KvError::GrantExpired { request }));
     }
-    let (blocks, layers) = (state.hold.blocks(), pool.layout().shape().layers);
-    if blocks.len() != granted.blocks().len() {
-        let (source_blocks, granted) = (blocks.len() as u32, granted.grant.blocks);
-        return Err((Refusal::Blocks, KvError::BlockCounts { request, source_blocks, granted }));
+    let (source, destination) = (state.hold.blocks(), granted.blocks());
+    let layers = route.destination().layers();
+    let counts = || {
+        let (source_blocks, granted) = (source.len() as u32, granted.grant.blocks);
+        (Refusal::Blocks, KvError::BlockCounts { request, source_blocks, granted })
+    };
+    // Empty because this side did not keep a list of more blocks than any push could meet.
+    if destination.is_empty() {
+        return Err(counts());
     }
-    let pairs = blocks.iter().zip(granted.blocks());
-    let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
     let wanted = granted.wanted(layers);
-    let options = PlanOptions { by_layer: state.ready.is_some(), wanted: wanted.as_ref() };
-    let plan = BlockPlan::of_parts((*pool.layout(), link.theirs), &pairs, write_bytes_max, options);
-    let plan = Arc::new(plan.map_err(|error| (Refusal::Plan, error.into()))?);
+    let options = PlanOptions { write_bytes_max, by_layer: state.ready.is_some(), ..PlanOptions::unpacked() };
+    let plan = match Plan::of_parts(route, [source, destination], &options, wanted.clone()) {
+        Err(PlanError::TokenCounts { .. }) => return Err(counts()),
+        plan => plan.map_err(|error| (Refusal::Plan, error.into()))?,
+    };
     let (writes, ends) = plan.count(WRITES_MAX);
-    let Some(parts) = parts_of(layers, pairs.len()).filter(|_| writes <= WRITES_MAX) else {
+    let Some(parts) = parts_of(layers, destination.len()).filter(|_| writes <= WRITES_MAX) else {
         return Err((Refusal::Plan, KvError::TooManyWrites { request, max: WRITES_MAX }));
     };
     let parts = wanted.as_ref().map_or(parts.into(), Wanted::count);

@@ -205,7 +205,7 @@ impl Pushes {
             return Err(revoke::taken_back(request, reason));
         }
         let id = hold.number();
-        let bytes = self.pool.layout().block_bytes() * blocks.len() as u64;
+        let bytes = self.link.route.bytes_of_source(blocks);
         let state = State {
             request,
             entry: self.journal.begin(kind, request, blocks.len(), now),
@@ -264,7 +264,7 @@ impl Pushes {
 
     /// Announces a layer: its writes may be posted from now on.
     pub(super) fn layer_ready(&mut self, id: u64, layer: u32) -> Result<(), KvError> {
-        let layers = self.pool.layout().shape().layers;
+        let layers = self.pool.layout().layers();
         if layer >= layers {
             return Err(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into());
         }

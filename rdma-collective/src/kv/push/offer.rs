@@ -147,7 +147,7 @@ impl Pushes {
         if self.offers.len() >= TRANSFERS_MAX {
             return Err(KvError::TooManyTransfers { max: TRANSFERS_MAX });
         }
-        if parts_of(self.pool.layout().shape().layers, blocks.len()).is_none() {
+        if parts_of(self.pool.layout().layers(), blocks.len()).is_none() {
             return Err(KvError::TooManyWrites { request, max: WRITES_MAX });
         }
         let hold = Hold::lease(&self.pool, Arc::clone(blocks))?;
@@ -190,7 +190,7 @@ impl Pushes {
     /// The progress of an offer, of which this side knows nothing before decode has released it.
     pub(super) fn offer_progress(&self, lease: u64) -> Option<Progress> {
         let offered = self.offers.iter().find(|offered| offered.id() == lease)?;
-        let bytes = self.pool.layout().block_bytes() * offered.hold.blocks().len() as u64;
+        let bytes = self.link.route.bytes_of_source(offered.hold.blocks());
         let sent = if let OfferStage::Ended(Ok(sent)) = offered.stage { Some(sent) } else { None };
         // Decode may have wanted some of the blocks alone.
         let none = Progress { bytes, ..Progress::default() };
@@ -262,7 +262,7 @@ impl Pushes {
     /// Computes and sends checksums of leased blocks for at most [`DRIVE_BYTES_MAX`] bytes. Returns whether there is
     /// more to compute at once.
     fn send_lease_sums(&mut self, core: &mut EngineState, room: usize) -> bool {
-        let layers = self.pool.layout().shape().layers;
+        let layers = self.pool.layout().layers();
         let mut left = DRIVE_BYTES_MAX;
         for offered in &mut self.offers {
             let (lease, blocks) = (offered.id(), offered.hold.blocks());
@@ -278,7 +278,8 @@ impl Pushes {
                     let at = sums.told as usize + sums.pending.len();
                     let (layer, place) = ((at / blocks.len()) as u32, at % blocks.len());
                     let block = blocks.get(place).copied().unwrap_or(0);
-                    let sum = sums.sum.add(&self.pool, (layer, block), &mut self.scratch, &mut left);
+                    let pieces = self.pool.layout().extents(layer, block).into_iter().flatten();
+                    let sum = sums.sum.add(&self.pool, pieces, &mut self.scratch, &mut left);
                     let Poll::Ready(sum) = sum else { return true };
                     // The read cannot fail for a layer and a block of the pool. If it did, the sum 0 would not match,
                     // and decode would call the block corrupt, which is safe.
@@ -326,14 +327,13 @@ impl Pushes {
         let Some(offered) = self.offers.iter_mut().find(open) else {
             return Err("a release of a lease that is not open");
         };
-        let layers = self.pool.layout().shape().layers;
-        if u64::from(release.parts) > u64::from(layers) * offered.hold.blocks().len() as u64 {
+        if release.bytes > self.link.route.bytes_of_source(offered.hold.blocks()) {
             return Err("a release of more than was offered");
         }
         let request = offered.request;
         let outcome = match &offered.stage {
             _ if release.done => Ok(Sent {
-                bytes: self.pool.layout().layer_block_bytes() * u64::from(release.parts),
+                bytes: release.bytes,
                 writes: release.reads,
                 corrupt: release.corrupt,
                 elapsed: now.saturating_duration_since(offered.offered),

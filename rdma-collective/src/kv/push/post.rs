@@ -5,6 +5,7 @@
 //! pushes post meanwhile. No stage changes here; `Writing::all_posted` is set after the last write.
 
 use std::iter::Peekable;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -14,9 +15,10 @@ use super::begin::Planned;
 use super::{PushKey, Pushes, Stage};
 use crate::engine::EngineState;
 use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
+use crate::kv::layout::Extent;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Grant};
-use crate::kv::plan::{Descriptors, Wanted};
+use crate::kv::plan::{End, Plan, Stream, Wanted};
 use crate::link::imm::Imm;
 
 /// A push that has begun and has not sent everything.
@@ -25,9 +27,12 @@ pub(super) struct Posting {
     key: PushKey,
     begin: Begin,
     transfer: u8,
+    /// Number of destination blocks.
+    places: u32,
     /// Number of source blocks that the peer has been told of.
     told: usize,
-    writes: Peekable<Descriptors>,
+    plan: Arc<Plan>,
+    writes: Peekable<Stream>,
     /// Cache hint of the writes, from the bytes that all of them move.
     hint: CacheHint,
     /// Index of the next write, which its immediate carries.
@@ -72,9 +77,23 @@ impl Posting {
         // The number fits 32 bits: `plan` has checked it with `parts_of`.
         let sums = Sums { total: parts as u32, ..Sums::default() };
         let sums = grant.checksums.then_some(sums);
-        let writes = plan.into_descriptors().peekable();
+        let writes = plan.stream().peekable();
+        let places = grant.blocks;
         let hint = CacheHint::of_total(usize::try_from(bytes).unwrap_or(usize::MAX));
-        Self { key, begin, transfer: grant.transfer, told: 0, writes, hint, index: 0, ends, wanted, sums }
+        Self {
+            key,
+            begin,
+            transfer: grant.transfer,
+            places,
+            told: 0,
+            plan,
+            writes,
+            hint,
+            index: 0,
+            ends,
+            wanted,
+            sums,
+        }
     }
 
     /// Whether this is the sending state of push `id`.
@@ -112,9 +131,7 @@ impl Pushes {
                 Attempt::Blocked
             } else {
                 match self.post_writes(core, &mut posting, ready) {
-                    Attempt::Done | Attempt::Waiting => {
-                        self.send_sums(core, &mut posting, (&blocks, ready), &mut left)
-                    }
+                    Attempt::Done | Attempt::Waiting => self.send_sums(core, &mut posting, ready, &mut left),
                     attempt => attempt,
                 }
             };
@@ -159,12 +176,16 @@ impl Pushes {
                 return Attempt::Blocked;
             }
             let Some(write) = posting.writes.next() else { break };
-            let Ok(to) = remote.slice(write.offset_remote..write.offset_remote + write.len) else {
+            // No plan of a link packs.
+            let (End::Pool(source), End::Pool(destination)) = (write.source, write.destination) else {
+                break;
+            };
+            let Ok(to) = remote.slice(destination..destination + write.len) else {
                 lane.violation("a region shorter than its layout");
                 return Attempt::Blocked;
             };
             // The plan keeps offsets within the pool and lengths within 32 bits.
-            let from = self.source.range(write.offset_local, write.len);
+            let from = self.source.range(source, write.len);
             let imm = Imm::Block { transfer: posting.transfer, index: posting.index };
             posting.index += 1;
             // The last write of what may be posted now asks for a signal, so that its completion is reported without
@@ -189,11 +210,15 @@ impl Pushes {
         &mut self,
         core: &mut EngineState,
         posting: &mut Posting,
-        (blocks, ready): (&[u32], Option<u32>),
+        ready: Option<u32>,
         left: &mut u64,
     ) -> Attempt {
-        let layers = self.pool.layout().shape().layers;
-        let ready = ready.unwrap_or(layers);
+        let (ours, theirs) = (self.link.route.source().layers(), self.link.route.destination().layers());
+        // Layers of the peer's pool up to the first that is not ready.
+        let (ready, layers) = match ready {
+            Some(ready) if ready < ours => (self.link.route.ready(ready), theirs),
+            _ => (theirs, theirs),
+        };
         let end = if ready == layers { Attempt::Done } else { Attempt::Waiting };
         let Some(sums) = &mut posting.sums else { return end };
         let room = self.link.list_room(core).max(1);
@@ -210,9 +235,11 @@ impl Pushes {
                 sums.pending.clear();
             } else if layer >= ready {
                 return end;
-            } else if let Some(&block) = blocks.get(place as usize) {
+            } else if place < posting.places {
                 if posting.wanted.as_ref().is_none_or(|wanted| wanted.has(layer, place)) {
-                    let sum = sums.sum.add(&self.pool, (layer, block), &mut self.scratch, left);
+                    let pieces = posting.plan.pieces(layer, place);
+                    let pieces = pieces.map(|(offset, _, len)| Extent { offset, len });
+                    let sum = sums.sum.add(&self.pool, pieces, &mut self.scratch, left);
                     let Poll::Ready(sum) = sum else { return Attempt::Again };
                     // The read cannot fail for a layer and a block of the pool. If it did, the sum 0 would not match,
                     // and decode would call the block corrupt, which is safe.

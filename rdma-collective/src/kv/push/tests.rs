@@ -1,5 +1,6 @@
 //! Transition tables of pushes and offers: every event in every stage, and the stage that follows.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
@@ -13,6 +14,7 @@ use crate::kv::layout::{Layout, Shape};
 use crate::kv::message;
 use crate::kv::message::{Done, Reason, Release, Revoke};
 use crate::kv::outcome::Sent;
+use crate::kv::plan::Route;
 use crate::kv::tests::{SHAPE, TOLD, pair};
 use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
@@ -204,7 +206,7 @@ fn every_stage_of_an_offer_and_everything_that_can_happen_there() {
                 let lease = pushes.set_offer(offer_in(stage));
                 let now = Instant::now();
                 let mut released = |done| {
-                    let release = Release { lease, done, reads: 0, parts: 0, corrupt: 0 };
+                    let release = Release { lease, done, reads: 0, corrupt: 0, bytes: 0 };
                     let broken = pushes.released(core, release, now).is_err();
                     assert_eq!(broken, stage == "ended: well");
                 };
@@ -230,7 +232,9 @@ fn every_stage_of_an_offer_and_everything_that_can_happen_there() {
 fn a_grant_of_more_blocks_than_this_pool_has_is_refused_and_its_list_is_not_kept() {
     let (prefill, decode) = pair();
     let blocks = SHAPE.blocks * 1000;
-    prefill.shared().lock().link.theirs = Layout::new(Shape { blocks, ..SHAPE }).unwrap();
+    let theirs = Layout::new(Shape { blocks, ..SHAPE }).unwrap();
+    let route = Route::new(&Layout::new(SHAPE).unwrap(), &theirs).unwrap();
+    prefill.shared().lock().link.route = Arc::new(route);
     let list: Vec<u32> = (0..blocks).collect();
     let grant = message::Grant { blocks, time_to_live_ms: 60_000, ..TOLD };
     let mut told = 0;

@@ -10,9 +10,9 @@ use super::Receives;
 use super::state::{Announced, Stage, State};
 use crate::engine::EngineState;
 use crate::kv::KvError;
-use crate::kv::layout::Layout;
+use crate::kv::layout::{Layout, Side};
 use crate::kv::message::{self, Begin, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
-use crate::kv::plan::{BlockPair, BlockPlan, PlanOptions};
+use crate::kv::plan::{Plan, PlanOptions, Route};
 use crate::link::imm::{Imm, WRITES_MAX};
 use crate::link::{Arrival, Lane, control};
 
@@ -79,23 +79,23 @@ impl Receives {
         match parsed.kind {
             message::BEGIN => {
                 let (begin, piece) = Begin::read(parsed.body).map_err(|_| "a beginning that is malformed")?;
-                let layouts = (self.link.theirs, *self.pool.layout());
+                let route = Arc::clone(&self.link.route);
                 let since = Instant::now();
-                let begun = self.open(begin.grant)?.begins(begin, piece, layouts, now);
+                let begun = self.open(begin.grant)?.begins(begin, piece, &route, now);
                 self.journal.prepared(since);
                 begun
             }
             message::CHECKSUMS => {
                 let read = message::read_checksums(parsed.body);
                 let (grant, piece) = read.map_err(|_| "checksums that are malformed")?;
-                let (wanted, layers) = (self.checksums, self.pool.layout().shape().layers);
+                let (wanted, layers) = (self.checksums, self.pool.layout().layers());
                 let state = self.open(grant)?;
                 let total = state.sums_total(layers);
                 state.sums(piece, total, wanted)
             }
             message::REFUSE => {
                 let refuse = Refuse::read(parsed.body).map_err(|_| "a refusal that is malformed")?;
-                let layout = *self.pool.layout();
+                let layout = self.pool.layout().clone();
                 self.open(refuse.grant)?.refused(refuse, &layout)?;
                 self.link.unwatch(core);
                 self.grants.iter_mut().for_each(|place| {
@@ -114,7 +114,7 @@ impl Receives {
             message::LEASE_CHECKSUMS => {
                 let read = message::read_checksums(parsed.body);
                 let (lease, piece) = read.map_err(|_| "checksums that are malformed")?;
-                let (wanted, layers) = (self.checksums, self.pool.layout().shape().layers);
+                let (wanted, layers) = (self.checksums, self.pool.layout().layers());
                 let reads = |state: &&mut State| state.is_open() && state.lease == Some(lease);
                 match self.grants.iter_mut().flatten().find(reads) {
                     Some(state) => state.sums(piece, state.sums_total(layers), wanted),
@@ -147,26 +147,26 @@ impl State {
         &mut self,
         begin: Begin,
         piece: Piece<'_>,
-        (theirs, ours): (Layout, Layout),
+        route: &Arc<Route>,
         now: Instant,
     ) -> Result<(), &'static str> {
         let blocks = self.hold.blocks();
-        if piece.total as usize != blocks.len() || self.told < self.list.len() {
-            return Err("a beginning with another number of blocks than were granted");
+        if piece.total == 0 || piece.total > route.blocks_max(Side::Source) || self.told < self.list.len() {
+            return Err("a beginning with more blocks than can fill those that were granted");
         }
-        let begun = self.begin.get_or_insert_with(|| Announced::new(begin, now));
-        if begun.begin != begin || begun.sources.len() != piece.first as usize {
+        let begun = self.begin.get_or_insert_with(|| Announced::new(begin, piece.total, now));
+        if begun.begin != begin || begun.total != piece.total || begun.sources.len() != piece.first as usize {
             return Err("a beginning out of order");
         }
         begun.sources.extend(piece.numbers());
-        if begun.sources.len() < blocks.len() {
+        if begun.sources.len() < begun.total as usize {
             return Ok(());
         }
-        let pairs = begun.sources.iter().zip(blocks);
-        let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
-        let parts = PlanOptions { by_layer: begin.by_layer, wanted: self.wanted.as_ref() };
-        let plan = BlockPlan::of_parts((theirs, ours), &pairs, begin.write_bytes_max, parts);
-        let plan = Arc::new(plan.map_err(|_| "source blocks of which no plan can be made")?);
+        let (write_bytes_max, by_layer) = (begin.write_bytes_max, begin.by_layer);
+        let options = PlanOptions { write_bytes_max, by_layer, ..PlanOptions::unpacked() };
+        let plan = Plan::of_parts(route, [&begun.sources, blocks], &options, self.wanted.clone());
+        let plan = plan.map_err(|_| "source blocks of which no plan can be made")?;
+        self.bytes = plan.bytes();
         let (writes, ends) = plan.count(WRITES_MAX);
         if writes != begin.writes || writes > WRITES_MAX || !self.arrived.announce(writes) {
             return Err("another number of writes than the blocks take");
@@ -204,7 +204,7 @@ impl State {
 }
 
 impl Announced {
-    pub(super) fn new(begin: Begin, at: Instant) -> Self {
-        Self { begin, sources: Vec::new(), at, plan: None, ends: Vec::new(), layers_left: Vec::new() }
+    pub(super) fn new(begin: Begin, total: u32, at: Instant) -> Self {
+        Self { begin, total, sources: Vec::new(), at, plan: None, ends: Vec::new(), layers_left: Vec::new() }
     }
 }

@@ -9,6 +9,7 @@ use std::time::Instant;
 use super::Receives;
 use super::state::{Stage, State};
 use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
+use crate::kv::layout::Extent;
 use crate::kv::pool::Pool;
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 
@@ -62,7 +63,7 @@ impl Receives {
             let before = left;
             state.check(&self.pool, &mut self.scratch, &mut left);
             any |= left < before;
-            let layers = self.pool.layout().shape().layers;
+            let layers = self.pool.layout().layers();
             if matches!(state.stage, Stage::Arrived(_)) && state.checked.next.0 >= layers {
                 any = true;
                 let verdicts = state.verdicts(self.pool.layout());
@@ -88,20 +89,22 @@ impl Receives {
 impl State {
     /// Checks the layers of one transfer that have arrived, until `left` bytes are used up.
     fn check(&mut self, pool: &Pool, scratch: &mut [u8], left: &mut u64) {
-        let layers = pool.layout().shape().layers;
+        let layers = pool.layout().layers();
         while *left > 0 && self.checked.next.0 < layers {
             let (layer, place) = self.checked.next;
             if !self.has_arrived(layer) {
                 return;
             }
-            let Some(&block) = self.hold.blocks().get(place as usize) else {
+            if place as usize >= self.hold.blocks().len() {
                 self.checked.next = (layer + 1, 0);
                 continue;
-            };
+            }
             let wanted = self.wants(layer, place);
             if wanted {
                 let Some(told) = self.sums.get(self.checked.sums) else { return };
-                let Poll::Ready(sum) = self.checked.sum.add(pool, (layer, block), scratch, left) else {
+                let Some(plan) = self.begin.as_ref().and_then(|begun| begun.plan.as_ref()) else { return };
+                let pieces = plan.pieces(layer, place).map(|(_, offset, len)| Extent { offset, len });
+                let Poll::Ready(sum) = self.checked.sum.add(pool, pieces, scratch, left) else {
                     return;
                 };
                 if !sum.is_ok_and(|sum| sum == *told) {

@@ -21,7 +21,7 @@ impl Receives {
     ///
     /// The writes carried another number of bytes than the plan has.
     pub(super) fn complete(&mut self, now: Instant) -> Result<bool, &'static str> {
-        let layers = self.pool.layout().shape().layers;
+        let layers = self.pool.layout().layers();
         let mut any = false;
         for state in self.grants.iter_mut().flatten() {
             if !matches!(state.stage, Stage::Filling) || !state.arrived.is_complete() {
@@ -45,16 +45,14 @@ impl Receives {
     /// Confirms to the peer (DONE, or RELEASE for a pull) and ends the transfer. A lane without room for the message
     /// keeps the transfer in `Confirming`, and the deadline of that stage bounds the wait.
     pub(super) fn confirm(&mut self, core: &mut EngineState) -> bool {
-        let part_bytes = self.pool.layout().layer_block_bytes();
         let mut any = false;
         for place in &mut self.grants {
             let Some(state) = place else { continue };
             let Stage::Confirming(verdicts, _) = &state.stage else { continue };
             let corrupt = verdicts.count(BlockVerdict::Corrupt) as u32;
             let told = if let Some(lease) = state.lease {
-                // The number fits 32 bits: `plan` has checked it with `parts_of`.
-                let parts = (state.bytes / part_bytes) as u32;
-                let release = Release { lease, done: true, reads: state.arrived.count(), parts, corrupt };
+                let (reads, bytes) = (state.arrived.count(), state.bytes);
+                let release = Release { lease, done: true, reads, corrupt, bytes };
                 self.link.send(core, message::RELEASE, |body| release.write(body))
             } else if state.pulls {
                 // The lease was recalled meanwhile and is released already.
@@ -82,7 +80,7 @@ impl Receives {
     pub(in crate::kv) fn give_up_unchecked(&mut self, now: Instant) -> bool {
         let link_ended = self.link.ended.is_some();
         let (peer, lane) = (self.link.peer, self.link.name);
-        let layout = *self.pool.layout();
+        let layout = self.pool.layout().clone();
         let mut any = false;
         for place in &mut self.grants {
             let late = |state: &&mut State| matches!(state.stage, Stage::Arrived(by) if by <= now);
@@ -108,7 +106,7 @@ impl Receives {
     /// Ends every transfer, and the link with them. The lane is fenced first: only then can no write land, and the
     /// blocks be released. If the device refuses, they are quarantined.
     pub(in crate::kv) fn end(&mut self, core: &mut EngineState, cause: LaneFailure) {
-        let layout = *self.pool.layout();
+        let layout = self.pool.layout().clone();
         let (peer, lane) = (self.link.peer, self.link.name);
         if self.link.ended.is_none() {
             self.journal.down(cause.clone());

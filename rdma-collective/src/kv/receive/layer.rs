@@ -51,7 +51,12 @@ impl Receives {
 impl State {
     /// Whether all writes of a layer have arrived.
     pub(super) fn has_layer(&self, layer: u32) -> bool {
-        self.begin.as_ref().is_some_and(|begun| begun.layers_left.get(layer as usize) == Some(&0))
+        self.begin.as_ref().is_some_and(|begun| {
+            let Some(plan) = &begun.plan else { return false };
+            // A layer that the peer does not have is complete.
+            let Some(theirs) = plan.route().source_layer(layer) else { return !begun.layers_left.is_empty() };
+            begun.layers_left.get(theirs as usize) == Some(&0)
+        })
     }
 
     /// Whether a layer has arrived, and was checked if checksums are wanted.

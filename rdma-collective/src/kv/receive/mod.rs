@@ -104,12 +104,13 @@ impl Receives {
         }
     }
 
-    /// Adds a grant or a pull in stage `Filling`, of all `blocks` or of those `missing`, and returns its number.
+    /// Adds a grant or a pull in stage `Filling`, and returns its number. `hold` takes the blocks, and says which of
+    /// them are wanted if not all are; only a transfer that can begin takes them.
     pub(super) fn add(
         &mut self,
         core: &mut EngineState,
         (kind, request): (TransferKind, u64),
-        (blocks, missing): (&Arc<[u32]>, Option<&Verdicts>),
+        hold: impl FnOnce(&Pool) -> Result<(Hold, Option<Wanted>), KvError>,
         deadline: Deadline,
         now: Instant,
     ) -> Result<u64, KvError> {
@@ -119,7 +120,9 @@ impl Receives {
             self.check_pull(request, now)?;
         }
         let transfer = self.free_slot(request)?;
-        let (hold, wanted) = self.hold(request, blocks, missing)?;
+        let (hold, wanted) = hold(&self.pool)?;
+        hold.begin();
+        let (blocks, cover) = (hold.list(), Arc::clone(&self.link.cover));
         let left = deadline.instant().saturating_duration_since(now).as_millis();
         let grant = Grant {
             grant: self.next_grant,
@@ -131,9 +134,7 @@ impl Receives {
             // The number fits 32 bits: it is at most the number of blocks in the pool.
             blocks: blocks.len() as u32,
         };
-        let layout = self.pool.layout();
-        let all = u64::from(layout.shape().layers) * blocks.len() as u64;
-        let bytes = wanted.as_ref().map_or(all, Wanted::count) * layout.layer_block_bytes();
+        let bytes = self.link.route.bytes_of(&blocks, wanted.as_ref());
         // A pull is not told to the peer, so its list is empty.
         let list = blocks.iter().filter(|_| !pulls);
         let words = wanted.as_ref().filter(|_| !pulls).map_or(&[][..], Wanted::words);
@@ -143,6 +144,7 @@ impl Receives {
             grant,
             entry: self.journal.begin(kind, request, blocks.len(), now),
             hold,
+            cover,
             wanted,
             list,
             bytes,
@@ -180,24 +182,6 @@ impl Receives {
         let place = self.grants.iter().position(Option::is_none).unwrap_or(self.grants.len());
         let slot = u8::try_from(place).ok().filter(|_| place < TRANSFERS_MAX);
         slot.ok_or(KvError::TooManyTransfers { max: TRANSFERS_MAX })
-    }
-
-    /// Grants the blocks, and computes which of them are wanted if not all are.
-    fn hold(
-        &self,
-        request: u64,
-        blocks: &Arc<[u32]>,
-        missing: Option<&Verdicts>,
-    ) -> Result<(Hold, Option<Wanted>), KvError> {
-        let mut hold = Hold::grant(&self.pool, Arc::clone(blocks))?;
-        // Verdicts are compared only after the blocks are held: before, another transfer or [`Pool::write`] could
-        // still change them.
-        let wanted = missing.map(|verdicts| {
-            Wanted::invalid(&verdicts.as_of_now(&self.pool)).ok_or(KvError::NothingMissing { request })
-        });
-        let wanted = wanted.transpose()?;
-        hold.begin();
-        Ok((hold, wanted))
     }
 
     #[cfg(test)]
@@ -300,8 +284,11 @@ impl Machine for Receives {
     }
 
     fn refused(shared: &Shared<Self>, id: u64, blocks: &[u32], cause: KvError) -> TransferError {
-        let layers = shared.pool.layout().shape().layers;
-        let none = || Verdicts::new(layers, blocks, BlockVerdict::Missing);
+        let layers = shared.pool.layout().layers();
+        let none = || {
+            let none = Verdicts::new(layers, blocks, BlockVerdict::Missing);
+            none.only(&shared.cover, shared.pool.layout())
+        };
         let verdicts = shared.glance(|state| state.so_far(id)).unwrap_or_else(none);
         TransferError { cause: Arc::new(cause), verdicts }
     }

@@ -22,7 +22,7 @@ impl Receives {
     /// Takes a transfer back. The transfer ends when no byte can land any more, by fencing the lane at `deadline` at
     /// the latest.
     pub(super) fn revoke(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
-        let layout = *self.pool.layout();
+        let layout = self.pool.layout().clone();
         let Some(Some(state)) = self.slot(id) else { return };
         let cause = Arc::new(KvError::Revoked { request: state.grant.request });
         if self.give_up_pull(core, id, Arc::clone(&cause), Fence::at(deadline.instant())) {
@@ -92,7 +92,7 @@ impl Receives {
     /// Ends the transfers in `Revoking` of which all posted writes have arrived. QUIESCED alone is not enough,
     /// because no arrival is inferred from another message's.
     pub(super) fn finish_revoked(&mut self, core: &mut EngineState) -> bool {
-        let layout = *self.pool.layout();
+        let layout = self.pool.layout().clone();
         let mut any = false;
         for place in &mut self.grants {
             let Some(state) = place else { continue };
@@ -122,7 +122,7 @@ impl Receives {
     ///
     /// Returns whether a transfer has changed.
     pub(super) fn expire(&mut self, core: &mut EngineState, known: Instant, now: Instant) -> bool {
-        let layout = *self.pool.layout();
+        let layout = self.pool.layout().clone();
         let (peer, lane) = (self.link.peer, self.link.name);
         let moved = self.link.heard_at(core).map_or(self.moved, |heard| heard.max(self.moved));
         let mut fence_now = false;

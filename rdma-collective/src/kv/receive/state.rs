@@ -12,7 +12,7 @@ use crate::kv::journal::{Entry, TransferOutcome};
 use crate::kv::layout::Layout;
 use crate::kv::lease::Hold;
 use crate::kv::message::{Begin, Grant, Reason};
-use crate::kv::plan::{BlockPlan, Wanted, pairs};
+use crate::kv::plan::{Cover, Plan, Wanted, pairs};
 use crate::kv::verdict::{Arrived, BlockVerdict, Verdicts};
 use crate::kv::{KvError, TransferError};
 
@@ -23,6 +23,8 @@ pub(super) struct State {
     pub(super) grant: Grant,
     pub(super) entry: Entry,
     pub(super) hold: Hold,
+    /// The part of the pool's layers and heads that the link brings.
+    pub(super) cover: Arc<Cover>,
     /// The wanted blocks; absent when all are wanted.
     pub(super) wanted: Option<Wanted>,
     /// The list that the peer is sent: the blocks, followed by the bit set of wanted blocks if not all are wanted.
@@ -57,10 +59,12 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Announced {
     pub(super) begin: Begin,
+    /// Number of source blocks.
+    pub(super) total: u32,
     pub(super) sources: Vec<u32>,
     pub(super) at: Instant,
     /// The plan, once all source blocks are known.
-    pub(super) plan: Option<Arc<BlockPlan>>,
+    pub(super) plan: Option<Arc<Plan>>,
     /// Number of writes up to the end of each layer, if they come layer by layer.
     pub(super) ends: Vec<u32>,
     /// Number of writes of each layer that have not arrived, if they come layer by layer.
@@ -191,8 +195,8 @@ impl State {
     pub(super) fn verdicts(&self, layout: &Layout) -> Verdicts {
         let plan = self.begin.as_ref().and_then(|begun| begun.plan.as_ref());
         match plan.filter(|_| !self.grant.checksums) {
-            Some(plan) => Verdicts::arrived(self.hold.blocks(), plan, layout, &self.arrived),
-            None => self.verdicts_checked(layout.shape().layers),
+            Some(plan) => Verdicts::arrived(self.hold.blocks(), plan, &self.arrived),
+            None => self.verdicts_checked(layout.layers()).only(&self.cover, layout),
         }
     }
 }

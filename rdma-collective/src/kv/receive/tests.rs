@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 
 use super::Receives;
-use super::state::{Revocation, Stage};
+use super::state::{Announced, Revocation, Stage};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::Fence;
-use crate::kv::message::{Quiesced, Reason};
+use crate::kv::message::{Begin, Quiesced, Reason};
+use crate::kv::plan::{Plan, PlanOptions, Route};
 use crate::kv::tests::pair;
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 use crate::link::LaneFailure;
@@ -50,6 +51,14 @@ fn of_grant(stage: &Stage) -> &'static str {
             _ => "ended: otherwise",
         },
     }
+}
+
+/// The announcement of a transfer that has arrived, whose plan says which bytes are checked.
+fn begun(route: &Arc<Route>) -> Announced {
+    let begin = Begin { grant: 1, lease: 1, writes: 4, write_bytes_max: 4096, by_layer: false };
+    let mut begun = Announced::new(begin, 2, Instant::now());
+    begun.plan = Some(Plan::new(route, [&[0, 1], &[1, 2]], &PlanOptions::unpacked()).unwrap());
+    begun
 }
 
 fn grant_in(name: &str) -> Stage {
@@ -117,8 +126,9 @@ fn every_stage_of_a_grant_and_everything_that_can_happen_there() {
             let shared = decode.shared();
             let found = shared.engine.lock_with(|core| {
                 let mut receives = shared.lock();
+                let begun = (stage == "arrived").then(|| begun(&receives.link.route));
                 let state = receives.grants[0].as_mut().unwrap();
-                (state.stage, state.sums) = (grant_in(stage), vec![0; 4]);
+                (state.stage, state.sums, state.begin) = (grant_in(stage), vec![0; 4], begun);
                 assert_eq!(of_grant(&receives.grants[0].as_ref().unwrap().stage), stage);
                 happens(&mut receives, core, event);
                 of_grant(&receives.grants[0].as_ref().unwrap().stage)

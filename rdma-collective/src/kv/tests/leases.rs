@@ -34,7 +34,7 @@ fn what_a_decode_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() {
 
 #[test]
 fn what_a_prefill_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() {
-    let release = Release { lease: 1, done: true, reads: 0, parts: 0, corrupt: 0 };
+    let release = Release { lease: 1, done: true, reads: 0, corrupt: 0, bytes: 0 };
     let cases = [
         wrong("malformed", TAKE, |body| body.u64(1)),
         wrong("not given", TAKE, |body| Take { lease: 1, checksums: true }.write(body)),
@@ -56,7 +56,7 @@ fn what_a_prefill_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() 
 fn more_than_was_offered_cannot_have_been_read() {
     let (prefill, decode) = pair();
     let offer = prefill.offer(9, &[1, 2], soon()).unwrap();
-    let release = Release { lease: 1, done: true, reads: 1, parts: 5, corrupt: 0 };
+    let release = Release { lease: 1, done: true, reads: 1, corrupt: 0, bytes: 1 << 40 };
     let shared = decode.shared();
     assert!(
         shared.engine.lock_with(|core| shared.lock().link.send(core, RELEASE, |body| release.write(body)))

@@ -5,6 +5,7 @@ mod leases;
 mod resumed;
 
 use std::net::TcpListener;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ use super::{Decode, LinkOptions, Pool, PoolUse, Prefill, message};
 use crate::bootstrap::JobToken;
 use crate::engine::{Driver, Engine, EngineOptions};
 use crate::kv::KvError;
+use crate::kv::plan::Route;
 use crate::link::LaneFailure;
 use crate::link::Meet;
 use crate::link::codec::{NoRoom, Writer};
@@ -58,8 +60,9 @@ fn pair_of(shape: Shape, options: LinkOptions) -> (Prefill, Decode) {
     let linger = Duration::from_millis(20);
     let options = LinkOptions { linger, ..options };
     let other = options.clone();
-    let pool =
-        move |engine: &Engine, purpose| Pool::allocate(engine, Layout::new(shape).unwrap(), purpose).unwrap();
+    let pool = move |engine: &Engine, purpose| {
+        Pool::allocate(engine, &Layout::new(shape).unwrap(), purpose).unwrap()
+    };
     let prefill = thread::spawn(move || {
         let engine = engine();
         let pool = pool(&engine, PoolUse::SourceToPull);
@@ -102,7 +105,7 @@ fn what_a_decode_cannot_be_told_ends_its_link_and_frees_its_blocks() {
         wrong("grant that is not open", BEGIN, move |body| {
             Begin { grant: 2, ..begin }.write(body, &[0, 1], 0, 9)
         }),
-        wrong("another number of blocks", BEGIN, move |body| begin.write(body, &[0], 0, 9)),
+        wrong("no plan can be made", BEGIN, move |body| begin.write(body, &[0], 0, 9)),
         wrong("out of order", BEGIN, move |body| begin.write(body, &[0, 1], 1, 9)),
         wrong("no plan can be made", BEGIN, move |body| begin.write(body, &[3, 3], 0, 9)),
         wrong("no plan can be made", BEGIN, move |body| begin.write(body, &[0, 4], 0, 9)),
@@ -273,8 +276,8 @@ fn links_come_and_go_and_leave_nothing_behind() {
         Engine::new(&context(Wire::Local), options).unwrap(),
     );
     let layout = Layout::new(SHAPE).unwrap();
-    let source = Pool::allocate(&at_prefill, layout, PoolUse::Source).unwrap();
-    let destination = Pool::allocate(&at_decode, layout, PoolUse::Destination).unwrap();
+    let source = Pool::allocate(&at_prefill, &layout, PoolUse::Source).unwrap();
+    let destination = Pool::allocate(&at_decode, &layout, PoolUse::Destination).unwrap();
     let options = LinkOptions::default();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -308,7 +311,9 @@ fn assert_goes_on(prefill: &Prefill, decode: &Decode, request: u64) {
 #[test]
 fn the_length_of_a_list_that_is_only_announced_takes_no_memory() {
     let (prefill, decode) = pair();
-    prefill.shared().lock().link.theirs = Layout::new(Shape { blocks: 1 << 30, ..SHAPE }).unwrap();
+    let theirs = Layout::new(Shape { blocks: 1 << 30, ..SHAPE }).unwrap();
+    let route = Route::new(&Layout::new(SHAPE).unwrap(), &theirs).unwrap();
+    prefill.shared().lock().link.route = Arc::new(route);
     decode.shared().engine.lock_with(|core| {
         assert!(decode.shared().lock().link.send(core, GRANT, |body| {
             body.u64(1)?;

@@ -64,7 +64,7 @@ impl Transfer<Receiving> {
         LayerFuture { transfer: self, layer }
     }
 
-    fn look_layer(&self, layer: u32, waker: Option<&Waker>) -> Poll<Layer> {
+    pub(super) fn look_layer(&self, layer: u32, waker: Option<&Waker>) -> Poll<Layer> {
         self.check_layer(layer)?;
         let take = |state: &mut Receives| state.layer(self.id, layer);
         self.shared.look((self.id, layer), waker, take, |state| &mut state.layer_wakers)
@@ -72,7 +72,7 @@ impl Transfer<Receiving> {
 
     /// Fails for a layer that the pool does not have, and in a forked child.
     fn check_layer(&self, layer: u32) -> Result<(), TransferError> {
-        let layers = self.shared.pool.layout().shape().layers;
+        let layers = self.shared.pool.layout().layers();
         if layer >= layers {
             return Err(self.error(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into()));
         }

@@ -4,6 +4,7 @@
 //! The state machines in `push` and `receive` do the work, whether or not anybody looks. This file only looks at them.
 //! `kind` has the [kinds](Kind) of transfers, and `layer` the layers of one.
 
+mod joint;
 mod kind;
 mod layer;
 
@@ -17,6 +18,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
+pub use self::joint::{Joint, JointLayer, JointRevoking};
 pub use self::kind::{Kind, Receiving, Revocable, Revoked, Sending};
 pub use self::layer::LayerFuture;
 
@@ -69,8 +71,8 @@ pub type Revoking<K> = Transfer<Revoked<K>>;
 /// # let deadline = Deadline::after(Duration::from_secs(30));
 /// # let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
 /// # let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
-/// # let pool = Pool::allocate(&engine, layout, PoolUse::Source)?;
-/// # let room = Pool::allocate(&engine, layout, PoolUse::Destination)?;
+/// # let pool = Pool::allocate(&engine, &layout, PoolUse::Source)?;
+/// # let room = Pool::allocate(&engine, &layout, PoolUse::Destination)?;
 /// # let listener = TcpListener::bind("127.0.0.1:0")?;
 /// # let address = listener.local_addr()?;
 /// # let (decode, prefill) = std::thread::scope(|scope| {
@@ -180,9 +182,7 @@ impl<K: Kind> Transfer<K> {
     /// not fenced the lane by then, and the blocks stay held until it has.
     pub fn wait(mut self) -> Result<K::Outcome, K::Error> {
         let deadline = Deadline::after(self.deadline.remaining() + K::ENDS_WITHIN);
-        // Only an engine that cannot go on leaves the transfer open.
-        let open = KvError::LinkEnded { peer: self.shared.peer, cause: LaneFailure::Fenced };
-        self.outcome_by(deadline).unwrap_or_else(|| self.refused(open))
+        self.outcome_by(deadline).unwrap_or_else(|| self.stuck())
     }
 
     /// Waits until the transfer has ended, or until `deadline`, which may be earlier or later than the transfer's own.
@@ -216,6 +216,11 @@ impl<K: Kind> Transfer<K> {
         let looked = self.shared.look(id, waker, |state| state.take(id), Machine::wakers);
         self.taken |= looked.is_ready();
         looked.map(K::conclude)
+    }
+
+    /// The outcome of a transfer that an engine which cannot go on has left open.
+    fn stuck(&self) -> Result<K::Outcome, K::Error> {
+        self.refused(KvError::LinkEnded { peer: self.shared.peer, cause: LaneFailure::Fenced })
     }
 
     /// The outcome of a transfer that cannot go on here because of `cause`.

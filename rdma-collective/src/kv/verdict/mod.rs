@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::layout::Layout;
 use super::lease::Origin;
-use super::plan::BlockPlan;
+use super::layout::Layout;
+use super::plan::{Cover, Plan, Run, Wanted, pairs};
 use super::pool::Pool;
 
 /// The verdict on one destination block in one layer.
@@ -21,6 +21,17 @@ pub enum BlockVerdict {
     Corrupt,
 }
 
+impl BlockVerdict {
+    /// The verdict on a block of which two parts have these verdicts.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Missing, _) | (_, Self::Missing) => Self::Missing,
+            (Self::Corrupt, _) | (_, Self::Corrupt) => Self::Corrupt,
+            (Self::Valid, Self::Valid) => Self::Valid,
+        }
+    }
+}
+
 /// The verdicts on all blocks of a transfer, in every layer.
 ///
 /// Keep them to move only the rest: [`Decode::grant_missing`](super::Decode::grant_missing) and
@@ -33,17 +44,55 @@ pub struct Verdicts {
     states: Box<[BlockVerdict]>,
     /// The contents that the verdicts describe; absent when no block is valid.
     origin: Option<Origin>,
+    /// After a transfer of several sources: what each of them brings, and the verdicts on that.
+    by_source: Vec<(Arc<Cover>, Self)>,
 }
 
 impl Verdicts {
     pub(crate) fn new(layers: u32, blocks: &[u32], all: BlockVerdict) -> Self {
         let states = vec![all; layers as usize * blocks.len()].into();
-        Self { blocks: blocks.into(), layers, states, origin: None }
+        Self { blocks: blocks.into(), layers, states, origin: None, by_source: Vec::new() }
     }
 
     /// Binds the verdicts to the contents that one transfer left in its blocks.
     pub(super) fn of(self, origin: Origin) -> Self {
         Self { origin: Some(origin), ..self }
+    }
+
+    /// The verdicts on blocks that several sources have filled: a block is valid when every source's part of it is. The
+    /// parts are about the same blocks and layers.
+    pub(super) fn of_sources(by_source: Vec<(Arc<Cover>, Self)>) -> Self {
+        let Some((_, first)) = by_source.first() else { return Self::new(0, &[], BlockVerdict::Valid) };
+        let mut merged = first.clone();
+        for (_, part) in by_source.iter().skip(1) {
+            for (state, other) in merged.states.iter_mut().zip(&part.states) {
+                *state = state.and(*other);
+            }
+        }
+        Self { by_source, ..merged }
+    }
+
+    /// The verdicts on what the source with this cover brings. Those on whole blocks stand in for a source that has
+    /// brought nothing yet.
+    pub(super) fn about(&self, cover: &Cover) -> &Self {
+        let of = self.by_source.iter().find(|(brought, _)| **brought == *cover);
+        of.map_or(self, |(_, verdicts)| verdicts)
+    }
+
+    /// The blocks that the source with this cover still owes to `pool`; `None` when it owes nothing.
+    pub(super) fn owed(&self, cover: &Cover, pool: &Pool) -> Option<Wanted> {
+        Wanted::invalid(&self.about(cover).as_of_now(pool).only(cover, pool.layout()))
+    }
+
+    /// Sets the verdict on all that `cover` does not bring to valid, because nothing of that is owed.
+    pub(super) fn only(mut self, cover: &Cover, layout: &Layout) -> Self {
+        for (layer, place) in pairs(self.layers, self.blocks.len() as u32) {
+            let group = self.blocks.get(place as usize).and_then(|block| layout.group_of(*block));
+            if !group.is_some_and(|(group, _)| cover.has(layer, group)) {
+                self.set(layer, place as usize, BlockVerdict::Valid);
+            }
+        }
+        self
     }
 
     /// The verdicts as they hold now for `pool`: a block of another pool, or one granted or written since, counts as
@@ -62,23 +111,20 @@ impl Verdicts {
 
     /// Derives verdicts from the writes of `plan` that have `arrived`: a block is missing when a write that covers a
     /// byte of it has not arrived. Blocks that the plan does not move are valid.
-    pub(super) fn arrived(blocks: &[u32], plan: &Arc<BlockPlan>, layout: &Layout, arrived: &Arrived) -> Self {
-        let mut verdicts = Self::new(layout.shape().layers, blocks, BlockVerdict::Valid);
+    pub(super) fn arrived(blocks: &[u32], plan: &Arc<Plan>, arrived: &Arrived) -> Self {
+        let mut verdicts = Self::new(plan.route().destination().layers(), blocks, BlockVerdict::Valid);
         if arrived.count() == arrived.expected() {
             return verdicts;
         }
-        let mut places: Vec<_> = blocks.iter().zip(0_usize..).collect();
-        places.sort_unstable();
-        for (index, write) in (0..).zip(Arc::clone(plan).into_descriptors()) {
-            let (mut at, end) = (write.offset_remote, write.offset_remote + write.len);
-            while at < end && !arrived.has(index) {
-                let (layer, block, next) = layout.locate(at);
-                // The plan moves no block that the request does not have.
-                if let Ok(found) = places.binary_search_by_key(&block, |(of, _)| **of) {
-                    verdicts.set(layer, places[found].1, BlockVerdict::Missing);
+        let mut writes = plan.stream();
+        let mut index = 0;
+        while writes.next().is_some() {
+            if !arrived.has(index) {
+                for (layers, place) in writes.parts().iter().map(Run::touches) {
+                    layers.for_each(|layer| verdicts.set(layer, place as usize, BlockVerdict::Missing));
                 }
-                at = next;
             }
+            index += 1;
         }
         verdicts
     }

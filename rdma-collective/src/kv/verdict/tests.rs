@@ -1,8 +1,9 @@
 //! Blocks with a missing byte, writes that nobody announced, and the text of a large request.
 
 use super::*;
-use crate::kv::layout::order::tests::shapes;
-use crate::kv::plan::BlockPair;
+use crate::kv::layout::Layout;
+use crate::kv::layout::tests::shapes;
+use crate::kv::plan::{End, PlanOptions, Route};
 use proptest::prelude::*;
 
 proptest! {
@@ -15,20 +16,22 @@ proptest! {
     ) {
         let layout = Layout::new(shape).unwrap();
         let blocks: Vec<u32> = (0..shape.blocks).rev().step_by(2).collect();
-        let pairs: Vec<_> =
-            (0..).zip(&blocks).map(|(source, &destination)| BlockPair { source, destination }).collect();
-        let plan = Arc::new(BlockPlan::new(layout, layout, &pairs, bound).unwrap());
+        let sources: Vec<u32> = (0..blocks.len() as u32).collect();
+        let route = Arc::new(Route::new(&layout, &layout).unwrap());
+        let options = PlanOptions { write_bytes_max: bound, ..PlanOptions::unpacked() };
+        let plan = Plan::new(&route, [&sources, &blocks], &options).unwrap();
         let mut arrived = Arrived::default();
-        arrived.announce(plan.descriptors().count() as u32);
+        arrived.announce(plan.stream().count() as u32);
         let mut there = vec![false; layout.bytes() as usize];
-        for (index, write) in (0..).zip(plan.descriptors()) {
+        for (index, write) in (0..).zip(plan.stream()) {
+            let End::Pool(to) = write.destination else { unreachable!("nothing is packed") };
             if seed.rotate_left(index) % 3 > 0 {
                 prop_assert!(arrived.note(index));
                 prop_assert!(!arrived.note(index), "twice");
-                there[write.offset_remote as usize..(write.offset_remote + write.len) as usize].fill(true);
+                there[to as usize..(to + write.len) as usize].fill(true);
             }
         }
-        let verdicts = Verdicts::arrived(&blocks, &plan, &layout, &arrived);
+        let verdicts = Verdicts::arrived(&blocks, &plan, &arrived);
         for layer in 0..shape.layers {
             for (place, &block) in blocks.iter().enumerate() {
                 let whole = layout.extents(layer, block).unwrap().all(|extent| {

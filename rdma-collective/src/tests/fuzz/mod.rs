@@ -2,17 +2,15 @@
 //!
 //! Outside of fuzzing the same functions run under property tests, so that they do not rot.
 
-use std::sync::Arc;
-
 use rdma_core::{Endpoint, Gid, Lid, Mtu, Psn, QpNum, RemoteKey, RemoteMemory};
 
 use crate::bootstrap::fuzz;
 use crate::collective::communicator::{find_blobs as fuzz_word, tuning::fuzz as fuzz_tuning};
 use crate::collective::operation::{Abort, Header};
 use crate::env::fuzz as env_fuzz;
-use crate::kv::layout::{Layout, Shape};
+use crate::kv::layout::Layout;
 use crate::kv::plan::fuzz as fuzz_parts;
-use crate::kv::plan::{BlockPair, BlockPlan};
+use crate::kv::plan::{PlanOptions, Tokens};
 use crate::kv::{fuzz as kv_fuzz, fuzz_payload};
 use crate::link::imm::Imm;
 use crate::link::{Blob, LinkKind, control};
@@ -99,36 +97,40 @@ pub fn control_message(data: &[u8]) {
     kv_fuzz(data);
 }
 
-/// A pool shape from a peer, and plans for blocks that a peer names: all of them, or the parts that it wants.
+/// Layouts of two peers, and plans for blocks that a peer names: all of them, or the parts that it wants.
+///
+/// The first two bytes are the lengths of the layouts.
 pub fn kv_plan(data: &[u8]) {
-    let Some((encoded, rest)) = data.split_first_chunk() else { return };
-    let Ok(shape) = Shape::decode(encoded) else { return };
-    assert_eq!(shape.encode(), *encoded);
-    let words: Vec<u64> = rest.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
-    let Ok(layout) = Layout::new(shape) else { return };
-    let pairs: Vec<BlockPair> = words
-        .iter()
-        .map(|word| BlockPair { source: *word as u32, destination: (*word >> 32) as u32 })
-        .collect();
+    let Some((&[here, there], rest)) = data.split_first_chunk() else { return };
+    let Some((source, rest)) = rest.split_at_checked(here.into()) else { return };
+    let Some((destination, rest)) = rest.split_at_checked(there.into()) else { return };
+    let (Ok(source), Ok(destination)) = (Layout::decode(source), Layout::decode(destination)) else { return };
+    let Some((&[skips, pack, by_layer, pulls], rest)) = rest.split_first_chunk() else { return };
+    let words: Vec<u64> = rest.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).take(16).collect();
+    let sources: Vec<u32> = words.iter().map(|word| *word as u32).collect();
+    let destinations: Vec<u32> = words.iter().map(|word| (*word >> 32) as u32).collect();
+    let tokens = Tokens {
+        source_skip: (skips & 15).into(),
+        destination_skip: (skips >> 4).into(),
+        count: (u32::from(by_layer) << 2) + u32::from(pulls),
+    };
     // Small, since a write merges one range after the other, and those of a shape may be of 1 byte.
-    let bound = 1 << 12;
-    if let Ok(plan) = BlockPlan::new(layout, layout, &pairs, bound) {
-        for write in Arc::new(plan).into_descriptors().take(1000) {
-            assert!((1..=u64::from(bound)).contains(&write.len));
-            assert!(write.offset_local + write.len <= layout.bytes());
-            assert!(write.offset_remote + write.len <= layout.bytes());
-        }
-    }
+    let options = PlanOptions {
+        write_bytes_max: 1 << 12,
+        pack_bytes: u32::from(pack) << 3,
+        stage_bytes: 1 << 10,
+        by_layer: false,
+        pulls: pulls & 1 == 1,
+        tokens: if skips == 0 { Vec::new() } else { vec![tokens] },
+    };
     // A partial grant ends with one bit for each layer of each block, in words of 32 bits.
-    let there = |pair: &&BlockPair| pair.source.max(pair.destination) < shape.blocks;
-    let told: Vec<BlockPair> = pairs.iter().take_while(there).take(16).copied().collect();
-    let bits = u64::from(shape.layers) * told.len() as u64;
+    let bits = u64::from(destination.layers()) * destinations.len() as u64;
     let wanted = rest.as_rchunks().1.iter().map(|word| u32::from_le_bytes(*word));
     let mut wanted: Vec<u32> = wanted.take(bits.div_ceil(32).min(64) as usize).collect();
     if let Some(last) = wanted.last_mut() {
         *last &= u32::MAX >> (bits.wrapping_neg() % 32);
     }
-    fuzz_parts(layout, &told, &wanted, bound);
+    fuzz_parts([&source, &destination], [&sources, &destinations], &wanted, &options);
 }
 
 #[cfg(test)]
@@ -227,9 +229,12 @@ mod tests {
             ids in prop::collection::vec(0_u64..20, 0..60),
         ) {
             kv_plan(&data);
-            let shape = Model::DEEPSEEK_V3.shape(16, 16, Order::BlockLayerPart).encode();
+            let shape = Model::DEEPSEEK_V3.shape(16, 16, Order::BlockLayerPart);
+            let layout = Layout::new(shape).unwrap().encode();
+            let lengths = [layout.len() as u8; 2];
+            let shape = [&lengths[..], &layout, &layout, &[0; 4]].concat();
             let words = ids.iter().flat_map(|id| (id << 32 | (id * 7 % 19)).to_le_bytes());
-            kv_plan(&shape.into_iter().chain(words).collect::<Vec<u8>>());
+            kv_plan(&shape.iter().copied().chain(words).collect::<Vec<u8>>());
             // Blocks that are there, once each.
             let words = (0..ids.len() as u64 % 16).flat_map(|id| (id << 32 | (id * 7 % 16)).to_le_bytes());
             kv_plan(&shape.into_iter().chain(words).chain(data).collect::<Vec<u8>>());

@@ -7,7 +7,7 @@ use super::*;
 use crate::collective::AbortReason;
 use crate::collective::operation::{ABORT, OPERATION};
 use crate::collective::tuning::Tuning;
-use crate::kv::layout::{Model, Order};
+use crate::kv::layout::{HeadOrder, Layout, Model, Order, Shape};
 use crate::link::codec::Writer;
 use crate::link::control::Kind;
 
@@ -65,8 +65,7 @@ fn operations() -> Vec<(&'static str, Vec<u8>)> {
 
 /// The payload by which a link describes a pool.
 fn pool() -> Vec<u8> {
-    let shape = Model::DEEPSEEK_V3.shape(16, 16, Order::BlockLayerPart);
-    [&[1, 0, 0, 0][..], &shape.encode(), &shape.layout_hash().0.to_le_bytes()].concat()
+    [&[1, 0, 0, 0][..], &layout(HeadOrder::Nhd)].concat()
 }
 
 /// The word by which a rank describes its links to three others.
@@ -83,11 +82,17 @@ fn word() -> Vec<u8> {
     word
 }
 
-/// A shape, and blocks in pairs.
+fn layout(head_order: HeadOrder) -> Vec<u8> {
+    let shape = Model::LLAMA_3_1_8B.shape(16, 16, Order::BlockLayerPart);
+    Layout::new(Shape { head_order, layers: 2, ..shape }).unwrap().encode()
+}
+
+/// Two layouts with other orders of heads, four options, and blocks in pairs.
 fn plan() -> Vec<u8> {
-    let shape = Model::DEEPSEEK_V3.shape(16, 16, Order::BlockLayerPart).encode();
-    let pairs = (0..8_u64).flat_map(|block| (block << 32 | (15 - block)).to_le_bytes());
-    shape.into_iter().chain(pairs).collect()
+    let (source, destination) = (layout(HeadOrder::Nhd), layout(HeadOrder::Hnd));
+    let lengths = [source.len() as u8, destination.len() as u8];
+    let pairs: Vec<u8> = (0..8_u64).flat_map(|block| (block << 32 | (15 - block)).to_le_bytes()).collect();
+    [&lengths[..], &source, &destination, &[0, 64, 0, 0], &pairs].concat()
 }
 
 fn targets() -> [Target; 7] {

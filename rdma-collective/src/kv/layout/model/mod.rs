@@ -63,7 +63,11 @@ impl Model {
     #[must_use]
     pub const fn token_bytes(&self) -> u64 {
         let parts = self.attention.parts() as u64;
-        self.layers as u64 * parts * self.attention.part_elements() * self.cache_type.size() as u64
+        self.layers as u64
+            * parts
+            * self.attention.heads() as u64
+            * self.attention.elements() as u64
+            * self.cache_type.size() as u64
     }
 }
 

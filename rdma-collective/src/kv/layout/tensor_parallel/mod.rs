@@ -1,4 +1,4 @@
-//! The part of a model's cache that one tensor-parallel rank holds.
+//! The heads of a model that one tensor-parallel rank holds.
 
 use std::fmt;
 use std::ops::Range;
@@ -17,7 +17,6 @@ use crate::kv::layout::LayoutError;
 /// let whole = Attention::Grouped { kv_heads: 8, head_dim: 128 };
 /// let rank = TensorParallel { rank: 3, size: 4 };
 /// assert_eq!(rank.heads(whole)?, 6..8);
-/// assert_eq!(rank.shard(whole)?, Attention::Grouped { kv_heads: 2, head_dim: 128 });
 /// # Ok::<(), rdma_collective::kv::layout::LayoutError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -32,21 +31,7 @@ impl TensorParallel {
     /// The only rank of a group of one, which has all heads.
     pub const WHOLE: Self = Self { rank: 0, size: 1 };
 
-    /// The part of `whole` that this rank holds.
-    ///
-    /// # Errors
-    /// The errors of [`TensorParallel::heads`].
-    pub fn shard(self, whole: Attention) -> Result<Attention, LayoutError> {
-        let heads = self.heads(whole)?;
-        Ok(match whole {
-            Attention::Grouped { head_dim, .. } => {
-                Attention::Grouped { kv_heads: heads.end - heads.start, head_dim }
-            }
-            Attention::Latent { .. } => whole,
-        })
-    }
-
-    /// The key-value heads of `whole` that this rank holds; a latent vector counts as one head.
+    /// The heads of `whole` that this rank holds; a latent vector counts as one head.
     ///
     /// # Errors
     /// [`LayoutError::NoSuchShard`] when the rank is not below the size, [`LayoutError::UnevenHeads`] when
@@ -56,17 +41,18 @@ impl TensorParallel {
         if rank >= size {
             return Err(LayoutError::NoSuchShard { rank, size });
         }
+        let heads = whole.heads();
         match whole {
             Attention::Latent { .. } => Ok(0..1),
-            Attention::Grouped { kv_heads, .. } if kv_heads > 0 && kv_heads.is_multiple_of(size) => {
-                let each = kv_heads / size;
+            _ if heads > 0 && heads.is_multiple_of(size) => {
+                let each = heads / size;
                 Ok(rank * each..(rank + 1) * each)
             }
-            Attention::Grouped { kv_heads, .. } if kv_heads > 0 && size.is_multiple_of(kv_heads) => {
-                let head = rank / (size / kv_heads);
+            _ if heads > 0 && size.is_multiple_of(heads) => {
+                let head = rank / (size / heads);
                 Ok(head..head + 1)
             }
-            Attention::Grouped { kv_heads, .. } => Err(LayoutError::UnevenHeads { kv_heads, size }),
+            _ => Err(LayoutError::UnevenHeads { kv_heads: heads, size }),
         }
     }
 }

@@ -20,15 +20,15 @@ fn every_head_is_held_by_equally_many_ranks() {
 #[test]
 fn a_latent_vector_is_on_every_rank() {
     let latent = Attention::Latent { dim: 576 };
-    assert_eq!((TensorParallel { rank: 5, size: 7 }).shard(latent), Ok(latent));
+    assert_eq!((TensorParallel { rank: 5, size: 7 }).heads(latent), Ok(0..1));
 }
 
 #[test]
 fn ranks_and_heads_that_do_not_fit_are_refused() {
-    let shard = |rank, size, whole| TensorParallel { rank, size }.shard(whole);
-    assert_eq!(shard(2, 2, WHOLE), Err(LayoutError::NoSuchShard { rank: 2, size: 2 }));
-    assert_eq!(shard(0, 0, WHOLE), Err(LayoutError::NoSuchShard { rank: 0, size: 0 }));
-    assert_eq!(shard(0, 3, WHOLE), Err(LayoutError::UnevenHeads { kv_heads: 8, size: 3 }));
+    let heads = |rank, size, whole| TensorParallel { rank, size }.heads(whole);
+    assert_eq!(heads(2, 2, WHOLE), Err(LayoutError::NoSuchShard { rank: 2, size: 2 }));
+    assert_eq!(heads(0, 0, WHOLE), Err(LayoutError::NoSuchShard { rank: 0, size: 0 }));
+    assert_eq!(heads(0, 3, WHOLE), Err(LayoutError::UnevenHeads { kv_heads: 8, size: 3 }));
     let none = Attention::Grouped { kv_heads: 0, head_dim: 128 };
-    assert_eq!(shard(0, 3, none), Err(LayoutError::UnevenHeads { kv_heads: 0, size: 3 }));
+    assert_eq!(heads(0, 3, none), Err(LayoutError::UnevenHeads { kv_heads: 0, size: 3 }));
 }

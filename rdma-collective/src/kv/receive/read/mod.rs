@@ -19,7 +19,7 @@ use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Begin, Offer, Reason, Release, Take};
-use crate::kv::plan::{BlockPair, BlockPlan, Descriptors, PlanOptions, parts_of};
+use crate::kv::plan::{End, Plan, PlanError, PlanOptions, Route, Stream, parts_of};
 use crate::kv::taken_back::TakenBack;
 use crate::link::imm::WRITES_MAX;
 
@@ -68,7 +68,7 @@ struct PostedRead {
 struct Reading {
     transfer: u8,
     grant: u64,
-    reads: Peekable<Descriptors>,
+    reads: Peekable<Stream>,
     /// Cache hint of the reads, from the bytes that all of them move.
     hint: CacheHint,
     index: u32,
@@ -77,7 +77,7 @@ struct Reading {
 impl Pulls {
     /// Queues the release of a pull that was given up.
     pub(super) fn release(&mut self, lease: u64, reads: u32) {
-        self.releases.push_back(Release { lease, done: false, reads, parts: 0, corrupt: 0 });
+        self.releases.push_back(Release { lease, done: false, reads, corrupt: 0, bytes: 0 });
     }
 
     /// Drops all reads that are not posted, as the link has ended.
@@ -94,7 +94,7 @@ impl Pulls {
 impl Receives {
     /// Matches pulls that wait with offers that are complete.
     pub(super) fn begin_pulls(&mut self, now: Instant) -> bool {
-        let (theirs, ours) = (self.link.theirs, *self.pool.layout());
+        let route = Arc::clone(&self.link.route);
         let pulls = &mut self.pulls;
         let mut any = false;
         for state in self.grants.iter_mut().flatten() {
@@ -109,7 +109,7 @@ impl Receives {
             let lease = known.offer.lease;
             any = true;
             let since = Instant::now();
-            let planned = plan(state, &known, (theirs, ours), self.write_bytes_max, now);
+            let planned = plan(state, &known, &route, self.write_bytes_max, now);
             self.journal.prepared(since);
             match planned {
                 Ok(plan) => {
@@ -117,18 +117,18 @@ impl Receives {
                     let write_bytes_max = self.write_bytes_max;
                     let begin =
                         Begin { grant: state.grant.grant, lease, writes, write_bytes_max, by_layer: false };
-                    let mut begun = Announced::new(begin, now);
+                    let mut begun = Announced::new(begin, known.total, now);
                     begun.plan = Some(Arc::clone(&plan));
                     state.begin = Some(begun);
                     state.lease = Some(lease);
                     pulls.takes.push_back(Take { lease, checksums: self.checksums });
-                    let reads = plan.into_descriptors().peekable();
+                    let reads = plan.stream().peekable();
                     let hint = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
                     let (transfer, grant) = (state.grant.transfer, state.grant.grant);
                     pulls.reading.push_back(Reading { transfer, grant, reads, hint, index: 0 });
                 }
                 Err(error) => {
-                    pulls.releases.push_back(Release { lease, done: false, reads: 0, parts: 0, corrupt: 0 });
+                    pulls.releases.push_back(Release { lease, done: false, reads: 0, corrupt: 0, bytes: 0 });
                     // The pull goes through `Revoking` with 0 writes, so that `finish_revoked` ends it like any
                     // other.
                     let (reason, cause) = (Reason::Revoked, Arc::new(error));
@@ -166,13 +166,17 @@ impl Receives {
                 if room == 0 {
                     return any;
                 }
-                let Ok(from) = remote.slice(read.offset_local..read.offset_local + read.len) else {
+                // No plan of a link packs.
+                let (End::Pool(source), End::Pool(destination)) = (read.source, read.destination) else {
+                    break;
+                };
+                let Ok(from) = remote.slice(source..source + read.len) else {
                     lane.violation("a region shorter than its layout");
                     return any;
                 };
                 reading.reads.next();
                 // The plan keeps offsets within the pool and lengths within 32 bits.
-                let to = self.destination.range(read.offset_remote, read.len);
+                let to = self.destination.range(destination, read.len);
                 lane.read_range(to, from, reading.hint, reading.reads.peek().is_none());
                 let (transfer, grant, index) = (reading.transfer, reading.grant, reading.index);
                 pulls.in_flight.push_back(PostedRead { transfer, grant, index, len: read.len as u32 });
@@ -287,6 +291,9 @@ impl Receives {
         if self.link.remote.is_none() {
             return Err(KvError::NotReadable);
         }
+        if self.checksums && !self.link.route.keeps_order() {
+            return Err(KvError::ChecksumsOfPull);
+        }
         // Reported once.
         let taken_back = self.pulls.taken_back.take(request, now).is_some();
         if taken_back { Err(KvError::LeaseExpired { request }) } else { Ok(()) }
@@ -300,7 +307,7 @@ impl Receives {
         cause: Arc<KvError>,
         fence: Fence,
     ) -> bool {
-        let layout = *self.pool.layout();
+        let layout = self.pool.layout().clone();
         let Some(Some(state)) = self.slot(id) else { return false };
         if !state.pulls || !matches!(state.stage, Stage::Filling) {
             return false;
@@ -319,26 +326,32 @@ impl Receives {
 fn plan(
     state: &mut State,
     known: &IncomingOffer,
-    (theirs, ours): (crate::kv::layout::Layout, crate::kv::layout::Layout),
+    route: &Arc<Route>,
     read_bytes_max: u32,
     now: Instant,
-) -> Result<Arc<BlockPlan>, KvError> {
+) -> Result<Arc<Plan>, KvError> {
     let (request, blocks) = (state.grant.request, state.hold.blocks());
     if known.expires.is_some_and(|expires| now >= expires) {
         return Err(KvError::LeaseExpired { request });
     }
-    if known.blocks.len() != blocks.len() {
+    let counts = || {
         let (source_blocks, granted) = (known.total, blocks.len() as u32);
-        return Err(KvError::BlockCounts { request, source_blocks, granted });
+        KvError::BlockCounts { request, source_blocks, granted }
+    };
+    // Empty because this side did not keep a list of more blocks than any pull could meet.
+    if known.blocks.is_empty() {
+        return Err(counts());
     }
-    let pairs = known.blocks.iter().zip(blocks);
-    let pairs: Vec<_> = pairs.map(|(&source, &destination)| BlockPair { source, destination }).collect();
-    let parts = PlanOptions { by_layer: false, wanted: state.wanted.as_ref() };
-    let plan = Arc::new(BlockPlan::of_parts((theirs, ours), &pairs, read_bytes_max, parts)?);
+    let options = PlanOptions { write_bytes_max: read_bytes_max, pulls: true, ..PlanOptions::unpacked() };
+    let plan = match Plan::of_parts(route, [&known.blocks, blocks], &options, state.wanted.clone()) {
+        Err(PlanError::TokenCounts { .. }) => return Err(counts()),
+        plan => plan?,
+    };
     let (reads, _) = plan.count(WRITES_MAX);
-    if reads > WRITES_MAX || parts_of(ours.shape().layers, pairs.len()).is_none() {
+    if reads > WRITES_MAX || parts_of(route.destination().layers(), blocks.len()).is_none() {
         return Err(KvError::TooManyWrites { request, max: WRITES_MAX });
     }
+    state.bytes = plan.bytes();
     state.arrived.announce(reads);
     Ok(plan)
 }

@@ -7,6 +7,7 @@ use super::IncomingOffer;
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
+use crate::kv::layout::Side;
 use crate::kv::message::{Offer, Piece, Reason, Recall, Release};
 use crate::kv::receive::Receives;
 use crate::kv::receive::state::{Stage, State};
@@ -21,7 +22,7 @@ impl Receives {
         now: Instant,
     ) -> Result<(), &'static str> {
         let pulls = &mut self.pulls;
-        if piece.total == 0 || piece.total > self.link.theirs.shape().blocks {
+        if piece.total == 0 || piece.total > self.link.route.source().blocks() {
             return Err("an offer of no blocks, or of more than there are");
         }
         if piece.first == 0 {
@@ -46,7 +47,7 @@ impl Receives {
                 let numbers = piece.numbers();
                 // A piece never goes beyond the whole list.
                 known.arrived += numbers.len() as u32;
-                if known.total <= self.pool.layout().shape().blocks {
+                if known.total <= self.link.route.blocks_max(Side::Source) {
                     known.blocks.extend(numbers);
                 }
                 Ok(())
@@ -78,7 +79,7 @@ impl Receives {
                 }
                 None => self.pulls.taken_back.note(request, reason, now),
             }
-            self.pulls.releases.push_back(Release { lease, done: false, reads: 0, parts: 0, corrupt: 0 });
+            self.pulls.releases.push_back(Release { lease, done: false, reads: 0, corrupt: 0, bytes: 0 });
         }
         let reads = |state: &&State| state.lease == Some(lease) && matches!(state.stage, Stage::Filling);
         if let Some(state) = self.grants.iter().flatten().find(reads) {

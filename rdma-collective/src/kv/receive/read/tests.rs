@@ -14,7 +14,7 @@ use crate::link::imm::TRANSFERS_MAX;
 fn offers_beyond_what_can_be_said_of_their_leases_end_the_link() {
     for (untold, ends) in [(2 * TRANSFERS_MAX, false), (2 * TRANSFERS_MAX + 1, true)] {
         let (prefill, decode) = pair();
-        let ended = |lease| Release { lease, done: false, reads: 0, parts: 0, corrupt: 0 };
+        let ended = |lease| Release { lease, done: false, reads: 0, corrupt: 0, bytes: 0 };
         decode.shared().lock().pulls.releases.extend((1..=untold as u64).map(ended));
         let offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000 };
         let shared = prefill.shared();
@@ -62,7 +62,9 @@ fn a_pull_that_is_late_holds_its_blocks_while_reads_are_under_way() {
 fn an_offer_of_more_blocks_than_this_pool_has_is_refused_and_its_list_is_not_kept() {
     let (prefill, decode) = pair();
     let blocks = SHAPE.blocks * 1000;
-    decode.shared().lock().link.theirs = Layout::new(Shape { blocks, ..SHAPE }).unwrap();
+    let theirs = Layout::new(Shape { blocks, ..SHAPE }).unwrap();
+    let route = Route::new(&theirs, decode.pool().layout()).unwrap();
+    decode.shared().lock().link.route = Arc::new(route);
     let list: Vec<u32> = (0..blocks).collect();
     let offer = Offer { lease: 1, request: 9, time_to_live_ms: 60_000 };
     let mut told = 0;

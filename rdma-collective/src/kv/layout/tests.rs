@@ -3,8 +3,6 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::kv::layout::CacheType;
-
 const SMALL: Shape = Shape {
     layers: 3,
     blocks: 5,
@@ -46,6 +44,7 @@ pub(in crate::kv) fn shapes() -> impl Strategy<Value = Shape> {
     let attention = prop_oneof![
         (1_u32..4, 1_u32..5).prop_map(|(kv_heads, head_dim)| Attention::Grouped { kv_heads, head_dim }),
         (1_u32..9).prop_map(|dim| Attention::Latent { dim }),
+        (1_u32..4, 1_u32..5).prop_map(|(heads, elements)| Attention::Recurrent { heads, elements }),
     ];
     let order =
         prop_oneof![Just(Order::LayerBlockPart), Just(Order::LayerPartBlock), Just(Order::BlockLayerPart)];
@@ -75,10 +74,8 @@ proptest! {
     #[test]
     fn extents_are_where_nested_loops_put_them(shape in shapes()) {
         let layout = Layout::new(shape).unwrap();
-        let elements = match shape.attention {
-            Attention::Grouped { kv_heads, head_dim } => kv_heads * head_dim,
-            Attention::Latent { dim } => dim,
-        };
+        let heads = shape.tensor_parallel.heads(shape.attention).unwrap();
+        let elements = (heads.end - heads.start) * shape.attention.elements();
         let part_bytes = u64::from(elements * shape.cache_type.size() * shape.block_tokens);
         let walked = walk(&shape, part_bytes);
         prop_assert_eq!(layout.bytes(), walked.len() as u64 * part_bytes);
@@ -101,7 +98,7 @@ proptest! {
     ) {
         let attention = Attention::Grouped { kv_heads, head_dim };
         let shape = Shape { layers, blocks, block_tokens, attention, ..SMALL };
-        if let Ok(layout) = Layout::new(shape) {
+        if let Ok(layout) = Layout::new(shape) && u64::from(block_tokens) * u64::from(kv_heads) < 1 << 20 {
             let last = layout.extents(layers - 1, blocks - 1).unwrap().last().unwrap();
             prop_assert_eq!(last.offset + last.len, layout.bytes());
         }
@@ -140,7 +137,7 @@ fn sizes_that_overflow_are_refused() {
         Shape { layers: u32::MAX, blocks: u32::MAX, block_tokens: u32::MAX, ..SMALL },
         Shape { attention: Attention::Latent { dim: u32::MAX }, block_tokens: u32::MAX, blocks: 1, ..SMALL },
         // Fits 64 bits, but no address space.
-        Shape { layers: 1 << 31, blocks: 1 << 26, block_tokens: 1, ..SMALL },
+        Shape { layers: 4096, blocks: u32::MAX, block_tokens: 1 << 20, ..SMALL },
         Shape { attention: Attention::Grouped { kv_heads: u32::MAX, head_dim: u32::MAX }, ..SMALL },
     ] {
         assert_eq!(Layout::new(shape), Err(LayoutError::TooLarge { shape }));

@@ -1,0 +1,115 @@
+//! The check that no two elements of a group lie in the same bytes, for places that the caller gives.
+
+use super::{LayoutError, Place};
+
+/// Loops of one place with their distances, the farthest first, and the bytes that each repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Loops {
+    /// Count, distance, and bytes from the first to the last element of what is repeated.
+    loops: [(u64, u64, u64); 3],
+    /// Bytes from the first to the last of all.
+    span: u64,
+}
+
+/// Fails unless all elements of all `places` lie apart. `counts` are the blocks, tokens and heads of each, and
+/// `element` is the length of an element. The caller has checked that every place fits its tensor.
+pub(super) fn check(places: &[Place], counts: [u32; 3], element: u64) -> Result<(), LayoutError> {
+    let mut all = Vec::new();
+    for (number, place) in places.iter().enumerate() {
+        let tensor = place.tensor;
+        let loops = Loops::of(place, counts, element).ok_or(LayoutError::StridesOverlap { tensor })?;
+        all.push((tensor, place.offset, loops, number));
+    }
+    all.sort_by_key(|&(tensor, offset, ..)| (tensor, offset));
+    for (at, &(tensor, offset, loops, number)) in all.iter().enumerate() {
+        let near = all.iter().skip(at + 1);
+        let near = near.take_while(|(other, start, ..)| *other == tensor && start - offset < loops.span);
+        for &(_, start, other, second) in near {
+            if loops != other || !loops.apart(0, start - offset, element) {
+                let (first, second) = (number.min(second), number.max(second));
+                return Err(LayoutError::PlacesOverlap { tensor, first, second });
+            }
+        }
+    }
+    Ok(())
+}
+
+impl Loops {
+    /// `None` unless each loop steps over all that it repeats, so that no element meets another one of its place.
+    fn of(place: &Place, [blocks, tokens, heads]: [u32; 3], element: u64) -> Option<Self> {
+        let mut steps = [(blocks, place.block), (tokens, place.token), (heads, place.head)];
+        steps.sort_by_key(|&(count, step)| if count == 1 { 0 } else { step });
+        let (mut span, mut loops) = (element, [(1, 0, 0); 3]);
+        for (at, (count, step)) in steps.into_iter().enumerate() {
+            if count > 1 && step < span {
+                return None;
+            }
+            loops[2 - at] = (count.into(), step, span);
+            span += u64::from(count - 1) * step;
+        }
+        Some(Self { loops, span })
+    }
+
+    /// Whether these loops and the same ones `shift` bytes farther share no byte, from loop `at` inwards.
+    fn apart(&self, at: usize, shift: u64, element: u64) -> bool {
+        let Some(&(count, step, inner)) = self.loops.get(at) else { return shift >= element };
+        if count == 1 {
+            return self.apart(at + 1, shift, element);
+        }
+        // A repetition of the shifted loops lies between two of the others.
+        let (before, rest) = (shift / step, shift % step);
+        let meets = |repetition: u64, shift: u64| repetition < count && shift < inner;
+        let one = !meets(before, rest) || self.apart(at + 1, rest, element);
+        one && (!meets(before + 1, step - rest) || self.apart(at + 1, step - rest, element))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Marks every byte: the plain way to see whether two elements meet.
+    fn meet(places: &[Place], [blocks, tokens, heads]: [u32; 3], element: u64) -> bool {
+        let mut bytes = std::collections::HashSet::new();
+        for place in places {
+            for block in 0..u64::from(blocks) {
+                for token in 0..u64::from(tokens) {
+                    for head in 0..u64::from(heads) {
+                        let at = place.offset + block * place.block + token * place.token + head * place.head;
+                        if !(at..at + element).all(|byte| bytes.insert((place.tensor, byte))) {
+                            return true;
+                        }
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 4096, ..ProptestConfig::default() })]
+
+        #[test]
+        fn places_that_pass_share_no_byte(
+            counts in prop::array::uniform3(1_u32..4),
+            element in 1_u64..5,
+            steps in prop::array::uniform3(1_u64..40),
+            starts in prop::collection::vec((0_u32..2, 0_u64..60), 1..4),
+        ) {
+            let [block, token, head] = steps;
+            let place = |&(tensor, offset)| Place { tensor, offset, block, token, head };
+            let places: Vec<_> = starts.iter().map(place).collect();
+            match check(&places, counts, element) {
+                Ok(()) => prop_assert!(!meet(&places, counts, element)),
+                // Loops that reach into each other are refused even where they happen to miss.
+                Err(LayoutError::StridesOverlap { .. }) => {}
+                Err(LayoutError::PlacesOverlap { first, second, .. }) => {
+                    prop_assert!(meet(&[places[first], places[second]], counts, element));
+                }
+                Err(other) => prop_assert!(false, "{other}"),
+            }
+        }
+    }
+}

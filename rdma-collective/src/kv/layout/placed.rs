@@ -1,0 +1,95 @@
+//! A group whose places are known.
+
+use std::ops::Range;
+
+use super::nest::{Dim, Nest};
+use super::{Extent, Group, LAYERS_MAX, LayoutError, Order, Place, overlap};
+
+/// A group of a layout, with the place of each part of each of its layers.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::kv) struct Placed {
+    pub(in crate::kv) group: Group,
+    /// Heads of the model that this rank holds.
+    pub(in crate::kv) heads: Range<u32>,
+    /// Bytes of one head of one token in one part.
+    pub(in crate::kv) element_bytes: u64,
+    /// Bytes of one block in one layer.
+    pub(in crate::kv) layer_block_bytes: u64,
+    /// Number of its block 0 in the layout.
+    pub(in crate::kv) first_block: u32,
+    /// Positions of its layers among those of the layout, in ascending order.
+    pub(in crate::kv) layers: Vec<u32>,
+    /// By layer, then by part; the offsets count from the start of the pool.
+    pub(in crate::kv) places: Vec<Place>,
+}
+
+impl Placed {
+    /// Places a group whose block 0 has the number `first_block`, and returns the lengths of its tensors, too.
+    pub(super) fn new(group: Group, first_block: u32) -> Result<(Self, Vec<u64>), LayoutError> {
+        let shape = *group.shape();
+        let dimensions = [
+            ("layers", shape.layers),
+            ("blocks", shape.blocks),
+            ("tokens a block", shape.block_tokens),
+            ("key-value heads", shape.attention.heads()),
+            ("elements a head", shape.attention.elements()),
+        ];
+        if let Some(&(dimension, _)) = dimensions.iter().find(|(_, size)| *size == 0) {
+            return Err(LayoutError::Zero { dimension });
+        }
+        if shape.attention.parts() == 1 && shape.order == Order::LayerPartBlock {
+            return Err(LayoutError::OnePart);
+        }
+        let heads = shape.tensor_parallel.heads(shape.attention)?;
+        let held = u64::from(heads.end - heads.start);
+        let product =
+            |factors: &[u64]| factors.iter().try_fold(1_u64, |all, factor| all.checked_mul(*factor));
+        let parts = u64::from(shape.attention.parts());
+        let part_bytes = product(&[shape.element_bytes(), held, shape.block_tokens.into()]);
+        let bytes = part_bytes
+            .and_then(|part| product(&[part, parts, shape.layers.into(), shape.blocks.into()]))
+            .filter(|bytes| *bytes <= isize::MAX as u64);
+        let (Some(part_bytes), Some(bytes)) = (part_bytes, bytes) else {
+            return Err(LayoutError::TooLarge { shape });
+        };
+        if shape.layers > LAYERS_MAX {
+            return Err(LayoutError::TooMany { what: "layers", max: LAYERS_MAX.into() });
+        }
+        let numbers = group.layer_numbers()?;
+        let group = group.of_layers(numbers);
+        let (tensors, places) = group.places(&heads, (part_bytes, bytes))?;
+        let element_bytes = shape.element_bytes();
+        let counts = [shape.blocks, shape.block_tokens, heads.end - heads.start];
+        if group.given_places().is_some() {
+            overlap::check(&places, counts, element_bytes)?;
+        }
+        let (layer_block_bytes, layers) = (part_bytes * parts, Vec::new());
+        let placed = Self { group, heads, element_bytes, layer_block_bytes, first_block, layers, places };
+        Ok((placed, tensors))
+    }
+
+    /// Turns numbers and offsets of the group's tensors into those of the pool, whose tensors are `tensors`.
+    pub(super) fn settle(&mut self, first_tensor: u32, tensors: &[Extent]) {
+        for place in &mut self.places {
+            place.tensor += first_tensor;
+            place.offset += tensors.get(place.tensor as usize).map_or(0, |tensor| tensor.offset);
+        }
+    }
+
+    /// Parts of each layer.
+    pub(in crate::kv) fn parts(&self) -> usize {
+        self.group.shape().attention.parts() as usize
+    }
+
+    /// The position in this group of a layer of the layout.
+    pub(in crate::kv) fn row(&self, layer: u32) -> Option<usize> {
+        self.layers.binary_search(&layer).ok()
+    }
+
+    /// Loops over the tokens and heads of one part.
+    pub(super) fn nest(&self, place: &Place) -> Nest {
+        let token = Dim { count: self.group.shape().block_tokens, steps: [place.token; 2] };
+        let head = Dim { count: self.heads.end - self.heads.start, steps: [place.head; 2] };
+        Nest::new(self.element_bytes, [Dim::ONE, token, head], 0)
+    }
+}

@@ -1,0 +1,338 @@
+//! Routes: what two layouts have in common, worked out once for all requests between them.
+
+use std::ops::Range;
+
+use super::Wanted;
+use super::owner::{heads_sent, sources};
+use super::segments::Segment;
+use crate::kv::layout::nest::{DIMS, Dim, Nest};
+use crate::kv::layout::{Attention, Layout, LayoutError, Place, Placed, Side};
+
+/// The layers and heads that go from one layout to another, with their places at both ends.
+///
+/// Both ends of a link make the same route, and so the same plans.
+///
+/// ```
+/// use rdma_collective::kv::layout::{HeadOrder, Layout, Model, Order, Shape, TensorParallel};
+/// use rdma_collective::kv::plan::Route;
+///
+/// // Rank 1 of 4 has tokens before heads; rank 0 of 2 has heads before tokens.
+/// let whole = Model::LLAMA_3_1_8B.shape(16, 100, Order::LayerPartBlock);
+/// let source = Layout::new(whole.of_rank(TensorParallel { rank: 1, size: 4 })?)?;
+/// let there = Shape { head_order: HeadOrder::Hnd, blocks: 50, ..whole };
+/// let destination = Layout::new(there.of_rank(TensorParallel { rank: 0, size: 2 })?)?;
+/// let route = Route::new(&source, &destination)?;
+/// // Two of the four heads that the destination holds.
+/// assert_eq!(route.block_bytes(0), destination.block_bytes() / 2);
+/// # Ok::<(), rdma_collective::kv::layout::LayoutError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Route {
+    pub(super) source: Layout,
+    pub(super) destination: Layout,
+    pub(super) groups: Vec<GroupRoute>,
+}
+
+/// The route of one group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct GroupRoute {
+    /// By layer of the source, then by part unless the loops of a block go over the parts. Empty when the two sides
+    /// have no layer or no head in common.
+    pub(super) entries: Vec<Entry>,
+    /// Number of layers that go over.
+    pub(super) layers: u64,
+    /// Heads of the model that go over.
+    pub(super) heads: Range<u32>,
+    pub(super) element_bytes: u64,
+    /// Parts of each layer.
+    pub(super) parts: u32,
+    /// Tokens a block, at either side.
+    pub(super) tokens: [u32; 2],
+    /// Bytes of a whole block in one layer, if those of all layers are adjacent at both sides.
+    pub(super) adjacent: Option<u64>,
+}
+
+/// A layer, or a part of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    /// Position among the layers of each layout.
+    pub(super) layers: [u32; 2],
+    pub(super) bases: [u64; 2],
+    pub(super) steps: Steps,
+    /// Entries of one class have the same steps.
+    pub(super) class: u32,
+}
+
+/// Distances at either side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Steps {
+    pub(super) block: [u64; 2],
+    pub(super) token: [u64; 2],
+    pub(super) head: [u64; 2],
+    pub(super) parts: Dim,
+}
+
+impl Entry {
+    /// Offset of the first byte of a segment at one side.
+    pub(super) fn start(&self, side: usize, segment: &Segment) -> u64 {
+        let block = u64::from(segment.blocks[side]) * self.steps.block[side];
+        self.bases[side] + block + u64::from(segment.first[side]) * self.steps.token[side]
+    }
+}
+
+impl Route {
+    /// Works out the route from a layout of one rank to a layout of another rank.
+    ///
+    /// # Errors
+    ///
+    /// [`LayoutError::Differs`] names the first field in which the layouts must agree and do not, and both values;
+    /// [`LayoutError::NotHeard`] when no head goes from the one rank to the other.
+    pub fn new(source: &Layout, destination: &Layout) -> Result<Self, LayoutError> {
+        let count = |layout: &Layout| layout.groups().len();
+        agree("number of groups", &count(source), &count(destination))?;
+        let pairs = source.placed().iter().zip(destination.placed());
+        let groups = pairs.map(|(from, to)| GroupRoute::new([source, destination], [from, to]));
+        let groups = groups.collect::<Result<Vec<_>, _>>()?;
+        if groups.iter().all(|group| group.entries.is_empty()) {
+            return Err(nothing_common(source, destination));
+        }
+        Ok(Self { source: source.clone(), destination: destination.clone(), groups })
+    }
+
+    /// Bytes of a whole block of the destination, in group `group`, that go over this route; 0 without such a group.
+    #[must_use]
+    pub fn block_bytes(&self, group: usize) -> u64 {
+        let bytes = |group: &GroupRoute| group.layers * group.layer_block_bytes();
+        self.groups.get(group).map_or(0, bytes)
+    }
+
+    /// Whether a block has the same bytes in the same order at both ends.
+    pub(in crate::kv) fn keeps_order(&self) -> bool {
+        let layouts = [&self.source, &self.destination];
+        let layers = layouts.map(Layout::layer_numbers);
+        let heads = layouts.map(|layout| layout.placed().iter().map(|placed| placed.heads.clone()));
+        let [here, there] = heads;
+        let whole = |group: &GroupRoute| {
+            let one = |entry: &Entry| {
+                let steps = Steps { parts: Dim::ONE, ..entry.steps };
+                group.nest(&steps, group.tokens[0], 0).pieces() == 1
+            };
+            group.tokens[0] == group.tokens[1] && group.entries.iter().all(one)
+        };
+        layers[0] == layers[1] && here.eq(there) && self.groups.iter().all(whole)
+    }
+
+    /// Bytes of the blocks of the destination's `list` over this route, or of the wanted ones.
+    pub(in crate::kv) fn bytes_of(&self, list: &[u32], wanted: Option<&Wanted>) -> u64 {
+        let bytes = |(place, block): (u32, &u32)| {
+            let group = self.destination.group_of(*block).and_then(|(group, _)| self.groups.get(group));
+            let of = |group: &GroupRoute| {
+                let layers = group.entries.chunk_by(|one, next| one.layers == next.layers);
+                let layers = layers.filter_map(|layer| layer.first()).map(|entry| entry.layers[1]);
+                let wants = |layer: &u32| wanted.is_none_or(|wanted| wanted.has(*layer, place));
+                let layers = match wanted {
+                    None => group.layers,
+                    Some(_) => layers.filter(wants).count() as u64,
+                };
+                layers * group.layer_block_bytes()
+            };
+            group.map_or(0, of)
+        };
+        (0..).zip(list).map(bytes).sum()
+    }
+
+    /// Bytes of blocks of the source over this route.
+    pub(in crate::kv) fn bytes_of_source(&self, list: &[u32]) -> u64 {
+        let bytes = |block: &u32| {
+            let group = self.source.group_of(*block).and_then(|(group, _)| self.groups.get(group));
+            group.map_or(0, |group| group.layers * group.token_bytes() * u64::from(group.tokens[0]))
+        };
+        list.iter().map(bytes).sum()
+    }
+
+    /// Most blocks of one side that a request can have: more hold more tokens than the other side has.
+    pub(in crate::kv) fn blocks_max(&self, side: Side) -> u32 {
+        let (here, there) = if side == Side::Source { (0, 1) } else { (1, 0) };
+        let layouts = [&self.source, &self.destination].map(Layout::placed);
+        let blocks = self.groups.iter().enumerate().map(|(at, group)| {
+            let blocks = |side: usize| layouts[side].get(at).map_or(0, |placed| placed.group.shape().blocks);
+            let tokens = u64::from(blocks(there)) * u64::from(group.tokens[there]);
+            tokens.div_ceil(group.tokens[here].into()).min(blocks(here).into())
+        });
+        // Neither side has more blocks than 32 bits count.
+        blocks.sum::<u64>() as u32
+    }
+
+    /// The layer of the source that a layer of the destination comes from.
+    pub(in crate::kv) fn source_layer(&self, layer: u32) -> Option<u32> {
+        let of = |group: &GroupRoute| {
+            let at = group.entries.binary_search_by_key(&layer, |entry| entry.layers[1]).ok()?;
+            group.entries.get(at).map(|entry| entry.layers[0])
+        };
+        self.groups.iter().find_map(of)
+    }
+
+    /// Number of layers of the destination that are complete once the first `ready` layers of the source are.
+    pub(in crate::kv) fn ready(&self, ready: u32) -> u32 {
+        let waits = |entry: &&Entry| entry.layers[0] >= ready;
+        let next = self
+            .groups
+            .iter()
+            .flat_map(|group| group.entries.iter().filter(waits))
+            .map(|entry| entry.layers[1]);
+        next.min().unwrap_or(self.destination.layers())
+    }
+
+    /// The layout of the source.
+    #[must_use]
+    pub const fn source(&self) -> &Layout {
+        &self.source
+    }
+
+    /// The layout of the destination.
+    #[must_use]
+    pub const fn destination(&self) -> &Layout {
+        &self.destination
+    }
+}
+
+impl GroupRoute {
+    fn new(layouts: [&Layout; 2], placed: [&Placed; 2]) -> Result<Self, LayoutError> {
+        let [from, to] = placed;
+        let shapes = placed.map(|placed| placed.group.shape());
+        agree("what is kept of a token", &shapes[0].attention, &shapes[1].attention)?;
+        agree("cache type", &shapes[0].cache_type, &shapes[1].cache_type)?;
+        let tokens = shapes.map(|shape| shape.block_tokens);
+        if !tokens[0].is_multiple_of(tokens[1]) && !tokens[1].is_multiple_of(tokens[0]) {
+            agree("tokens a block", &tokens[0], &tokens[1])?;
+        }
+        let whole = shapes[0].attention;
+        let heads = heads_sent(whole, shapes[0].tensor_parallel, shapes[1].tensor_parallel)?;
+        let mut group = Self {
+            entries: Vec::new(),
+            layers: 0,
+            heads: heads.clone(),
+            element_bytes: from.element_bytes,
+            parts: whole.parts(),
+            tokens,
+            adjacent: None,
+        };
+        if heads.is_empty() {
+            return Ok(group);
+        }
+        let first = placed.map(|placed| u64::from(heads.start - placed.heads.start));
+        let rows = common_rows(layouts, placed);
+        let place = |side: usize, row: usize, part: usize| -> Option<Place> {
+            let parts = placed[side].parts();
+            let place = placed[side].places.get(row * parts + part)?;
+            Some(Place { offset: place.offset + first[side] * place.head, ..*place })
+        };
+        let inside = rows.iter().all(|rows| {
+            let parts = |side: usize| Some([place(side, rows[side], 0)?, place(side, rows[side], 1)?]);
+            [parts(0), parts(1)].iter().all(|parts| parts.is_some_and(parts_within_a_block))
+        });
+        for [source, destination] in rows {
+            let layers = [from.layers[source], to.layers[destination]];
+            for part in 0..if inside { 1 } else { from.parts() } {
+                let (Some(here), Some(there)) = (place(0, source, part), place(1, destination, part)) else {
+                    continue;
+                };
+                let next = [place(0, source, 1), place(1, destination, 1)];
+                let parts = match next {
+                    [Some(next_here), Some(next_there)] if inside => Dim {
+                        count: 2,
+                        steps: [next_here.offset - here.offset, next_there.offset - there.offset],
+                    },
+                    _ => Dim::ONE,
+                };
+                let steps = Steps {
+                    block: [here.block, there.block],
+                    token: [here.token, there.token],
+                    head: [here.head, there.head],
+                    parts,
+                };
+                let last = group.entries.last();
+                let class = last.map_or(0, |last: &Entry| last.class + u32::from(last.steps != steps));
+                group.entries.push(Entry { layers, bases: [here.offset, there.offset], steps, class });
+            }
+        }
+        group.layers = group.entries.chunk_by(|one, next| one.layers == next.layers).count() as u64;
+        group.adjacent = group.adjacent();
+        Ok(group)
+    }
+
+    /// Bytes of a block of the destination in one layer.
+    pub(super) fn layer_block_bytes(&self) -> u64 {
+        self.token_bytes() * u64::from(self.tokens[1])
+    }
+
+    /// Bytes of a token in one layer.
+    pub(super) fn token_bytes(&self) -> u64 {
+        u64::from(self.parts) * self.heads.len() as u64 * self.element_bytes
+    }
+
+    /// The loops over `tokens` tokens of one block in an entry.
+    pub(super) fn nest(&self, steps: &Steps, tokens: u32, by: usize) -> Nest {
+        let token = Dim { count: tokens, steps: steps.token };
+        let head = Dim { count: self.heads.len() as u32, steps: steps.head };
+        Nest::new(self.element_bytes, [steps.parts, token, head], by)
+    }
+
+    /// Bytes of a block in one layer, if a block is one piece in every layer and the pieces of all layers follow each
+    /// other at both sides.
+    fn adjacent(&self) -> Option<u64> {
+        let first = self.entries.first()?;
+        let nest = self.nest(&first.steps, self.tokens[0], 1);
+        let whole = self.tokens[0] == self.tokens[1] && nest.dims == [Dim::ONE; DIMS];
+        let follows = |pair: &[Entry]| {
+            let [one, next] = pair else { return false };
+            let bases = one.bases.map(|base| base + nest.len);
+            next.class == one.class && next.bases == bases && next.layers[1] == one.layers[1] + 1
+        };
+        let all = self.parts == first.steps.parts.count && self.entries.windows(2).all(follows);
+        (whole && all).then_some(nest.len)
+    }
+}
+
+/// Whether two parts have the same distances, and the second follows the first before the next block does.
+fn parts_within_a_block([key, value]: [Place; 2]) -> bool {
+    let steps = |place: Place| (place.block, place.token, place.head);
+    steps(key) == steps(value) && (1..key.block).contains(&value.offset.wrapping_sub(key.offset))
+}
+
+/// The positions, in both groups, of the layers of the model that both have.
+fn common_rows(layouts: [&Layout; 2], placed: [&Placed; 2]) -> Vec<[usize; 2]> {
+    let number = |side: usize, layer: &u32| layouts[side].layer_numbers().get(*layer as usize).copied();
+    let there: Vec<_> = placed[1].layers.iter().map(|layer| number(1, layer)).collect();
+    let rows = placed[0].layers.iter().enumerate();
+    let common = rows.filter_map(|(row, layer)| Some([row, there.binary_search(&number(0, layer)).ok()?]));
+    common.collect()
+}
+
+/// The error of two layouts between which nothing goes: their layers differ, or the ranks have no head in common.
+fn nothing_common(source: &Layout, destination: &Layout) -> LayoutError {
+    let ranks = [source, destination].map(|layout| layout.shape().tensor_parallel);
+    let whole: Attention = source.shape().attention;
+    let heard = sources(whole, ranks[0].size, ranks[1]).unwrap_or_default();
+    if !heard.contains(&ranks[0].rank) {
+        let (source_rank, destination) = (ranks[0], ranks[1]);
+        return LayoutError::NotHeard { source_rank, destination, heard };
+    }
+    let name = |layout: &Layout| match layout.layer_numbers() {
+        [first, .., last] => format!("{first} to {last}"),
+        numbers => format!("{numbers:?}"),
+    };
+    LayoutError::Differs { field: "layers of the model", ours: name(source), theirs: name(destination) }
+}
+
+/// Fails unless both values are equal.
+fn agree<T: PartialEq + std::fmt::Display>(
+    field: &'static str,
+    ours: &T,
+    theirs: &T,
+) -> Result<(), LayoutError> {
+    if ours == theirs {
+        return Ok(());
+    }
+    Err(LayoutError::Differs { field, ours: ours.to_string(), theirs: theirs.to_string() })
+}

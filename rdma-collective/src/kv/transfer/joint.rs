@@ -1,0 +1,435 @@
+//! The handle of a transfer that several sources fill: [`Joint`], which has the handle of each part.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use rdma_core::Deadline;
+
+use super::kind::Look;
+use super::{BUDGET, Receiving, Revoked, Transfer};
+use crate::kv::decode::Decode;
+use crate::kv::lease::Hold;
+use crate::kv::outcome::{Progress, Received};
+use crate::kv::plan::Cover;
+use crate::kv::receive::Layer;
+use crate::kv::verdict::{BlockVerdict, Verdicts};
+use crate::kv::{KvError, TransferError};
+use crate::link::PeerName;
+
+/// A grant or a pull of several [`Sources`](super::super::Sources), with one outcome.
+///
+/// The parts of all sources go on by themselves. The outcome is there, once, when all have ended: a source that fails
+/// does not end the parts of the others, so that the verdicts say what each of them has brought.
+///
+/// Dropping it lets the transfer go on, as with [`Transfer`].
+#[must_use = "blocks are there, or are free again, when their transfer was waited for"]
+pub struct Joint {
+    request: u64,
+    /// The blocks and their contents; the parts have the shares that hold them.
+    hold: Hold,
+    deadline: Deadline,
+    /// None once the outcome was taken.
+    parts: Vec<Part>,
+}
+
+/// The part of one source.
+struct Part {
+    peer: PeerName,
+    cover: Arc<Cover>,
+    state: State,
+}
+
+enum State {
+    Open(Transfer<Receiving>),
+    Ended(Result<Received, TransferError>),
+}
+
+impl Joint {
+    /// A transfer without parts yet. The caller's share of the hold stays the caller's.
+    pub(in crate::kv) fn new(request: u64, hold: &Hold, deadline: Deadline) -> Self {
+        let mut hold = hold.clone();
+        hold.release();
+        Self { request, hold, deadline, parts: Vec::new() }
+    }
+
+    pub(in crate::kv) fn add(&mut self, link: &Decode, part: Transfer<Receiving>) {
+        self.add_part(link, State::Open(part));
+    }
+
+    /// Adds the part of a source that owes nothing.
+    pub(in crate::kv) fn add_valid(&mut self, link: &Decode) {
+        let layers = link.pool().layout().layers();
+        let verdicts = Verdicts::new(layers, self.hold.blocks(), BlockVerdict::Valid);
+        let (elapsed, moving) = (Duration::ZERO, Duration::ZERO);
+        self.add_part(link, State::Ended(Ok(Received { verdicts, bytes: 0, writes: 0, elapsed, moving })));
+    }
+
+    fn add_part(&mut self, link: &Decode, state: State) {
+        self.parts.push(Part { peer: link.peer(), cover: Arc::clone(link.cover()), state });
+    }
+
+    /// The number of the request, which all sources know too.
+    #[must_use]
+    pub fn request(&self) -> u64 {
+        self.request
+    }
+
+    /// The blocks of this end's pool, in the order of the request.
+    #[must_use]
+    pub fn blocks(&self) -> &[u32] {
+        self.hold.blocks()
+    }
+
+    /// The progress of all parts together, as of the engine's last drive. Writes are those of the parts that know
+    /// theirs.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        self.parts.iter().map(Part::progress).fold(Progress::default(), |sum, part| Progress {
+            bytes_arrived: sum.bytes_arrived + part.bytes_arrived,
+            bytes: sum.bytes + part.bytes,
+            writes_arrived: sum.writes_arrived + part.writes_arrived,
+            writes: sum.writes + part.writes,
+        })
+    }
+
+    /// Drives the engine once and looks for the outcome; never waits. `Ready` comes once: a later poll is `Pending`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`wait`](Self::wait).
+    pub fn poll(&mut self) -> Poll<Result<Received, TransferError>> {
+        if let Some(engine) = self.parts.iter().find_map(Part::engine) {
+            // The error is dropped here, because a failed device ends the parts with the same error.
+            let _ = engine.drive(Instant::now(), BUDGET);
+        }
+        self.look(None)
+    }
+
+    /// Waits until all parts have ended.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::OfSource`] with the first source that failed and its error, which is one of those of
+    /// [`Transfer::wait`]. The verdicts beside it are on all parts. [`KvError::OutcomeTaken`] after a poll that has
+    /// returned the outcome.
+    pub fn wait(mut self) -> Result<Received, TransferError> {
+        let deadline = Deadline::after(self.deadline.remaining() + Receiving::ENDS_WITHIN);
+        for part in &mut self.parts {
+            part.wait(deadline);
+        }
+        self.conclude()
+    }
+
+    /// Waits until all parts have ended, or until `deadline`, which may be earlier or later than the transfer's own.
+    ///
+    /// # Errors
+    ///
+    /// The handle itself comes back at `deadline`, and the transfer goes on: wait again.
+    pub fn wait_until(mut self, deadline: Deadline) -> Result<Result<Received, TransferError>, Self> {
+        if self.parts.iter_mut().all(|part| part.wait_until(deadline)) {
+            return Ok(self.conclude());
+        }
+        Err(self)
+    }
+
+    /// Waits until all of a layer has arrived from every source that has some of it, and was checked if the links have
+    /// checksums. Returns one verdict for each block, in the order of the request.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::LayerLate`] at `deadline`, while the transfer goes on; otherwise the error of a part.
+    pub fn wait_layer(&self, layer: u32, deadline: Deadline) -> Layer {
+        let rows = self.parts.iter().map(|part| part.wait_layer(layer, deadline));
+        self.row(rows.collect::<Result<Vec<_>, _>>()?)
+    }
+
+    /// Drives the engine once and looks whether all of a layer has arrived; never waits. Otherwise like
+    /// [`wait_layer`](Self::wait_layer).
+    pub fn poll_layer(&self, layer: u32) -> Poll<Layer> {
+        if let Some(engine) = self.parts.iter().find_map(Part::engine) {
+            // The error is dropped here, because a failed device ends the parts with the same error.
+            let _ = engine.drive(Instant::now(), BUDGET);
+        }
+        self.look_layer(layer, None)
+    }
+
+    /// A future of one layer, for any runtime. One task at a time may await the same layer.
+    pub fn layer(&self, layer: u32) -> JointLayer<'_> {
+        JointLayer { joint: self, layer }
+    }
+
+    /// Gives the transfer up on all links, and returns the verdicts on what had arrived. After `Ok` none of its bytes
+    /// land any more. The call blocks; [`start_revoke`](Self::start_revoke) does not.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Transfer::revoke`] of any part.
+    #[doc(alias = "cancel")]
+    pub fn revoke(self, deadline: Deadline) -> Result<Verdicts, KvError> {
+        self.start_revoke(deadline).wait()
+    }
+
+    /// Begins to give the transfer up like [`revoke`](Self::revoke), and returns at once. Dropping the returned handle
+    /// lets giving up go on.
+    pub fn start_revoke(self, deadline: Deadline) -> JointRevoking {
+        let origin = self.hold.origin();
+        let part = |part: Part| {
+            let state = match part.state {
+                State::Open(transfer) => Giving::Up(transfer.start_revoke(deadline)),
+                State::Ended(Ok(received)) => Giving::Ended(Ok(received.verdicts.of(origin.clone()))),
+                State::Ended(Err(error)) => Giving::Ended(Ok(error.verdicts)),
+            };
+            (part.cover, state)
+        };
+        JointRevoking { parts: self.parts.into_iter().map(part).collect() }
+    }
+
+    /// Looks at the parts, and takes the outcome when all have ended.
+    fn look(&mut self, waker: Option<&Waker>) -> Poll<Result<Received, TransferError>> {
+        // Every part is looked at, so that each has the waker.
+        let open = self.parts.iter_mut().filter_map(|part| part.look(waker).is_pending().then_some(())).count();
+        if open > 0 || self.parts.is_empty() {
+            return Poll::Pending;
+        }
+        Poll::Ready(self.conclude())
+    }
+
+    /// The outcome of parts that have all ended.
+    fn conclude(&mut self) -> Result<Received, TransferError> {
+        let (mut failed, mut by_source) = (None, Vec::new());
+        if self.parts.is_empty() {
+            let cause = Arc::new(KvError::OutcomeTaken { request: self.request });
+            return Err(TransferError { cause, verdicts: Verdicts::new(0, &[], BlockVerdict::Missing) });
+        }
+        let (mut bytes, mut writes) = (0, 0);
+        let (mut elapsed, mut moving) = (Duration::ZERO, Duration::ZERO);
+        for part in self.parts.drain(..) {
+            let verdicts = match part.state {
+                State::Ended(Ok(received)) => {
+                    bytes += received.bytes;
+                    writes += received.writes;
+                    elapsed = elapsed.max(received.elapsed);
+                    moving = moving.max(received.moving);
+                    received.verdicts
+                }
+                State::Ended(Err(error)) => {
+                    let cause = KvError::OfSource { peer: part.peer, cause: error.cause };
+                    failed.get_or_insert(Arc::new(cause));
+                    error.verdicts
+                }
+                // No part is open: the callers have seen to that.
+                State::Open(_) => continue,
+            };
+            by_source.push((part.cover, verdicts.of(self.hold.origin())));
+        }
+        let verdicts = Verdicts::of_sources(by_source);
+        match failed {
+            Some(cause) => Err(TransferError { cause, verdicts }),
+            None => Ok(Received { verdicts, bytes, writes, elapsed, moving }),
+        }
+    }
+
+    fn look_layer(&self, layer: u32, waker: Option<&Waker>) -> Poll<Layer> {
+        // Every part is looked at, so that each has the waker.
+        let looks: Vec<_> = self.parts.iter().map(|part| part.look_layer(layer, waker)).collect();
+        let mut rows = Vec::with_capacity(looks.len());
+        for look in looks {
+            match look {
+                Poll::Ready(row) => rows.push(row?),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(self.row(rows))
+    }
+
+    /// The verdicts on one layer, from those of all parts.
+    fn row(&self, rows: Vec<Vec<BlockVerdict>>) -> Layer {
+        let mut merged = vec![BlockVerdict::Valid; self.blocks().len()];
+        for row in rows {
+            merged.iter_mut().zip(row).for_each(|(state, other)| *state = state.and(other));
+        }
+        Ok(merged)
+    }
+}
+
+impl Part {
+    fn engine(&self) -> Option<&crate::engine::Engine> {
+        match &self.state {
+            State::Open(transfer) => Some(&transfer.shared.engine),
+            State::Ended(_) => None,
+        }
+    }
+
+    fn progress(&self) -> Progress {
+        match &self.state {
+            State::Open(transfer) => transfer.progress(),
+            State::Ended(Ok(Received { bytes, writes, .. })) => Progress {
+                bytes_arrived: *bytes,
+                bytes: *bytes,
+                writes_arrived: *writes,
+                writes: *writes,
+            },
+            State::Ended(Err(_)) => Progress::default(),
+        }
+    }
+
+    /// Keeps the outcome if there is one.
+    fn look(&mut self, waker: Option<&Waker>) -> Poll<()> {
+        if let State::Open(transfer) = &mut self.state {
+            match transfer.look(waker) {
+                Poll::Ready(outcome) => self.state = State::Ended(outcome),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        Poll::Ready(())
+    }
+
+    /// Waits for the outcome, which is an error at `deadline`.
+    fn wait(&mut self, deadline: Deadline) {
+        if let State::Open(transfer) = &mut self.state {
+            let outcome = transfer.outcome_by(deadline).unwrap_or_else(|| transfer.stuck());
+            self.state = State::Ended(outcome);
+        }
+    }
+
+    /// Waits for the outcome until `deadline`, and returns whether it is there.
+    fn wait_until(&mut self, deadline: Deadline) -> bool {
+        if let State::Open(transfer) = &mut self.state {
+            match transfer.outcome_by(deadline) {
+                Some(outcome) => self.state = State::Ended(outcome),
+                None => return false,
+            }
+        }
+        true
+    }
+
+    fn wait_layer(&self, layer: u32, deadline: Deadline) -> Layer {
+        match &self.state {
+            State::Open(transfer) => transfer.wait_layer(layer, deadline),
+            State::Ended(outcome) => row_of(outcome, layer),
+        }
+    }
+
+    fn look_layer(&self, layer: u32, waker: Option<&Waker>) -> Poll<Layer> {
+        match &self.state {
+            State::Open(transfer) => transfer.look_layer(layer, waker),
+            State::Ended(outcome) => Poll::Ready(row_of(outcome, layer)),
+        }
+    }
+}
+
+/// The verdicts on one layer of a part that has ended.
+fn row_of(outcome: &Result<Received, TransferError>, layer: u32) -> Layer {
+    let verdicts = match outcome {
+        Ok(received) => &received.verdicts,
+        Err(error) => &error.verdicts,
+    };
+    let row: Vec<_> =
+        (0..verdicts.blocks().len()).map_while(|place| verdicts.get(layer, place)).collect();
+    match outcome {
+        Err(error) if row.is_empty() || row.contains(&BlockVerdict::Missing) => Err(error.clone()),
+        _ => Ok(row),
+    }
+}
+
+impl Future for Joint {
+    type Output = Result<Received, TransferError>;
+
+    /// Looks for the outcome. The thread that drives the engine wakes the task.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.look(Some(context.waker()))
+    }
+}
+
+impl fmt::Debug for Joint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Joint")
+            .field("request", &self.request)
+            .field("blocks", &self.blocks().len())
+            .field("sources", &self.parts.len())
+            .finish_non_exhaustive()
+    }
+}
+
+/// The future of a [layer](Joint::layer). The thread that drives the engine wakes it.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct JointLayer<'a> {
+    joint: &'a Joint,
+    layer: u32,
+}
+
+impl Future for JointLayer<'_> {
+    type Output = Layer;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Layer> {
+        self.joint.look_layer(self.layer, Some(context.waker()))
+    }
+}
+
+/// A [`Joint`] that is being given up. Returned by [`Joint::start_revoke`].
+#[must_use = "blocks are free again when giving up was waited for"]
+pub struct JointRevoking {
+    parts: Vec<(Arc<Cover>, Giving)>,
+}
+
+enum Giving {
+    Up(Transfer<Revoked<Receiving>>),
+    Ended(Result<Verdicts, KvError>),
+}
+
+impl JointRevoking {
+    /// Waits until none of the bytes land any more, on any link.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`Joint::revoke`].
+    pub fn wait(mut self) -> Result<Verdicts, KvError> {
+        for (_, part) in &mut self.parts {
+            if let Giving::Up(transfer) = part {
+                let deadline = Deadline::after(transfer.deadline.remaining() + Revoked::<Receiving>::ENDS_WITHIN);
+                let left = transfer.outcome_by(deadline).unwrap_or_else(|| transfer.stuck());
+                *part = Giving::Ended(left);
+            }
+        }
+        self.conclude()
+    }
+
+    fn conclude(&mut self) -> Result<Verdicts, KvError> {
+        let mut by_source = Vec::new();
+        for (cover, part) in self.parts.drain(..) {
+            if let Giving::Ended(verdicts) = part {
+                by_source.push((cover, verdicts?));
+            }
+        }
+        Ok(Verdicts::of_sources(by_source))
+    }
+}
+
+impl Future for JointRevoking {
+    type Output = Result<Verdicts, KvError>;
+
+    /// Looks whether giving up is done. The thread that drives the engine wakes the task.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut open = self.parts.is_empty();
+        for (_, part) in &mut self.parts {
+            if let Giving::Up(transfer) = part {
+                match transfer.look(Some(context.waker())) {
+                    Poll::Ready(left) => *part = Giving::Ended(left),
+                    Poll::Pending => open = true,
+                }
+            }
+        }
+        if open { Poll::Pending } else { Poll::Ready(self.conclude()) }
+    }
+}
+
+impl fmt::Debug for JointRevoking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JointRevoking").field("sources", &self.parts.len()).finish()
+    }
+}

@@ -1,0 +1,70 @@
+//! Random families of sources: all ranks and pipeline stages of prefill that fill one rank of decode.
+
+use rdma_collective::kv::layout::TensorParallel;
+use rdma_collective::kv::plan::PlanOptions;
+
+use super::oracle::{Pair, block_tokens, options};
+use super::pools::{Layers, Model, Rng, describe};
+
+/// A request from each source to one destination, all with the same destination blocks.
+#[derive(Debug)]
+pub struct Family {
+    pub sources: Vec<Pair>,
+}
+
+impl Family {
+    /// `None` for pools that are too small for a block of the other side.
+    pub fn random(seed: u64) -> Option<Self> {
+        let rng = &mut Rng::new(seed + 1);
+        let groups = if rng.chance(4) { 2 + rng.below(2) } else { 1 };
+        let models: Vec<Model> = (0..groups).map(|_| Model::random(rng)).collect();
+        let sizes = [rng.pick(&[1, 2, 4, 8, 16]), rng.pick(&[1, 2, 4, 8, 16])];
+        let stages = if models.iter().all(|model| model.layers > 1) { 1 + rng.below(2) } else { 1 };
+        let to = TensorParallel { rank: rng.below(sizes[1]), size: sizes[1] };
+        let tokens = block_tokens(rng, models.len());
+        let room = describe(rng, &models, to, &tokens[1], Layers::Stage { at: 0, of: 1 });
+        let options = options(rng, Vec::new());
+        let mut sources = Vec::new();
+        for (at, rank) in (0..stages).flat_map(|at| (0..sizes[0]).map(move |rank| (at, rank))) {
+            let from = TensorParallel { rank, size: sizes[0] };
+            let source = describe(rng, &models, from, &tokens[0], Layers::Stage { at, of: stages });
+            let (layouts, blocks) = ([source, room.clone()], [Vec::new(), Vec::new()]);
+            sources.push(Pair { layouts, blocks, options: options.clone(), ranks: [from, to] });
+        }
+        for group in 0..models.len() {
+            let each = [0, 1].map(|side| tokens[side][group]);
+            let unit = each[0].max(each[1]);
+            let capacity = |pair: &Pair, side: usize| pair.layouts[side].groups[group].shape.blocks * each[side];
+            let most = sources.iter().map(|pair| capacity(pair, 0).min(capacity(pair, 1))).min()?;
+            if most < unit {
+                return None;
+            }
+            let count = unit * (1 + rng.below(most / unit));
+            let room = some_blocks(rng, &sources[0], (1, group), count / each[1]);
+            for pair in &mut sources {
+                let own = some_blocks(rng, pair, (0, group), count / each[0]);
+                pair.blocks[0].extend(own);
+                pair.blocks[1].extend(&room);
+            }
+        }
+        sources.retain(|pair| !pair.expected().is_empty());
+        Some(Self { sources })
+    }
+
+    pub fn options(&self) -> &PlanOptions {
+        &self.sources[0].options
+    }
+
+    /// Whether one source brings whole blocks.
+    pub fn is_single(&self) -> bool {
+        self.sources.len() == 1
+    }
+}
+
+/// Blocks of a group, by their numbers in the layout.
+fn some_blocks(rng: &mut Rng, pair: &Pair, (side, group): (usize, usize), count: u32) -> Vec<u32> {
+    let group = &pair.layouts[side].groups[group];
+    let mut ids: Vec<u32> = (0..group.shape.blocks).collect();
+    rng.shuffle(&mut ids);
+    ids.iter().take(count as usize).map(|id| group.first_block + id).collect()
+}
