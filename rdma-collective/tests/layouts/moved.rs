@@ -37,6 +37,9 @@ fn moved(engines: [&Engine; 2], family: &Family) -> Vec<u8> {
     let (sources, room) = pools(engines, family);
     let options = family.options();
     let link_options = LinkOptions {
+        // Short queues, so that many links fit into the completion queue of one engine.
+        max_send_wr: 16,
+        credits: 40,
         write_bytes_max: options.write_bytes_max,
         checksums: !options.pulls && options.stage_bytes.is_multiple_of(2),
         ..LinkOptions::default()

@@ -149,6 +149,13 @@ impl Verdicts {
         &self.blocks
     }
 
+    /// The verdicts on what one of several [`Sources`](super::Sources) brings, by its position among the links; `None`
+    /// without such a source, and after a transfer over a single link. Blocks of which it brings nothing are valid.
+    #[must_use]
+    pub fn of_source(&self, at: usize) -> Option<&Self> {
+        self.by_source.get(at).map(|(_, verdicts)| verdicts)
+    }
+
     /// The number of layers.
     #[must_use]
     pub fn layers(&self) -> u32 {

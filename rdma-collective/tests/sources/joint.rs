@@ -1,0 +1,167 @@
+//! One handle, one hold and one verdict for the parts of all sources.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use rdma_collective::kv::{BlockVerdict, HoldKind, KvError, Prefill, Sources};
+use rdma_core::{Deadline, Wire};
+
+use super::common::{block_on, long};
+use super::pair::engine;
+use super::ranks::{WHOLE, assert_moved, assert_true, links, room};
+
+const PAIRS: [(u32, u32); 3] = [(4, 9), (0, 2), (31, 30)];
+
+fn sources() -> Vec<u32> {
+    PAIRS.iter().map(|(from, _)| *from).collect()
+}
+
+fn destinations() -> Vec<u32> {
+    PAIRS.iter().map(|(_, to)| *to).collect()
+}
+
+fn push(prefill: &Prefill, request: u64) {
+    prefill.push(request, &sources(), long()).unwrap().wait().unwrap();
+}
+
+#[test]
+fn the_blocks_are_held_until_the_last_source_has_ended() {
+    let engine = engine(Wire::Local, None);
+    let room = room(&engine);
+    let (prefills, decodes) = links(&engine, &room, 2);
+    let sources = Sources::new(decodes).unwrap();
+    let mut grant = sources.grant(1, &destinations(), long()).unwrap();
+    push(&prefills[1], 1);
+    assert_eq!(room.held(9), Some(HoldKind::Granted));
+    assert!(grant.poll().is_pending());
+    let progress = grant.progress();
+    assert_eq!(progress.bytes, 3 * room.layout().block_bytes());
+    assert_eq!(progress.bytes_arrived, progress.bytes / 2);
+    push(&prefills[0], 1);
+    let received = grant.wait_until(long()).unwrap().unwrap();
+    assert_eq!((received.bytes, room.held(9)), (progress.bytes, None));
+    assert_moved(&room, &PAIRS, &received.verdicts);
+}
+
+#[test]
+fn an_outcome_is_there_once() {
+    let engine = engine(Wire::Local, None);
+    let room = room(&engine);
+    let (prefills, decodes) = links(&engine, &room, 2);
+    let sources = Sources::new(decodes).unwrap();
+    let mut grant = sources.grant(1, &destinations(), long()).unwrap();
+    prefills.iter().for_each(|prefill| push(prefill, 1));
+    let received = block_on(&mut grant).unwrap();
+    assert_moved(&room, &PAIRS, &received.verdicts);
+    assert!(grant.poll().is_pending());
+    let taken = grant.wait().unwrap_err();
+    assert!(matches!(*taken.cause, KvError::OutcomeTaken { request: 1 }), "{taken}");
+}
+
+#[test]
+fn a_layer_is_there_when_all_sources_have_brought_it() {
+    let engine = engine(Wire::Local, None);
+    let room = room(&engine);
+    let (prefills, decodes) = links(&engine, &room, 2);
+    let sources_of_room = Sources::new(decodes).unwrap();
+    let grant = sources_of_room.grant(1, &destinations(), long()).unwrap();
+    let pushes: Vec<_> =
+        prefills.iter().map(|prefill| prefill.push_layers(1, &sources(), long()).unwrap()).collect();
+    for layer in 0..WHOLE.layers {
+        pushes[0].layer_ready(layer).unwrap();
+        let early = grant.wait_layer(layer, Deadline::after(Duration::from_millis(20))).unwrap_err();
+        assert!(matches!(*early.cause, KvError::LayerLate { .. }), "{early}");
+        assert!(grant.poll_layer(layer).is_pending());
+        pushes[1].layer_ready(layer).unwrap();
+        assert_eq!(block_on(grant.layer(layer)).unwrap(), [BlockVerdict::Valid; 3]);
+        assert!(matches!(grant.poll_layer(layer), Poll::Ready(Ok(row)) if row.len() == 3));
+    }
+    assert_moved(&room, &PAIRS, &grant.wait().unwrap().verdicts);
+}
+
+#[test]
+fn a_rank_that_never_comes_is_named_at_the_deadline_and_the_rest_is_moved_from_it_alone() {
+    let engine = engine(Wire::Local, None);
+    let room = room(&engine);
+    let (prefills, decodes) = links(&engine, &room, 4);
+    let sources = Sources::new(decodes).unwrap();
+    let grant = sources.grant(1, &destinations(), Deadline::after(Duration::from_millis(200))).unwrap();
+    for rank in [0, 1, 3] {
+        push(&prefills[rank], 1);
+    }
+    let error = grant.wait().unwrap_err();
+    let late = sources.links()[2].peer();
+    match &*error.cause {
+        KvError::OfSource { peer, cause } => {
+            assert_eq!(*peer, late, "{error}");
+            assert!(matches!(**cause, KvError::GrantExpired { request: 1 }), "{error}");
+        }
+        _ => panic!("{error}"),
+    }
+    for rank in 0..4 {
+        let part = error.verdicts.of_source(rank).unwrap();
+        assert_eq!(part.all_valid(), rank != 2, "rank {rank}");
+        assert_true(&room, &PAIRS, (rank as u32, 4), part);
+    }
+    assert_eq!(error.verdicts.count(BlockVerdict::Valid), 0);
+
+    let again = sources.grant_missing(2, &error.verdicts, long()).unwrap();
+    push(&prefills[2], 2);
+    let received = again.wait().unwrap();
+    assert_eq!(received.bytes, 3 * room.layout().block_bytes() / 4);
+    assert_moved(&room, &PAIRS, &received.verdicts);
+    // Nothing is owed any more, by the verdicts of the second transfer; those of the first are out of date.
+    let nothing = sources.grant_missing(3, &received.verdicts, long()).unwrap_err();
+    assert!(matches!(nothing, KvError::NothingMissing { request: 3 }), "{nothing}");
+    let all = sources.grant_missing(4, &error.verdicts, long()).unwrap();
+    assert_eq!(all.progress().bytes, 3 * room.layout().block_bytes());
+}
+
+#[test]
+fn what_is_given_up_on_all_links_frees_its_blocks_and_leaves_the_links() {
+    let engine = engine(Wire::Local, None);
+    let room = room(&engine);
+    let (prefills, decodes) = links(&engine, &room, 2);
+    let sources = Sources::new(decodes).unwrap();
+    let grant = sources.grant(1, &destinations(), long()).unwrap();
+    push(&prefills[0], 1);
+    let verdicts = grant.revoke(long()).unwrap();
+    assert!(verdicts.of_source(0).unwrap().all_valid());
+    assert_eq!(verdicts.count(BlockVerdict::Valid), 0);
+    assert_eq!(room.held(9), None);
+    // A future of giving up, of a transfer that no source has begun.
+    let revoking = sources.grant(2, &destinations(), long()).unwrap().start_revoke(long());
+    assert_eq!(block_on(revoking).unwrap().count(BlockVerdict::Valid), 0);
+    let grant = sources.grant_missing(3, &verdicts, long()).unwrap();
+    prefills.iter().for_each(|prefill| push(prefill, 3));
+    assert_moved(&room, &PAIRS, &grant.wait().unwrap().verdicts);
+}
+
+#[test]
+fn parts_are_pulled_from_all_sources() {
+    let engine = engine(Wire::Local, None);
+    let room = room(&engine);
+    let (prefills, decodes) = links(&engine, &room, 4);
+    let room_sources = Sources::new(decodes).unwrap();
+    let pull = room_sources.pull(1, &destinations(), long()).unwrap();
+    let offers: Vec<_> =
+        prefills.iter().map(|prefill| prefill.offer(1, &sources(), long()).unwrap()).collect();
+    let received = pull.wait().unwrap();
+    offers.into_iter().for_each(|offer| _ = offer.wait().unwrap());
+    assert_moved(&room, &PAIRS, &received.verdicts);
+    let nothing = room_sources.pull_missing(2, &received.verdicts, long()).unwrap_err();
+    assert!(matches!(nothing, KvError::NothingMissing { request: 2 }), "{nothing}");
+}
+
+#[test]
+fn a_handle_that_is_dropped_lets_the_transfer_go_on() {
+    let engine = engine(Wire::Local, None);
+    let room = room(&engine);
+    let (prefills, decodes) = links(&engine, &room, 2);
+    let sources = Sources::new(decodes).unwrap();
+    drop(sources.grant(1, &destinations(), long()).unwrap());
+    prefills.iter().for_each(|prefill| push(prefill, 1));
+    let again = sources.grant(2, &destinations(), long()).unwrap();
+    prefills.iter().for_each(|prefill| push(prefill, 2));
+    assert_moved(&room, &PAIRS, &again.wait().unwrap().verdicts);
+}
