@@ -142,7 +142,7 @@ fn blocks_are_pushed_between_vectors_of_the_callers() {
     transfer(&prefill, &decode, 1, &pairs);
     assert_moved(&room, &pairs);
     drop((prefill, decode));
-    let back = room.close(long()).unwrap().deregister().unwrap().into_owner::<Vec<u8>>().unwrap();
+    let back = room.close(long()).unwrap().remove(0).deregister().unwrap().into_owner::<Vec<u8>>().unwrap();
     assert_eq!(back.len() as u64, layout.bytes());
 }
 

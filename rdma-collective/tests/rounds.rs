@@ -50,8 +50,8 @@ fn rounds(wire: Wire, count: u64) {
         transfer(&prefill, &decode, round, &[(3, 4), (5, 6)]);
     }
     assert_books(&before, &format!("after {count} rounds"));
-    source.close(long()).unwrap().deregister().unwrap();
-    room.close(long()).unwrap().deregister().unwrap();
+    source.close(long()).unwrap().remove(0).deregister().unwrap();
+    room.close(long()).unwrap().remove(0).deregister().unwrap();
 }
 
 #[test]

@@ -39,6 +39,32 @@ pub enum PoolError {
     /// The memory is shorter than the pool's layout.
     #[error(transparent)]
     Memory(#[from] RangeError),
+    /// Another number of tensors than the layout has.
+    #[error("{given} tensors are given for a layout of {tensors}; give each tensor, in the order of Layout::tensors")]
+    TensorCount {
+        /// Tensors that are given.
+        given: usize,
+        /// Tensors of the layout.
+        tensors: usize,
+    },
+    /// A tensor is shorter than the layout has it.
+    #[error("tensor {tensor} has {len} bytes, and its layers need {need}; give a longer one, or lay out fewer blocks")]
+    TensorTooShort {
+        /// Position of the tensor.
+        tensor: usize,
+        /// Bytes that the layout needs.
+        need: u64,
+        /// Bytes that there are.
+        len: u64,
+    },
+    /// Two tensors have bytes in common.
+    #[error("tensors {first} and {second} overlap in memory, or are one that is given twice; give each its own bytes")]
+    TensorsOverlap {
+        /// Position of the first.
+        first: usize,
+        /// Position of the second.
+        second: usize,
+    },
     /// The region lacks an access right that the pool's use needs.
     #[error(
         "a {purpose:?} pool needs memory with {needed:?}, and the region has {given:?}; register the region with PoolUse::access"

@@ -15,6 +15,8 @@ pub(crate) mod mailbox;
 mod pulse;
 mod rails;
 
+#[cfg(test)]
+pub(crate) use blob::PAYLOAD_BYTES_MAX;
 pub(crate) use blob::{Blob, LinkKind};
 pub use error::{BlobError, HandshakeError, LaneFailure, LaneName, PeerName};
 pub use handshake::Meet;

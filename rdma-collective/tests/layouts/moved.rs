@@ -2,6 +2,7 @@
 //! byte has changed.
 
 use rdma_collective::engine::Engine;
+use rdma_collective::kv::layout::{Extent, Layout};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill, Sources};
 use rdma_core::{Memory, Wire};
 
@@ -18,23 +19,89 @@ fn source_byte(source: usize, offset: u64) -> u8 {
     (place.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8
 }
 
+/// Bytes of canaries around every tensor.
+const GUARD: usize = 64;
+
+/// The memory of a pool.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Place {
+    /// All tensors one behind the other.
+    Whole,
+    /// Each in memory of its own, with canaries behind.
+    Each,
+    /// All in one region, the last one first, with canaries around.
+    Shuffled,
+}
+
+/// A pool whose bytes at each offset are those of `byte`.
+fn pool(engine: &Engine, layout: &Layout, purpose: PoolUse, place: Place, byte: impl Fn(u64) -> u8) -> Pool {
+    let bytes = |tensor: Extent| (tensor.offset..tensor.offset + tensor.len).map(&byte);
+    match place {
+        Place::Whole => {
+            let bytes = (0..layout.bytes()).map(&byte).collect::<Vec<u8>>();
+            Pool::register(engine, Memory::from(bytes), layout, purpose).unwrap()
+        }
+        Place::Each => {
+            let tensor = |tensor| Memory::from(bytes(tensor).chain([CANARY; GUARD]).collect::<Vec<u8>>());
+            let tensors = layout.tensors().map(tensor).collect();
+            Pool::register_tensors(engine, tensors, layout, purpose).unwrap()
+        }
+        Place::Shuffled => {
+            let (mut all, mut starts) = (vec![CANARY; GUARD], Vec::new());
+            for tensor in layout.tensors().collect::<Vec<_>>().into_iter().rev() {
+                starts.push(all.len());
+                all.extend(bytes(tensor).chain([CANARY; GUARD]));
+            }
+            let region = engine.register(Memory::from(all), purpose.access()).unwrap();
+            let tensors: Vec<_> = starts.into_iter().rev().map(|start| (region.clone(), start)).collect();
+            Pool::in_regions(engine, &tensors, layout, purpose).unwrap()
+        }
+    }
+}
+
+/// The bytes of a pool by their offset; those between tensors are canaries.
+fn bytes_of(pool: Pool, place: Place) -> Vec<u8> {
+    let layout = pool.layout().clone();
+    let regions = pool.close(long()).unwrap();
+    let memory = regions.into_iter().map(|region| region.deregister().unwrap().into_owner::<Vec<u8>>().unwrap());
+    let mut memory: Vec<Vec<u8>> = memory.collect();
+    if place == Place::Whole {
+        return memory.remove(0);
+    }
+    let mut all = vec![CANARY; layout.bytes() as usize];
+    let tensors: Vec<_> = layout.tensors().map(|tensor| (tensor.offset as usize, tensor.len as usize)).collect();
+    let is_guard = |bytes: &[u8]| bytes.len() == GUARD && bytes.iter().all(|byte| *byte == CANARY);
+    if place == Place::Each {
+        for ((offset, len), bytes) in tensors.into_iter().zip(memory) {
+            all[offset..offset + len].copy_from_slice(&bytes[..len]);
+            assert!(is_guard(&bytes[len..]));
+        }
+        return all;
+    }
+    let mut at = GUARD;
+    assert!(is_guard(&memory[0][..GUARD]));
+    for (offset, len) in tensors.into_iter().rev() {
+        all[offset..offset + len].copy_from_slice(&memory[0][at..at + len]);
+        at += len;
+        assert!(is_guard(&memory[0][at..at + GUARD]));
+        at += GUARD;
+    }
+    all
+}
+
 /// The pool of each source, and that of decode, in memory of this test.
-fn pools(engines: [&Engine; 2], family: &Family) -> (Vec<Pool>, Pool) {
+fn pools(engines: [&Engine; 2], family: &Family, places: [Place; 2]) -> (Vec<Pool>, Pool) {
     let purpose = if family.options().pulls { PoolUse::SourceToPull } else { PoolUse::Source };
-    let source = |(at, layout): (usize, &rdma_collective::kv::layout::Layout)| {
-        let bytes = (0..layout.bytes()).map(|offset| source_byte(at, offset)).collect::<Vec<u8>>();
-        Pool::register(engines[0], Memory::from(bytes), layout, purpose).unwrap()
-    };
-    let layouts = family.sources.iter().map(|pair| &pair.layouts[0].layout);
-    let sources = layouts.enumerate().map(source).collect();
+    let sources = family.sources.iter().enumerate().map(|(at, pair)| {
+        pool(engines[0], &pair.layouts[0].layout, purpose, places[0], |offset| source_byte(at, offset))
+    });
     let layout = &family.sources[0].layouts[1].layout;
-    let bytes = vec![CANARY; layout.bytes() as usize];
-    (sources, Pool::register(engines[1], Memory::from(bytes), layout, PoolUse::Destination).unwrap())
+    (sources.collect(), pool(engines[1], layout, PoolUse::Destination, places[1], |_| CANARY))
 }
 
 /// Moves the request of a family, and returns the bytes of the destination.
-fn moved(engines: [&Engine; 2], family: &Family) -> Vec<u8> {
-    let (sources, room) = pools(engines, family);
+fn moved(engines: [&Engine; 2], family: &Family, places: [Place; 2]) -> Vec<u8> {
+    let (sources, room) = pools(engines, family, places);
     let options = family.options();
     let link_options = LinkOptions {
         // Short queues, so that many links fit into the completion queue of one engine.
@@ -51,7 +118,7 @@ fn moved(engines: [&Engine; 2], family: &Family) -> Vec<u8> {
     for source in sources {
         drop(source.close(long()).unwrap());
     }
-    room.close(long()).unwrap().deregister().unwrap().into_owner::<Vec<u8>>().unwrap()
+    bytes_of(room, places[1])
 }
 
 fn request(prefills: &[Prefill], decodes: Vec<Decode>, family: &Family) {
@@ -98,7 +165,8 @@ fn check(wire: Wire) {
     let engines = [&engines[0], &engines[1]];
     let (mut several, mut number) = (0, 0);
     for family in (0..).filter_map(Family::random).take(FAMILIES) {
-        let bytes = moved(engines, &family);
+        let kinds = [Place::Whole, Place::Each, Place::Shuffled];
+        let bytes = moved(engines, &family, [kinds[number % 3], kinds[number / 3 % 3]]);
         let mut expected = vec![CANARY; bytes.len()];
         for (source, pair) in family.sources.iter().enumerate() {
             for (from, to) in pair.expected() {

@@ -12,7 +12,7 @@ use rdma_collective::link::PeerName;
 use rdma_core::Wire;
 use rustix::process::Signal;
 
-use super::common::{is_soak, long};
+use super::common::long;
 use super::pair::{TOKEN, engine};
 use super::ranks::{assert_moved, assert_true, room, source};
 
@@ -158,10 +158,10 @@ fn round(wire: Wire, seed: u64) -> usize {
 
 #[test]
 fn one_of_four_ranks_is_lost_and_a_replica_brings_the_rest() {
-    let rounds = if is_soak() { 50 } else { 6 };
+    const ROUNDS: usize = 50;
     let first = random(u64::from(std::process::id()));
     println!("seeds from {first}");
     let wires = [Wire::Mapped, Wire::Tcp];
-    let rounds = (0..rounds).map(|at| round(wires[at % 2], first.wrapping_add(at as u64)));
+    let rounds = (0..ROUNDS).map(|at| round(wires[at % 2], first.wrapping_add(at as u64)));
     println!("blocks of the lost rank that had arrived, of {}: {:?}", 24 * 4, rounds.collect::<Vec<_>>());
 }

@@ -1,6 +1,4 @@
 //! Transfers that several ranks of prefill fill together: refusals, deadlines, layers, and ranks that are lost.
-//!
-//! A soak (`SOAK=full`) loses a rank 50 times, else there are 6 rounds.
 
 #[path = "../common/mod.rs"]
 mod common;

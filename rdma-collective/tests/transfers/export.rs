@@ -178,5 +178,5 @@ fn ends_that_are_never_connected_leave_no_lane_behind() {
     for _ in 0..50 {
         drop(Prefill::prepare(&engine, &pool, &TOKEN, &LinkOptions::default()).unwrap());
     }
-    pool.close(long()).unwrap().deregister().unwrap();
+    pool.close(long()).unwrap().remove(0).deregister().unwrap();
 }

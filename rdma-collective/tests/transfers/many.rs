@@ -76,7 +76,7 @@ fn mesh(at_prefills: [Engine; PREFILLS as usize], at_decodes: [Engine; DECODES a
     }
     drop(links);
     for (pool, _engine) in sources.into_iter().chain(rooms) {
-        pool.close(long()).unwrap().deregister().unwrap();
+        pool.close(long()).unwrap().remove(0).deregister().unwrap();
     }
 }
 
@@ -111,5 +111,5 @@ fn links_share_the_pools_of_both_sides() {
     }
     crate::pair::assert_moved(&room, &[0, 1, 2, 3, 4, 10, 11].map(|block| (block, block)));
     drop(links);
-    source.close(long()).unwrap().deregister().unwrap();
+    source.close(long()).unwrap().remove(0).deregister().unwrap();
 }

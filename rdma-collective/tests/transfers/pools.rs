@@ -47,7 +47,7 @@ fn blocks_move_between_vectors_of_the_callers_which_come_back() {
         assert_moved(&destination, &pairs);
         drop((prefill, decode));
         let back =
-            |pool: Pool| pool.close(long()).unwrap().deregister().unwrap().into_owner::<Vec<u8>>().unwrap();
+            |pool: Pool| pool.close(long()).unwrap().remove(0).deregister().unwrap().into_owner::<Vec<u8>>().unwrap();
         assert_eq!(back(source), cache);
         let room = back(destination);
         let moved = |layer, block, at| {
@@ -115,8 +115,8 @@ fn a_pool_in_use_is_not_closed_and_comes_back() {
     let (source, destination) = (close(source), close(destination));
     transfer(&prefill, &decode, 1, &[(0, 0)]);
     drop((prefill, decode));
-    source.close(long()).unwrap().deregister().unwrap();
-    destination.close(long()).unwrap().deregister().unwrap();
+    source.close(long()).unwrap().remove(0).deregister().unwrap();
+    destination.close(long()).unwrap().remove(0).deregister().unwrap();
 }
 
 #[test]

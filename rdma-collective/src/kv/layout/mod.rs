@@ -21,6 +21,7 @@ pub(in crate::kv) mod tests;
 use std::sync::Arc;
 
 pub use cache_type::CacheType;
+pub(in crate::kv) use encode::{put_runs, take_runs};
 pub use error::{LayoutError, Side};
 pub use extent::Extent;
 pub use group::{Group, Place, Tensors};

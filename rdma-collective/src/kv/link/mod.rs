@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use rdma_core::{Deadline, PeerAccess, RemoteMemory};
 
 use super::plan::{Cover, Route};
+use super::pool::Pieces;
 use crate::engine::{EngineState, LaneId};
 use crate::kv::KvError;
 use crate::link::Lane;
@@ -82,7 +83,7 @@ pub(super) struct Link {
     /// The part of decode's layers and heads that the route brings.
     pub(super) cover: Arc<Cover>,
     /// Address of the peer's pool, if this side may write or read it.
-    pub(super) remote: Option<RemoteMemory>,
+    pub(super) remote: Option<Pieces<RemoteMemory>>,
     /// Reason of the end, once the link has ended.
     pub(super) ended: Option<LaneFailure>,
     /// Connection over which the ends met, if they met over TCP. It stays open as long as this end, so that the peer

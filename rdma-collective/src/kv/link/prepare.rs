@@ -17,7 +17,7 @@ use crate::engine::{Engine, LaneId};
 use crate::kv::LinkError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::{Cover, Route};
-use crate::kv::pool::{Pool, PoolUse};
+use crate::kv::pool::{Pieces, Pool, PoolUse};
 use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
 use crate::link::handshake::{Meet, Met, exchange};
@@ -88,7 +88,8 @@ impl<E> Prepared<E> {
         Self { opening, end: PhantomData }
     }
 
-    /// The blob for the other end, at most 2 KiB; `docs/wire.md` has the format.
+    /// The blob for the other end, at most 34 KiB, and below 1 KiB unless the pool has many tensors at odd places;
+    /// `docs/wire.md` has the format.
     ///
     /// The blob serves one other end, and none once this end is dropped.
     #[must_use]
@@ -158,15 +159,10 @@ impl Opening {
         Ok(opening)
     }
 
-    /// Makes the blob: the lane's endpoint, the pool's description, and its address if peers may use it. A pool that
-    /// only pushes exports no address.
+    /// Makes the blob: the lane's endpoint, and the pool's description.
     fn describe(&self, lane: LaneId) -> Result<Vec<u8>, LinkError> {
-        let regions = match self.pool.purpose() {
-            PoolUse::Source => Vec::new(),
-            PoolUse::SourceToPull | PoolUse::Destination => vec![self.pool.remote()],
-        };
         let blob = self.engine.blob(lane, LinkKind::KV, self.job)?;
-        Ok(Blob { regions, payload: Payload::of(&self.pool).encode(), ..blob }.encode()?)
+        Ok(Blob { regions: Vec::new(), payload: Payload::of(&self.pool).encode(), ..blob }.encode()?)
     }
 
     /// Meets the other end over TCP, and exchanges blobs there.
@@ -247,7 +243,7 @@ impl Opening {
     }
 
     /// Fails unless the peer's pool goes with this end's; returns what goes over, and the address of the peer's pool.
-    fn check(&self, peer: &Blob) -> Result<(Arc<Route>, Option<RemoteMemory>), LinkError> {
+    fn check(&self, peer: &Blob) -> Result<(Arc<Route>, Option<Pieces<RemoteMemory>>), LinkError> {
         let payload = Payload::decode(&peer.payload)?;
         if payload.purpose.is_source() == self.pool.purpose().is_source() {
             return Err(LinkError::SameUse(payload.purpose));
@@ -269,15 +265,10 @@ impl Opening {
         } else {
             Route::new(theirs, ours).map_err(LayoutError::seen_by_the_other_end)?
         };
-        let remote = match (payload.purpose, &peer.regions[..]) {
-            (PoolUse::Source, []) => None,
-            (PoolUse::SourceToPull | PoolUse::Destination, [region]) => {
-                theirs.check_memory(region.len)?;
-                Some(*region)
-            }
-            _ => return Err(SetupError::Peer { field: "list of regions" }.into()),
-        };
-        Ok((Arc::new(route), remote))
+        if !peer.regions.is_empty() {
+            return Err(SetupError::Peer { field: "list of regions" }.into());
+        }
+        Ok((Arc::new(route), payload.memory))
     }
 
     fn fence(&self, lane: LaneId) {

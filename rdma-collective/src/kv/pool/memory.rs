@@ -1,6 +1,7 @@
 //! The life of a pool's memory: allocated, handed over by the caller or part of a region; attached to the worker
 //! once; given back by `close`.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use rdma_core::error::RegisterError;
 use rdma_core::memory::OwnProcess;
 use rdma_core::{Access, Attached, AttachedRange, Deadline, Memory, Refused, Region};
 
-use super::{Inner, Pool, PoolUse};
+use super::{Inner, Pieces, Pool, PoolUse};
 use crate::engine::{Engine, EngineState};
 use crate::kv::PoolError;
 use crate::kv::layout::Layout;
@@ -23,16 +24,13 @@ const CLOSE_PAUSE: Duration = Duration::from_millis(1);
 /// The attachment of a pool to the engine's worker, and its number of users.
 #[derive(Debug, Default)]
 pub(super) struct Attachments {
-    attached: Option<AttachedOnRails>,
+    attached: Option<Pieces<(AttachedOnRails, usize)>>,
     users: usize,
 }
 
 /// An attached pool, from which writes and into which reads are posted.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::kv) struct AttachedPool {
-    attached: Attached,
-    offset: usize,
-}
+#[derive(Debug, Clone)]
+pub(in crate::kv) struct AttachedPool(Pieces<(Attached, usize)>);
 
 impl PoolUse {
     /// The access rights with which memory of a pool for this use is registered.
@@ -84,7 +82,8 @@ impl Pool {
     /// let mut byte = [0];
     /// pool.read(60, 1, 9, &mut byte)?;
     /// assert_eq!(byte, [7]);
-    /// let region = pool.close(Deadline::after(Duration::from_secs(1)))?;
+    /// let mut regions = pool.close(Deadline::after(Duration::from_secs(1)))?;
+    /// let region = regions.pop().expect("it has one");
     /// let cache: Vec<u8> = region.deregister()?.into_owner().expect("it was a Vec");
     /// assert_eq!(cache.len() as u64, layout.bytes());
     /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
@@ -105,7 +104,7 @@ impl Pool {
         }
         let region =
             engine.register(memory, purpose.access()).map_err(|refused| refused.map_err(Into::into))?;
-        Ok(Self::new(region, 0, layout, purpose))
+        Ok(Self::new(Pieces::one((region, 0)), layout, purpose))
     }
 
     /// Makes a pool in memory that is already [registered](Engine::register) on the engine, from byte `offset` of the
@@ -142,24 +141,19 @@ impl Pool {
         purpose: PoolUse,
     ) -> Result<Self, PoolError> {
         layout.check_memory(region.len().saturating_sub(offset) as u64)?;
-        let (needed, given) = (purpose.access(), region.access());
-        if !given.contains(needed) {
-            return Err(PoolError::Access { purpose, needed, given });
-        }
-        if !engine.pd().owns(region) {
-            return Err(PoolError::OtherEngine);
-        }
-        Ok(Self::new(region.clone(), offset, layout, purpose))
+        check_region(engine, region, purpose)?;
+        Ok(Self::new(Pieces::one((region.clone(), offset)), layout, purpose))
     }
 
-    fn new(region: Region, offset: usize, layout: &Layout, purpose: PoolUse) -> Self {
+    pub(super) fn new(memory: Pieces<(Region, usize)>, layout: &Layout, purpose: PoolUse) -> Self {
         let layout = layout.clone();
         let holds = OwnProcess::new(RwLock::new(Holds::new(layout.blocks())));
         let attachments = Mutex::new(Attachments::default());
-        Self { inner: Arc::new(Inner { region, offset, attachments, layout, purpose, holds }) }
+        Self { inner: Arc::new(Inner { memory, attachments, layout, purpose, holds }) }
     }
 
-    /// Closes the pool and returns its region, which [gives the memory back](Region::deregister).
+    /// Closes the pool and returns its regions, each of which [gives its memory back](Region::deregister): one, unless
+    /// the pool was made of [tensors](Self::register_tensors) or of [several regions](Self::in_regions).
     ///
     /// The call waits until nothing uses the pool any more: other handles, the ends of links that were made with it,
     /// and their transfers. Drop those first.
@@ -170,14 +164,14 @@ impl Pool {
     /// # Errors
     ///
     /// The pool comes back with [`PoolError::InUse`] when something still uses it at the deadline.
-    pub fn close(self, deadline: Deadline) -> Result<Region, Refused<Self, PoolError>> {
+    pub fn close(self, deadline: Deadline) -> Result<Vec<Region>, Refused<Self, PoolError>> {
         if let Err(forked) = self.inner.holds.get() {
             return Err(Refused { object: self, error: RegisterError::from(forked).into() });
         }
         let mut inner = self.inner;
         loop {
             match Arc::try_unwrap(inner) {
-                Ok(inner) => return Ok(inner.region),
+                Ok(inner) => return Ok(inner.regions()),
                 Err(shared) if deadline.expired() => {
                     let users = Arc::strong_count(&shared).saturating_sub(1);
                     return Err(Refused {
@@ -195,8 +189,11 @@ impl Pool {
     pub(in crate::kv) fn attach(&self, core: &mut EngineState) -> AttachedPool {
         let mut attachments = self.attachments();
         attachments.users += 1;
-        let attached = *attachments.attached.get_or_insert_with(|| core.attach(&self.inner.region));
-        AttachedPool { attached: attached.on(FIRST_RAIL), offset: self.inner.offset }
+        let memory = &self.inner.memory;
+        let attached = attachments
+            .attached
+            .get_or_insert_with(|| memory.map(|(region, start)| (core.attach(region), *start)));
+        AttachedPool(attached.map(|(attached, start)| (attached.on(FIRST_RAIL), *start)))
     }
 
     /// Takes back one [`attach`](Self::attach). The worker forgets the memory with the last user.
@@ -206,13 +203,13 @@ impl Pool {
         if attachments.users == 0
             && let Some(attached) = attachments.attached.take()
         {
-            core.detach(attached);
+            attached.iter().for_each(|(attached, _)| _ = core.detach(*attached));
         }
     }
 
     /// Whether the pool is registered in the protection domain of this engine.
     pub(in crate::kv) fn is_of(&self, engine: &Engine) -> bool {
-        engine.pd().owns(&self.inner.region)
+        self.inner.memory.iter().all(|(region, _)| engine.pd().owns(region))
     }
 
     fn attachments(&self) -> Held<MutexGuard<'_, Attachments>> {
@@ -220,10 +217,33 @@ impl Pool {
     }
 }
 
+impl Inner {
+    /// The regions, each once.
+    fn regions(self) -> Vec<Region> {
+        let mut seen = HashSet::new();
+        let regions = self.memory.iter().map(|(region, _)| region);
+        regions.filter(|region| seen.insert(region.rkey().0)).cloned().collect()
+    }
+}
+
+/// Fails unless a region is one of the engine's and has the rights that the use needs.
+pub(super) fn check_region(engine: &Engine, region: &Region, purpose: PoolUse) -> Result<(), PoolError> {
+    let (needed, given) = (purpose.access(), region.access());
+    if !given.contains(needed) {
+        return Err(PoolError::Access { purpose, needed, given });
+    }
+    if !engine.pd().owns(region) {
+        return Err(PoolError::OtherEngine);
+    }
+    Ok(())
+}
+
 impl AttachedPool {
     /// A range of the pool; the plan has checked that it is in bounds.
-    pub(in crate::kv) fn range(&self, offset: u64, len: u64) -> AttachedRange {
+    #[inline]
+    pub(in crate::kv) fn range(&self, offset: u64, len: u64) -> Option<AttachedRange> {
+        let ((attached, start), at) = self.0.at(offset)?;
         // The casts are exact: a pool has at most `isize::MAX` bytes.
-        self.attached.range(self.offset + offset as usize, len as usize)
+        Some(attached.range(start + at as usize, len as usize))
     }
 }

@@ -1,15 +1,17 @@
 //! Pools: the registered memory of a KV cache, laid out in blocks, with the holds of transfers on them.
 //!
-//! This file owns reads and writes by the caller. `memory` owns registration and attachment, `layout` offsets,
-//! `lease` the holds; `push` and `receive` move blocks.
+//! This file owns reads and writes by the caller. `memory` owns registration and attachment, `tensors` pools whose
+//! tensors are registered one by one, `layout` offsets, `lease` the holds; `push` and `receive` move blocks.
 
 mod memory;
+mod pieces;
 mod stats;
+mod tensors;
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
-use rdma_core::error::{Forked, RegisterError};
+use rdma_core::error::{Forked, RangeError, RegisterError};
 use rdma_core::memory::OwnProcess;
 use rdma_core::{Region, RemoteMemory};
 
@@ -20,6 +22,7 @@ use crate::kv::PoolError;
 use crate::log::Held;
 
 pub(super) use memory::AttachedPool;
+pub(super) use pieces::Pieces;
 pub use stats::PoolStats;
 
 /// The use of a pool, which decides the access rights of peers.
@@ -71,9 +74,8 @@ pub struct Pool {
 pub(super) struct PoolId(Weak<Inner>);
 
 struct Inner {
-    region: Region,
-    /// First byte of the pool in the region; the layout fits from there on.
-    offset: usize,
+    /// Regions, and the offset there at which the piece begins.
+    memory: Pieces<(Region, usize)>,
     attachments: Mutex<Attachments>,
     layout: Layout,
     purpose: PoolUse,
@@ -109,10 +111,10 @@ impl Pool {
         }
         holds.changes(block);
         let mut done = 0;
-        self.pieces(layer, block, offset, bytes.len(), |at, len| {
+        self.pieces(layer, block, offset, bytes.len(), |region, at, len| {
             let piece = bytes.get(done..done + len).unwrap_or_default();
             done += len;
-            self.inner.region.copy_in(self.inner.offset + at, piece)
+            region.copy_in(at, piece)
         })
     }
 
@@ -126,16 +128,17 @@ impl Pool {
     pub fn read(&self, layer: u32, block: u32, offset: u64, bytes: &mut [u8]) -> Result<(), PoolError> {
         self.check(layer, block, offset, bytes.len())?;
         let mut done = 0;
-        self.pieces(layer, block, offset, bytes.len(), |at, len| {
+        self.pieces(layer, block, offset, bytes.len(), |region, at, len| {
             let piece = bytes.get_mut(done..done + len).unwrap_or_default();
             done += len;
-            self.inner.region.copy_out(self.inner.offset + at, piece)
+            region.copy_out(at, piece)
         })
     }
 
     /// Copies bytes of the pool, from byte `offset` on, into `bytes`.
     pub(super) fn copy_out(&self, offset: u64, bytes: &mut [u8]) -> Result<(), PoolError> {
-        Ok(self.inner.region.copy_out(self.inner.offset + offset as usize, bytes)?)
+        let (region, at) = self.inner.place(offset)?;
+        Ok(region.copy_out(at, bytes)?)
     }
 
     /// The hold of transfers on a block; `None` when it is free.
@@ -144,10 +147,12 @@ impl Pool {
         self.looked_up().ok()?.of(block)
     }
 
-    /// The remote address and key that a peer gets: for the pool alone, and nothing else of the region.
-    pub(super) fn remote(&self) -> RemoteMemory {
-        let (region, start) = (self.inner.region.remote(), self.inner.offset as u64);
-        RemoteMemory { addr: region.addr + start, len: self.inner.layout.bytes(), ..region }
+    /// The remote addresses and keys that a peer gets. The lengths are those of the layout.
+    pub(super) fn remote(&self) -> Pieces<RemoteMemory> {
+        self.inner.memory.map(|(region, start)| {
+            let remote = region.remote();
+            RemoteMemory { addr: remote.addr + *start as u64, ..remote }
+        })
     }
 
     /// The holds for changing, which waits until no caller writes a block.
@@ -174,26 +179,37 @@ impl Pool {
         }
     }
 
-    /// Calls `copy` with offset and length of each part of a range of a block. The caller has checked the range.
+    /// Calls `copy` with region, offset and length of each part of a range of a block. The caller has checked the range.
     fn pieces(
         &self,
         layer: u32,
         block: u32,
         mut offset: u64,
         len: usize,
-        mut copy: impl FnMut(usize, usize) -> Result<(), rdma_core::error::RangeError>,
+        mut copy: impl FnMut(&Region, usize, usize) -> Result<(), RangeError>,
     ) -> Result<(), PoolError> {
         let mut left = len as u64;
         for Extent { offset: start, len } in self.inner.layout.extents(layer, block)? {
             let skipped = offset.min(len);
             let taken = left.min(len - skipped);
             if taken > 0 {
-                copy((start + skipped) as usize, taken as usize)?;
+                let (region, at) = self.inner.place(start + skipped)?;
+                copy(region, at, taken as usize)?;
             }
             offset -= skipped;
             left -= taken;
         }
         Ok(())
+    }
+}
+
+impl Inner {
+    /// The region that has the byte at an offset of the pool, and the offset there.
+    fn place(&self, offset: u64) -> Result<(&Region, usize), RangeError> {
+        let out = RangeError { start: offset, end: offset, len: self.layout.bytes() };
+        let ((region, start), at) = self.memory.at(offset).ok_or(out)?;
+        // The cast is exact: a pool has at most `isize::MAX` bytes.
+        Ok((region, start + at as usize))
     }
 }
 

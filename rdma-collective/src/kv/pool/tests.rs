@@ -150,6 +150,6 @@ fn a_pool_of_which_blocks_are_quarantined_is_closed_and_its_memory_comes_back() 
     let pool = refused.object;
     assert_eq!(pool.stats().quarantined, 2);
     // The registration ends with them: nothing can be written there any more.
-    let memory = pool.close(soon()).unwrap().deregister().unwrap();
+    let memory = pool.close(soon()).unwrap().remove(0).deregister().unwrap();
     assert!(memory.contains(&9));
 }

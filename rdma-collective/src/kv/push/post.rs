@@ -164,7 +164,7 @@ impl Pushes {
 
     /// Posts writes until the lane is full, or the announced layers are posted.
     fn fill_queue(&mut self, core: &mut EngineState, posting: &mut Posting, ready: Option<u32>) -> Attempt {
-        let (Some(lane), Some(remote)) = (self.link.lane(core), self.link.remote) else {
+        let (Some(lane), Some(remote)) = (self.link.lane(core), &self.link.remote) else {
             return Attempt::Blocked;
         };
         let (mut room, allowed) = (lane.room(), posting.allowed(ready));
@@ -180,12 +180,13 @@ impl Pushes {
             let (End::Pool(source), End::Pool(destination)) = (write.source, write.destination) else {
                 break;
             };
-            let Ok(to) = remote.slice(destination..destination + write.len) else {
+            // The plan keeps offsets within the pools and lengths within 32 bits, so there is no such range.
+            let (Ok(to), Some(from)) =
+                (remote.slice(destination, write.len), self.source.range(source, write.len))
+            else {
                 lane.violation("a region shorter than its layout");
                 return Attempt::Blocked;
             };
-            // The plan keeps offsets within the pool and lengths within 32 bits.
-            let from = self.source.range(source, write.len);
             let imm = Imm::Block { transfer: posting.transfer, index: posting.index };
             posting.index += 1;
             // The last write of what may be posted now asks for a signal, so that its completion is reported without

@@ -8,7 +8,7 @@ use crate::kv::{BlockVerdict, Verdicts};
 
 /// Verdicts of a transfer into blocks 1 and 2 that has left one of four missing.
 fn of_a_transfer(pool: &Pool, missing: bool) -> Verdicts {
-    let mut hold = Hold::grant(pool, [1, 2]).unwrap();
+    let hold = Hold::grant(pool, [1, 2]).unwrap();
     hold.begin();
     let mut verdicts = Verdicts::new(2, &[1, 2], BlockVerdict::Valid).of(hold.origin());
     if missing {

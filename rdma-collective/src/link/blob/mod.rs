@@ -24,10 +24,10 @@ const SOFT: u8 = 1;
 const BEATS: u8 = 2;
 /// Regions that one blob can export, at most.
 pub(crate) const REGIONS_MAX: usize = 16;
-/// The longest payload, in bytes.
-pub(crate) const PAYLOAD_BYTES_MAX: usize = 1024;
+/// The longest payload, in bytes: a pool of 1,024 tensors at odd places takes some 20 KiB.
+pub(crate) const PAYLOAD_BYTES_MAX: usize = 32 * 1024;
 /// The longest blob, in bytes.
-pub(crate) const BLOB_BYTES_MAX: usize = 2048;
+pub(crate) const BLOB_BYTES_MAX: usize = 34 * 1024;
 
 /// The use of a link. Both ends must state the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

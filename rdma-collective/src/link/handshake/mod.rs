@@ -23,6 +23,7 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 use rdma_core::strangers::{Door, Place};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use socket2::SockRef;
 
 use super::blob::{BLOB_BYTES_MAX, HEADER_BYTES, is_whole, total_bytes};
 use crate::bootstrap::{JobToken, is_exhausted};
@@ -329,6 +330,7 @@ impl Met {
 impl Stranger {
     fn new(stream: TcpStream, peer: SocketAddr, place: Place) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
+        SockRef::from(&stream).set_send_buffer_size(2 * BLOB_BYTES_MAX).ok()?;
         let until = Deadline::after(GREETING_WITHIN);
         Some(Self { stream, peer, until, said: Vec::new(), greeted: false, _place: place })
     }
@@ -424,7 +426,7 @@ impl Stranger {
         Ok(true)
     }
 
-    /// Sends so few bytes that they always fit into the socket's buffer. A peer that lets them not fit is lost.
+    /// Sends at most a blob, which always fits into the socket's buffer. A peer that lets them not fit is lost.
     fn say(&mut self, bytes: &[u8]) -> Result<(), HandshakeError> {
         self.stream.write_all(bytes).map_err(|source| self.lost(source))
     }

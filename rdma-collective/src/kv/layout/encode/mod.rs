@@ -10,24 +10,21 @@ use crate::link::codec::{Ended, Reader};
 const VERSION: u16 = 3;
 
 impl Layout {
-    /// Encodes the layout for the wire.
-    #[must_use]
-    pub(crate) fn encode(&self) -> Vec<u8> {
-        let mut bytes = VERSION.to_le_bytes().to_vec();
+    /// Encodes the layout for the wire, behind `bytes`.
+    pub(in crate::kv) fn encode_to(&self, bytes: &mut Vec<u8>) {
+        bytes.extend(VERSION.to_le_bytes());
         bytes.extend((self.0.groups.len() as u16).to_le_bytes());
         for placed in &self.0.groups {
-            placed.group.encode(&mut bytes);
+            placed.group.encode(bytes);
         }
-        bytes
     }
 
-    /// Decodes the layout of a peer.
+    /// Decodes the layout of a peer, and leaves what follows to the reader.
     ///
     /// # Errors
     /// [`LayoutError::OtherVersion`] names both versions; [`LayoutError::Malformed`] the field that is wrong; the
     /// errors of [`Layout::of`] for a layout that cannot be.
-    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, LayoutError> {
-        let mut reader = Reader::new(bytes);
+    pub(in crate::kv) fn decode_from(reader: &mut Reader<'_>) -> Result<Self, LayoutError> {
         let version = reader.u16().map_err(malformed("version"))?;
         if version != VERSION {
             return Err(LayoutError::OtherVersion { ours: VERSION, theirs: version });
@@ -36,11 +33,24 @@ impl Layout {
         if groups > GROUPS_MAX {
             return Err(LayoutError::Malformed { field: "number of groups" });
         }
-        let groups = (0..groups).map(|_| Group::decode(&mut reader)).collect::<Result<Vec<_>, _>>()?;
-        if !reader.rest().is_empty() {
-            return Err(LayoutError::Malformed { field: "end" });
-        }
+        let groups = (0..groups).map(|_| Group::decode(reader)).collect::<Result<Vec<_>, _>>()?;
         Self::of(groups)
+    }
+}
+
+#[cfg(any(fuzzing, test))]
+impl Layout {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.encode_to(&mut bytes);
+        bytes
+    }
+
+    /// Decodes a layout behind which nothing follows.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Self, LayoutError> {
+        let mut reader = Reader::new(bytes);
+        let layout = Self::decode_from(&mut reader)?;
+        if reader.rest().is_empty() { Ok(layout) } else { Err(LayoutError::Malformed { field: "end" }) }
     }
 }
 
@@ -73,13 +83,11 @@ impl Group {
             bytes.extend(word.to_le_bytes());
         }
         // A layout is made of groups whose layers have numbers.
-        let numbers: Vec<u64> = self.layer_numbers().unwrap_or_default().into_iter().map(u64::from).collect();
-        put_runs(bytes, &numbers);
+        put_runs(bytes, self.layer_numbers().unwrap_or_default().into_iter().map(u64::from));
         if let Some((tensors, places)) = self.given_places() {
-            put_runs(bytes, tensors);
+            put_runs(bytes, tensors.iter().copied());
             for field in PLACE_FIELDS {
-                let column: Vec<u64> = by_part(places, shape.attention.parts()).map(field).collect();
-                put_runs(bytes, &column);
+                put_runs(bytes, by_part(places, shape.attention.parts()).map(field));
             }
         }
     }
@@ -175,9 +183,9 @@ fn by_part(places: &[Place], parts: u32) -> impl Iterator<Item = &Place> {
 }
 
 /// Puts numbers as runs of equal distance: how many runs, then count, first number and distance of each.
-fn put_runs(bytes: &mut Vec<u8>, numbers: &[u64]) {
+pub(in crate::kv) fn put_runs(bytes: &mut Vec<u8>, numbers: impl Iterator<Item = u64>) {
     let mut runs: Vec<(u32, u64, u64)> = Vec::new();
-    for &number in numbers {
+    for number in numbers {
         match runs.last_mut() {
             Some((count @ 1, first, step)) => (*count, *step) = (2, number.wrapping_sub(*first)),
             Some((count, first, step))
@@ -197,7 +205,11 @@ fn put_runs(bytes: &mut Vec<u8>, numbers: &[u64]) {
 }
 
 /// Takes runs of at most `most` numbers in all, none of which wraps.
-fn take_runs(reader: &mut Reader<'_>, most: usize, field: &'static str) -> Result<Vec<u64>, LayoutError> {
+pub(in crate::kv) fn take_runs(
+    reader: &mut Reader<'_>,
+    most: usize,
+    field: &'static str,
+) -> Result<Vec<u64>, LayoutError> {
     let wrong = LayoutError::Malformed { field };
     let runs = reader.u16().map_err(malformed(field))?;
     let mut numbers = Vec::new();

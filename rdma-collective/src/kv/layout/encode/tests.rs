@@ -21,12 +21,12 @@ fn encoding_of_version_3() {
 
 #[test]
 fn another_version_and_each_unknown_value_is_refused() {
-    let decode = |at: usize, value| {
+    let with = |at: usize, value| {
         let mut bytes = Layout::new(SHAPE).unwrap().encode();
         bytes[at] = value;
         Layout::decode(&bytes)
     };
-    assert_eq!(decode(0, 2), Err(LayoutError::OtherVersion { ours: 3, theirs: 2 }));
+    assert_eq!(with(0, 2), Err(LayoutError::OtherVersion { ours: 3, theirs: 2 }));
     for (at, field) in [
         (2, "shape"),
         (3, "number of groups"),
@@ -38,7 +38,7 @@ fn another_version_and_each_unknown_value_is_refused() {
         (9, "reserved"),
         (40, "layer numbers"),
     ] {
-        assert_eq!(decode(at, 9), Err(LayoutError::Malformed { field }), "byte {at}");
+        assert_eq!(with(at, 9), Err(LayoutError::Malformed { field }), "byte {at}");
     }
 }
 
@@ -73,7 +73,7 @@ fn more_tensors_than_a_layout_may_have_are_refused() {
 #[test]
 fn a_distance_that_wraps_is_refused() {
     let mut bytes = Vec::new();
-    put_runs(&mut bytes, &[7, 3, 1 << 62]);
+    put_runs(&mut bytes, [7, 3, 1 << 62].into_iter());
     let taken = take_runs(&mut Reader::new(&bytes), 3, "places").unwrap();
     assert_eq!(taken, [7, 3, 1 << 62]);
     let run = |count: u32, first: u64, step: u64| {

@@ -1,20 +1,36 @@
 //! The description of a pool that one end of a link puts into its blob.
 
+use rdma_core::{RemoteKey, RemoteMemory};
+
 use crate::engine::SetupError;
 use crate::kv::LinkError;
-use crate::kv::layout::Layout;
-use crate::kv::pool::{Pool, PoolUse};
+use crate::kv::layout::{Layout, put_runs, take_runs};
+use crate::kv::pool::{Pieces, Pool, PoolUse};
+use crate::link::codec::Reader;
 
-/// The use and the layout of a pool.
+/// The use and the layout of a pool, and its memory if the peer may use that.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Payload {
     pub(super) purpose: PoolUse,
     pub(super) layout: Layout,
+    pub(super) memory: Option<Pieces<RemoteMemory>>,
 }
+
+/// Nothing is exported.
+const NONE: u8 = 0;
+/// One region has all tensors.
+const ONE: u8 = 1;
+/// Each tensor has an address and a key.
+const EACH: u8 = 2;
 
 impl Payload {
     pub(super) fn of(pool: &Pool) -> Self {
-        Self { purpose: pool.purpose(), layout: pool.layout().clone() }
+        let (purpose, layout) = (pool.purpose(), pool.layout().clone());
+        let memory = match purpose {
+            PoolUse::Source => None,
+            PoolUse::SourceToPull | PoolUse::Destination => Some(with_lengths(pool.remote(), &layout)),
+        };
+        Self { purpose, layout, memory }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -23,18 +39,74 @@ impl Payload {
             PoolUse::Destination => 2,
             PoolUse::SourceToPull => 3,
         };
-        [&[purpose, 0, 0, 0][..], &self.layout.encode()].concat()
+        let mut bytes = vec![purpose, 0, 0, 0];
+        self.layout.encode_to(&mut bytes);
+        let Some(memory) = &self.memory else {
+            bytes.push(NONE);
+            return bytes;
+        };
+        bytes.push(if memory.is_one() { ONE } else { EACH });
+        put_runs(&mut bytes, memory.iter().map(|memory| memory.addr));
+        put_runs(&mut bytes, memory.iter().map(|memory| u64::from(memory.rkey.0)));
+        bytes
     }
 
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, LinkError> {
-        let (purpose, layout) = match bytes.split_first_chunk() {
-            Some(([1, 0, 0, 0], layout)) => (PoolUse::Source, layout),
-            Some(([2, 0, 0, 0], layout)) => (PoolUse::Destination, layout),
-            Some(([3, 0, 0, 0], layout)) => (PoolUse::SourceToPull, layout),
-            _ => return Err(SetupError::Peer { field: "description of its pool" }.into()),
+        let mut reader = Reader::new(bytes);
+        let wrong = || LinkError::from(SetupError::Peer { field: "description of its pool" });
+        let purpose = match reader.array() {
+            Ok([1, 0, 0, 0]) => PoolUse::Source,
+            Ok([2, 0, 0, 0]) => PoolUse::Destination,
+            Ok([3, 0, 0, 0]) => PoolUse::SourceToPull,
+            _ => return Err(wrong()),
         };
-        Ok(Self { purpose, layout: Layout::decode(layout)? })
+        let layout = Layout::decode_from(&mut reader)?;
+        let memory = match (reader.u8(), purpose) {
+            (Ok(NONE), PoolUse::Source) => None,
+            (Ok(kind @ (ONE | EACH)), PoolUse::SourceToPull | PoolUse::Destination) => {
+                Some(memory(&mut reader, &layout, kind)?)
+            }
+            _ => return Err(wrong()),
+        };
+        if !reader.rest().is_empty() {
+            return Err(wrong());
+        }
+        Ok(Self { purpose, layout, memory })
     }
+}
+
+/// Reads the memory of a pool: an address and a key for all tensors, or for each.
+fn memory(reader: &mut Reader<'_>, layout: &Layout, kind: u8) -> Result<Pieces<RemoteMemory>, LinkError> {
+    let wrong = || LinkError::from(SetupError::Peer { field: "memory of its pool" });
+    let count = if kind == ONE { 1 } else { layout.tensors().len() };
+    let addresses = take_runs(reader, count, "addresses")?;
+    let keys = take_runs(reader, count, "remote keys")?;
+    if addresses.len() != count || keys.len() != count {
+        return Err(wrong());
+    }
+    let mut pieces = Vec::with_capacity(count);
+    for (addr, rkey) in addresses.into_iter().zip(keys) {
+        let rkey = RemoteKey(u32::try_from(rkey).map_err(|_| wrong())?);
+        pieces.push(RemoteMemory { addr, len: 0, rkey });
+    }
+    let pieces = match &pieces[..] {
+        [only] if kind == ONE => Pieces::one(*only),
+        _ => Pieces::each(layout, pieces),
+    };
+    let memory = with_lengths(pieces, layout);
+    if memory.iter().any(|piece| piece.addr.checked_add(piece.len).is_none()) {
+        return Err(wrong());
+    }
+    Ok(memory)
+}
+
+/// Pieces that are as long as the layout has them: nothing behind a tensor is the peer's to use.
+fn with_lengths(pieces: Pieces<RemoteMemory>, layout: &Layout) -> Pieces<RemoteMemory> {
+    if pieces.is_one() {
+        return pieces.map(|piece| RemoteMemory { len: layout.bytes(), ..*piece });
+    }
+    let lengths = layout.tensors().map(|tensor| tensor.len);
+    Pieces::each(layout, pieces.iter().zip(lengths).map(|(piece, len)| RemoteMemory { len, ..*piece }))
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ impl Receives {
     /// alone limits them, less the entries that the lane keeps for credits, messages and heartbeats.
     fn fill_queue(&mut self, core: &mut EngineState) -> bool {
         let pulls = &mut self.pulls;
-        let (Some(lane), Some(remote)) = (self.link.lane(core), self.link.remote) else { return false };
+        let (Some(lane), Some(remote)) = (self.link.lane(core), &self.link.remote) else { return false };
         let mut room = lane.room_for_reads();
         let mut any = false;
         while let Some(reading) = pulls.reading.front_mut() {
@@ -170,13 +170,14 @@ impl Receives {
                 let (End::Pool(source), End::Pool(destination)) = (read.source, read.destination) else {
                     break;
                 };
-                let Ok(from) = remote.slice(source..source + read.len) else {
+                // The plan keeps offsets within the pools and lengths within 32 bits, so there is no such range.
+                let (Ok(from), Some(to)) =
+                    (remote.slice(source, read.len), self.destination.range(destination, read.len))
+                else {
                     lane.violation("a region shorter than its layout");
                     return any;
                 };
                 reading.reads.next();
-                // The plan keeps offsets within the pool and lengths within 32 bits.
-                let to = self.destination.range(destination, read.len);
                 lane.read_range(to, from, reading.hint, reading.reads.peek().is_none());
                 let (transfer, grant, index) = (reading.transfer, reading.grant, reading.index);
                 pulls.in_flight.push_back(PostedRead { transfer, grant, index, len: read.len as u32 });
