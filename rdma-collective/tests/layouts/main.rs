@@ -8,6 +8,7 @@ mod oracle;
 #[path = "../pair/mod.rs"]
 mod pair;
 mod pools;
+mod refusals;
 
 use std::sync::Arc;
 

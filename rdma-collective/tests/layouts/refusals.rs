@@ -1,0 +1,150 @@
+//! Bad layouts, tensors and requests: each is refused by name, and the memory comes back.
+
+use std::sync::Arc;
+
+use rdma_collective::engine::Engine;
+use rdma_collective::kv::layout::{
+    Attention, Group, HeadOrder, Layout, LayoutError, Model, Order, Shape, TensorParallel, Tensors,
+};
+use rdma_collective::kv::plan::{Plan, PlanError, PlanOptions, Route, Tokens};
+use rdma_collective::kv::{LinkError, LinkOptions, Pool, PoolError, PoolUse, Prefill};
+use rdma_core::{Memory, Refused, Wire};
+
+use super::pair::{TOKEN, engine};
+
+const SHAPE: Shape = Shape { layers: 4, ..Model::LLAMA_3_1_8B.shape(16, 2, Order::LayerPartBlock) };
+
+/// A tensor a layer.
+fn per_layer() -> Layout {
+    Layout::of([Group::new(SHAPE).in_tensors(Tensors::PerLayer)]).unwrap()
+}
+
+fn tensors(lengths: impl IntoIterator<Item = u64>) -> Vec<Memory> {
+    lengths.into_iter().map(|len| Memory::from(vec![0_u8; len as usize])).collect()
+}
+
+fn register(engine: &Engine, lengths: impl IntoIterator<Item = u64>) -> Refused<Vec<Memory>, PoolError> {
+    Pool::register_tensors(engine, tensors(lengths), &per_layer(), PoolUse::Destination).unwrap_err()
+}
+
+#[test]
+fn tensors_that_are_shorter_than_their_layout_come_back() {
+    let engine = engine(Wire::Local, None);
+    let len = per_layer().tensors().next().unwrap().len;
+    let refused = register(&engine, [len, len, len - 1, len]);
+    let text = "tensor 2 has 131071 bytes, and its layers need 131072; give a longer one, or lay out fewer blocks";
+    assert_eq!((refused.error.to_string().as_str(), refused.object.len()), (text, 4));
+    let refused = register(&engine, [len; 3]);
+    let text = "3 tensors are given for a layout of 4; give each tensor, in the order of Layout::tensors";
+    assert_eq!((refused.error.to_string().as_str(), refused.object.len()), (text, 3));
+}
+
+#[test]
+fn tensors_that_overlap_or_are_given_twice_are_refused() {
+    let (engine, layout) = (engine(Wire::Local, None), per_layer());
+    let len = layout.tensors().next().unwrap().len as usize;
+    let purpose = PoolUse::Destination;
+    let region = engine.register(Memory::allocate(4 * len).unwrap(), purpose.access()).unwrap();
+    let at = |starts: [usize; 4]| {
+        let tensors = starts.map(|start| (region.clone(), start));
+        Pool::in_regions(&engine, &tensors, &layout, purpose).map(drop).map_err(|error| error.to_string())
+    };
+    assert_eq!(at([3 * len, 2 * len, 0, len]), Ok(()));
+    let overlap = "tensors 1 and 2 overlap in memory, or are one that is given twice; give each its own bytes";
+    assert_eq!(at([0, len, 2 * len - 1, 3 * len]), Err(overlap.to_owned()));
+    assert_eq!(at([0, len, len, 3 * len]), Err(overlap.to_owned()));
+    assert!(at([0, len, 2 * len, 3 * len + 1]).unwrap_err().contains("tensor 3 has"));
+}
+
+#[test]
+fn tensors_of_two_engines_are_refused() {
+    let (one, other, layout) = (engine(Wire::Local, None), engine(Wire::Local, None), per_layer());
+    let len = layout.tensors().next().unwrap().len as usize;
+    let purpose = PoolUse::Source;
+    let on = |engine: &Engine| (engine.register(Memory::allocate(len).unwrap(), purpose.access()).unwrap(), 0);
+    let tensors = [on(&one), on(&one), on(&other), on(&one)];
+    let refused = Pool::in_regions(&one, &tensors, &layout, purpose).unwrap_err();
+    assert!(matches!(refused, PoolError::OtherEngine), "{refused}");
+    // Rights of a source are too few for a destination.
+    let tensors = [on(&one), on(&one), on(&one), on(&one)];
+    let refused = Pool::in_regions(&one, &tensors, &layout, PoolUse::Destination).unwrap_err();
+    assert!(matches!(refused, PoolError::Access { .. }), "{refused}");
+}
+
+#[test]
+fn a_group_without_blocks_is_refused() {
+    let refused = Layout::of([Group::new(SHAPE), Group::new(Shape { blocks: 0, ..SHAPE })]).unwrap_err();
+    assert_eq!(refused, LayoutError::Zero { dimension: "blocks" });
+    assert_eq!(Layout::of([]).unwrap_err(), LayoutError::Zero { dimension: "groups" });
+}
+
+fn of_rank(rank: u32, size: u32) -> Result<Layout, LayoutError> {
+    Layout::new(Shape { tensor_parallel: TensorParallel { rank, size }, ..SHAPE })
+}
+
+#[test]
+fn sizes_that_do_not_divide_are_refused() {
+    assert_eq!(of_rank(0, 3).unwrap_err(), LayoutError::UnevenHeads { kv_heads: 8, size: 3 });
+    let [of_16, of_24] =
+        [16, 24].map(|block_tokens| Layout::new(Shape { block_tokens, ..SHAPE }).unwrap());
+    let refused = Route::new(&of_16, &of_24).unwrap_err();
+    let (ours, theirs) = ("16".to_owned(), "24".to_owned());
+    assert_eq!(refused, LayoutError::Differs { field: "tokens a block", ours, theirs });
+    // Rank 0 of 4 has heads 0 and 1, and rank 1 of 2 holds heads 4 to 7.
+    let refused = Route::new(&of_rank(0, 4).unwrap(), &of_rank(1, 2).unwrap()).unwrap_err();
+    assert!(matches!(&refused, LayoutError::NotHeard { heard, .. } if heard[..] == [2, 3]), "{refused}");
+    let other = Attention::Grouped { kv_heads: 8, head_dim: 64 };
+    let narrow = Layout::new(Shape { attention: other, ..SHAPE }).unwrap();
+    let refused = Route::new(&narrow, &of_16).unwrap_err();
+    assert!(matches!(&refused, LayoutError::Differs { .. }), "{refused}");
+}
+
+#[test]
+fn a_token_range_outside_its_block_is_refused() {
+    let layout = Layout::new(SHAPE).unwrap();
+    let there = Layout::new(Shape { head_order: HeadOrder::Hnd, ..SHAPE }).unwrap();
+    let route = Arc::new(Route::new(&layout, &there).unwrap());
+    let plan = |source_skip, destination_skip, count| {
+        let tokens = vec![Tokens { source_skip, destination_skip, count }];
+        Plan::new(&route, [&[0], &[1]], &PlanOptions { tokens, ..PlanOptions::default() }).map(|plan| plan.size().bytes)
+    };
+    assert_eq!(plan(3, 5, 11), Ok(11 * 4 * 4096));
+    for (source, destination, count) in [(3, 5, 12), (16, 0, 1), (0, 16, 1), (0, 0, 17), (0, 0, 0), (15, 0, 2)] {
+        let refused = plan(source, destination, count).unwrap_err();
+        assert!(matches!(refused, PlanError::TokenRange { group: 0, .. }), "{refused}");
+    }
+}
+
+#[test]
+fn pools_of_1025_tensors_are_refused_and_of_1024_have_a_blob() {
+    let many = |layers| {
+        let shape = Shape { layers, blocks: 1, block_tokens: 1, ..SHAPE };
+        Layout::of([Group::new(shape).in_tensors(Tensors::PerLayer)])
+    };
+    assert_eq!(many(1025).unwrap_err(), LayoutError::TooMany { what: "tensors", max: 1024 });
+    let (engine, layout) = (engine(Wire::Local, None), many(1024).unwrap());
+    let memory = tensors(layout.tensors().map(|tensor| tensor.len));
+    let pool = Pool::register_tensors(&engine, memory, &layout, PoolUse::SourceToPull).unwrap();
+    let prefill = Prefill::prepare(&engine, &pool, &TOKEN, &LinkOptions::default()).unwrap();
+    assert!(prefill.export().len() < 34 * 1024, "{} bytes", prefill.export().len());
+}
+
+/// A blob that is cut, or of which a byte has changed, is none; the version of a layout is refused by name beside the
+/// encoding.
+#[test]
+fn a_blob_that_is_not_as_it_was_made_is_refused() {
+    let engine = engine(Wire::Local, None);
+    let pool = |purpose| Pool::allocate(&engine, &per_layer(), purpose).unwrap();
+    let (source, room) = (pool(PoolUse::SourceToPull), pool(PoolUse::Destination));
+    let prefill = Prefill::prepare(&engine, &source, &TOKEN, &LinkOptions::default()).unwrap();
+    let mut decode =
+        rdma_collective::kv::Decode::prepare(&engine, &room, &TOKEN, &LinkOptions::default()).unwrap();
+    let blob = prefill.export().to_vec();
+    for at in 0..blob.len() {
+        let mut other = blob.clone();
+        other[at] ^= 0x41;
+        let refused = decode.connect(&other, super::common::long()).unwrap_err();
+        assert!(matches!(refused, LinkError::Setup(_)), "byte {at}: {refused}");
+        assert!(decode.connect(&blob[..at], super::common::long()).is_err());
+    }
+}
