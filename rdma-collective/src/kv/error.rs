@@ -40,7 +40,9 @@ pub enum PoolError {
     #[error(transparent)]
     Memory(#[from] RangeError),
     /// Another number of tensors than the layout has.
-    #[error("{given} tensors are given for a layout of {tensors}; give each tensor, in the order of Layout::tensors")]
+    #[error(
+        "{given} tensors are given for a layout of {tensors}; give each tensor, in the order of Layout::tensors"
+    )]
     TensorCount {
         /// Tensors that are given.
         given: usize,
@@ -48,7 +50,9 @@ pub enum PoolError {
         tensors: usize,
     },
     /// A tensor is shorter than the layout has it.
-    #[error("tensor {tensor} has {len} bytes, and its layers need {need}; give a longer one, or lay out fewer blocks")]
+    #[error(
+        "tensor {tensor} has {len} bytes, and its layers need {need}; give a longer one, or lay out fewer blocks"
+    )]
     TensorTooShort {
         /// Position of the tensor.
         tensor: usize,
@@ -58,7 +62,9 @@ pub enum PoolError {
         len: u64,
     },
     /// Two tensors have bytes in common.
-    #[error("tensors {first} and {second} overlap in memory, or are one that is given twice; give each its own bytes")]
+    #[error(
+        "tensors {first} and {second} overlap in memory, or are one that is given twice; give each its own bytes"
+    )]
     TensorsOverlap {
         /// Position of the first.
         first: usize,
@@ -220,7 +226,7 @@ pub enum KvError {
         /// The request.
         request: u64,
     },
-    /// One of several sources did not bring its part.
+    /// A source, of several, did not bring its part.
     #[error("the source at {peer} did not bring its part: {cause}")]
     OfSource {
         /// The source.

@@ -95,6 +95,7 @@ pub use pool::{Pool, PoolStats, PoolUse};
 pub use prefill::Prefill;
 pub use sources::{Sources, SourcesError};
 pub use transfer::{
-    Grant, Joint, JointLayer, JointRevoking, Kind, LayerFuture, Offer, Pull, Push, Receiving, Revocable, Revoked, Revoking, Sending, Transfer,
+    Grant, Joint, JointLayer, JointRevoking, Kind, LayerFuture, Offer, Pull, Push, Receiving, Revocable,
+    Revoked, Revoking, Sending, Transfer,
 };
 pub use verdict::{BlockVerdict, Verdicts};

@@ -9,7 +9,7 @@ use rdma_collective::bootstrap::{
 use rdma_collective::collective::{Aborter, Communicator, CommunicatorOptions, Pending, ReduceOp, Tensor};
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::{
-    Decode, Grant, LinkOptions, Offer, Pool, PoolUse, Prefill, Prepared, Pull, Push, Verdicts,
+    Decode, Grant, Joint, LinkOptions, Offer, Pool, PoolUse, Prefill, Prepared, Pull, Push, Sources, Verdicts,
 };
 use rdma_core::{Access, Context, Deadline, Device, DeviceList, Memory, Region, SoftOptions, Wire};
 
@@ -46,6 +46,12 @@ pub struct Fixture {
     pub push: Push,
     pub offer: Offer,
     pub pull: Pull,
+    /// The sources of another pool than `destination`.
+    pub sources: Sources,
+    /// A grant there, which nobody pushes.
+    pub joint: Joint,
+    /// The other end of `sources`.
+    _other_prefill: Prefill,
     pub verdicts: Verdicts,
     pub prepared: Prepared<Decode>,
     pub blob: Vec<u8>,
@@ -91,6 +97,8 @@ fn on(device: impl Fn(u32) -> Context + Send + Sync + 'static) -> (Fixture, Busy
     let (prefill, decode) = pair::link((&engine, &source), (&their_engine, &destination), &options);
     let verdicts = decode.grant(9, &[9], soon()).unwrap().revoke(soon()).unwrap();
     let blob = Prefill::prepare(&engine, &source, &TOKEN, &options).unwrap().export().to_vec();
+    let (other_prefill, other_decode) = linked(&engine, &their_engine);
+    let sources = Sources::new(vec![other_decode]).unwrap();
     let token = JobToken::random().unwrap();
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, 1)).unwrap();
     let join = Join { address: server.address(), token, rank: 0, world: 1 };
@@ -108,6 +116,9 @@ fn on(device: impl Fn(u32) -> Context + Send + Sync + 'static) -> (Fixture, Busy
         push: prefill.push(2, &[2], soon()).unwrap(),
         offer: prefill.offer(3, &[3], soon()).unwrap(),
         pull: decode.pull(4, &[4], soon()).unwrap(),
+        joint: sources.grant(5, &[5], soon()).unwrap(),
+        sources,
+        _other_prefill: other_prefill,
         prepared: Decode::prepare(&their_engine, &destination, &TOKEN, &options).unwrap(),
         engine,
         comm,

@@ -31,10 +31,11 @@ impl Family {
             let (layouts, blocks) = ([source, room.clone()], [Vec::new(), Vec::new()]);
             sources.push(Pair { layouts, blocks, options: options.clone(), ranks: [from, to] });
         }
-        for group in 0..models.len() {
-            let each = [0, 1].map(|side| tokens[side][group]);
+        for (group, (from, to)) in tokens[0].iter().zip(&tokens[1]).enumerate() {
+            let each = [*from, *to];
             let unit = each[0].max(each[1]);
-            let capacity = |pair: &Pair, side: usize| pair.layouts[side].groups[group].shape.blocks * each[side];
+            let capacity =
+                |pair: &Pair, side: usize| pair.layouts[side].groups[group].shape.blocks * each[side];
             let most = sources.iter().map(|pair| capacity(pair, 0).min(capacity(pair, 1))).min()?;
             if most < unit {
                 return None;

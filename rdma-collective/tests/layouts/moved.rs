@@ -63,13 +63,15 @@ fn pool(engine: &Engine, layout: &Layout, purpose: PoolUse, place: Place, byte: 
 fn bytes_of(pool: Pool, place: Place) -> Vec<u8> {
     let layout = pool.layout().clone();
     let regions = pool.close(long()).unwrap();
-    let memory = regions.into_iter().map(|region| region.deregister().unwrap().into_owner::<Vec<u8>>().unwrap());
+    let memory =
+        regions.into_iter().map(|region| region.deregister().unwrap().into_owner::<Vec<u8>>().unwrap());
     let mut memory: Vec<Vec<u8>> = memory.collect();
     if place == Place::Whole {
         return memory.remove(0);
     }
     let mut all = vec![CANARY; layout.bytes() as usize];
-    let tensors: Vec<_> = layout.tensors().map(|tensor| (tensor.offset as usize, tensor.len as usize)).collect();
+    let tensors: Vec<_> =
+        layout.tensors().map(|tensor| (tensor.offset as usize, tensor.len as usize)).collect();
     let is_guard = |bytes: &[u8]| bytes.len() == GUARD && bytes.iter().all(|byte| *byte == CANARY);
     if place == Place::Each {
         for ((offset, len), bytes) in tensors.into_iter().zip(memory) {

@@ -86,7 +86,7 @@ impl Model {
 pub enum Layers {
     /// All layers, or those from any one on.
     Random,
-    /// One of so many pipeline stages.
+    /// A pipeline stage, of so many.
     Stage { at: u32, of: u32 },
 }
 

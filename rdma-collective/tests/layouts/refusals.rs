@@ -32,7 +32,8 @@ fn tensors_that_are_shorter_than_their_layout_come_back() {
     let engine = engine(Wire::Local, None);
     let len = per_layer().tensors().next().unwrap().len;
     let refused = register(&engine, [len, len, len - 1, len]);
-    let text = "tensor 2 has 131071 bytes, and its layers need 131072; give a longer one, or lay out fewer blocks";
+    let text =
+        "tensor 2 has 131071 bytes, and its layers need 131072; give a longer one, or lay out fewer blocks";
     assert_eq!((refused.error.to_string().as_str(), refused.object.len()), (text, 4));
     let refused = register(&engine, [len; 3]);
     let text = "3 tensors are given for a layout of 4; give each tensor, in the order of Layout::tensors";
@@ -50,7 +51,8 @@ fn tensors_that_overlap_or_are_given_twice_are_refused() {
         Pool::in_regions(&engine, &tensors, &layout, purpose).map(drop).map_err(|error| error.to_string())
     };
     assert_eq!(at([3 * len, 2 * len, 0, len]), Ok(()));
-    let overlap = "tensors 1 and 2 overlap in memory, or are one that is given twice; give each its own bytes";
+    let overlap =
+        "tensors 1 and 2 overlap in memory, or are one that is given twice; give each its own bytes";
     assert_eq!(at([0, len, 2 * len - 1, 3 * len]), Err(overlap.to_owned()));
     assert_eq!(at([0, len, len, 3 * len]), Err(overlap.to_owned()));
     assert!(at([0, len, 2 * len, 3 * len + 1]).unwrap_err().contains("tensor 3 has"));
@@ -61,7 +63,8 @@ fn tensors_of_two_engines_are_refused() {
     let (one, other, layout) = (engine(Wire::Local, None), engine(Wire::Local, None), per_layer());
     let len = layout.tensors().next().unwrap().len as usize;
     let purpose = PoolUse::Source;
-    let on = |engine: &Engine| (engine.register(Memory::allocate(len).unwrap(), purpose.access()).unwrap(), 0);
+    let on =
+        |engine: &Engine| (engine.register(Memory::allocate(len).unwrap(), purpose.access()).unwrap(), 0);
     let tensors = [on(&one), on(&one), on(&other), on(&one)];
     let refused = Pool::in_regions(&one, &tensors, &layout, purpose).unwrap_err();
     assert!(matches!(refused, PoolError::OtherEngine), "{refused}");
@@ -85,8 +88,7 @@ fn of_rank(rank: u32, size: u32) -> Result<Layout, LayoutError> {
 #[test]
 fn sizes_that_do_not_divide_are_refused() {
     assert_eq!(of_rank(0, 3).unwrap_err(), LayoutError::UnevenHeads { kv_heads: 8, size: 3 });
-    let [of_16, of_24] =
-        [16, 24].map(|block_tokens| Layout::new(Shape { block_tokens, ..SHAPE }).unwrap());
+    let [of_16, of_24] = [16, 24].map(|block_tokens| Layout::new(Shape { block_tokens, ..SHAPE }).unwrap());
     let refused = Route::new(&of_16, &of_24).unwrap_err();
     let (ours, theirs) = ("16".to_owned(), "24".to_owned());
     assert_eq!(refused, LayoutError::Differs { field: "tokens a block", ours, theirs });
@@ -106,10 +108,13 @@ fn a_token_range_outside_its_block_is_refused() {
     let route = Arc::new(Route::new(&layout, &there).unwrap());
     let plan = |source_skip, destination_skip, count| {
         let tokens = vec![Tokens { source_skip, destination_skip, count }];
-        Plan::new(&route, [&[0], &[1]], &PlanOptions { tokens, ..PlanOptions::default() }).map(|plan| plan.size().bytes)
+        Plan::new(&route, [&[0], &[1]], &PlanOptions { tokens, ..PlanOptions::default() })
+            .map(|plan| plan.size().bytes)
     };
     assert_eq!(plan(3, 5, 11), Ok(11 * 4 * 4096));
-    for (source, destination, count) in [(3, 5, 12), (16, 0, 1), (0, 16, 1), (0, 0, 17), (0, 0, 0), (15, 0, 2)] {
+    for (source, destination, count) in
+        [(3, 5, 12), (16, 0, 1), (0, 16, 1), (0, 0, 17), (0, 0, 0), (15, 0, 2)]
+    {
         let refused = plan(source, destination, count).unwrap_err();
         assert!(matches!(refused, PlanError::TokenRange { group: 0, .. }), "{refused}");
     }

@@ -1,4 +1,4 @@
-//! One handle, one hold and one verdict for the parts of all sources.
+//! The parts of all sources have one handle, one hold and one verdict.
 
 use std::task::Poll;
 use std::time::Duration;

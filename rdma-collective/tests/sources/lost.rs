@@ -1,5 +1,5 @@
-//! One of four ranks of prefill, each a process, is killed at a random moment of a transfer: the verdicts are true byte
-//! for byte, and a replica of the rank brings the rest.
+//! A rank of prefill, of four that are processes, is killed at a random moment of a transfer: the verdicts are true
+//! byte for byte, and a replica of the rank brings the rest.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -99,7 +99,7 @@ fn a_rank_of_prefill() {
     let Some(theirs) = hear() else { return };
     let prefill = prepared.connect(&parse(&theirs).unwrap(), long()).unwrap();
     let blocks: Vec<u32> = pairs().iter().map(|(from, _)| *from).collect();
-    // It pushes what it is told, until it is killed or decode has ended.
+    // The rank pushes what it is told, until it is killed or decode has ended.
     while let Some(said) = hear() {
         prefill.push(said.trim().parse().unwrap(), &blocks, long()).unwrap().wait().unwrap();
     }

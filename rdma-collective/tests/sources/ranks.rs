@@ -39,7 +39,9 @@ pub fn source(engine: &Engine, rank: u32, size: u32) -> Pool {
     let layout = layout(rank, size);
     let pool = Pool::allocate(engine, &layout, PoolUse::SourceToPull).unwrap();
     let heads = TensorParallel { rank, size }.heads(WHOLE.attention).unwrap();
-    for (layer, block) in (0..WHOLE.layers).flat_map(|layer| (0..WHOLE.blocks).map(move |block| (layer, block))) {
+    for (layer, block) in
+        (0..WHOLE.layers).flat_map(|layer| (0..WHOLE.blocks).map(move |block| (layer, block)))
+    {
         let mut bytes = Vec::new();
         for (part, token) in (0..2).flat_map(|part| (0..TOKENS).map(move |token| (part, token))) {
             for head in heads.clone() {

@@ -46,8 +46,9 @@ fn blocks_move_between_vectors_of_the_callers_which_come_back() {
         transfer(&prefill, &decode, 1, &pairs);
         assert_moved(&destination, &pairs);
         drop((prefill, decode));
-        let back =
-            |pool: Pool| pool.close(long()).unwrap().remove(0).deregister().unwrap().into_owner::<Vec<u8>>().unwrap();
+        let back = |pool: Pool| {
+            pool.close(long()).unwrap().remove(0).deregister().unwrap().into_owner::<Vec<u8>>().unwrap()
+        };
         assert_eq!(back(source), cache);
         let room = back(destination);
         let moved = |layer, block, at| {

@@ -150,11 +150,11 @@ impl FromStr for Heads {
 /// How many tensors hold a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum TensorsName {
-    /// One for all layers.
+    /// A single tensor for all layers.
     One,
-    /// One a layer.
+    /// A tensor a layer.
     Layer,
-    /// One for the keys and one for the values of each layer.
+    /// A tensor for the keys and one for the values of each layer.
     Part,
 }
 

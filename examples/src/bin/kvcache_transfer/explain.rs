@@ -24,7 +24,7 @@ pub fn explain(args: &Args) -> anyhow::Result<String> {
     let [from, to] = args.tp.0;
     let heads = args.head_order.0.map(|heads| heads.0);
     let mut text = format!(
-        "# {}: {} tokens, {blocks} blocks of {}, {from} ranks ({}) to {to} ({})\n",
+        "# {}: {} tokens, {blocks} blocks of {}, prefill TP {from} ({}), decode TP {to} ({})\n",
         args.model.name, args.prompt, args.block, heads[0], heads[1]
     );
     text.push_str("#  to  from    writes    pieces        bytes   bytes a write   packed\n");
@@ -34,7 +34,11 @@ pub fn explain(args: &Args) -> anyhow::Result<String> {
             let size = size(&side(heads[0], heard, from)?, &destination, blocks)?;
             let PlanSize { bytes, writes, pieces, packed_bytes } = size;
             let packed = packed_bytes as f64 / bytes as f64 * 100.0;
-            writeln!(text, "{rank:5} {heard:5} {writes:9} {pieces:9} {bytes:12} {:15} {packed:6.0} %", bytes / writes)?;
+            writeln!(
+                text,
+                "{rank:5} {heard:5} {writes:9} {pieces:9} {bytes:12} {:15} {packed:6.0} %",
+                bytes / writes
+            )?;
         }
     }
     Ok(text)
@@ -48,5 +52,7 @@ fn order(args: &Args) -> Order {
 fn size(source: &Layout, destination: &Layout, blocks: u32) -> anyhow::Result<PlanSize> {
     let route = Arc::new(Route::new(source, destination)?);
     let list: Vec<u32> = (0..blocks).collect();
-    Ok(Plan::new(&route, [&list, &list], &PlanOptions::default())?.size())
+    // A link packs nothing.
+    let options = PlanOptions { pack_bytes: 0, ..PlanOptions::default() };
+    Ok(Plan::new(&route, [&list, &list], &options)?.size())
 }

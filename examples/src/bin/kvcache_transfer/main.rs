@@ -38,7 +38,7 @@ fn main() -> ExitCode {
 /// Is the side that the flags ask for, or starts both; returns the exit status.
 fn run(args: &Args) -> anyhow::Result<u8> {
     if args.explain {
-        output::say(explain::explain(args).context("kvcache_transfer")?.trim_end())?;
+        output::say(explain::explain(args).context("kvcache_transfer")?)?;
         return Ok(0);
     }
     let nccl = NcclOptions::read(&Variables::of_process())?;

@@ -57,7 +57,8 @@ impl Cover {
 /// The first head of a layer of `destination` that the covers do not bring exactly once.
 pub(in crate::kv) fn gap(destination: &Layout, covers: &[&Cover]) -> Option<Gap> {
     let placed = destination.placed().iter().enumerate();
-    let mut rows = placed.flat_map(|(at, placed)| placed.layers.iter().map(move |layer| (at, *layer, placed)));
+    let mut rows =
+        placed.flat_map(|(at, placed)| placed.layers.iter().map(move |layer| (at, *layer, placed)));
     rows.find_map(|(group, position, placed)| {
         let layer = destination.layer_numbers().get(position as usize).copied().unwrap_or(position);
         let brought = |(by, cover): (usize, &&Cover)| (cover.heads(position, group), by);
@@ -91,7 +92,8 @@ mod tests {
     /// Layers of the 8B model from `layers.start` on.
     fn stage(layers: Range<u32>) -> Layout {
         let whole = Model::LLAMA_3_1_8B.shape(16, 10, Order::LayerPartBlock);
-        Layout::of([Group::new(Shape { layers: layers.end - layers.start, ..whole }).of_layers(layers)]).unwrap()
+        Layout::of([Group::new(Shape { layers: layers.end - layers.start, ..whole }).of_layers(layers)])
+            .unwrap()
     }
 
     fn gap_of(sources: &[Layout], destination: &Layout) -> Option<Gap> {
@@ -104,8 +106,14 @@ mod tests {
     fn ranks_bring_each_head_once_together() {
         let [left, right] = [rank(2, 4), rank(3, 4)];
         assert_eq!(gap_of(&[right.clone(), left.clone()], &rank(1, 2)), None);
-        assert_eq!(gap_of(std::slice::from_ref(&left), &rank(1, 2)), Some(Gap::Missing { layer: 0, head: 6 }));
-        assert_eq!(gap_of(std::slice::from_ref(&right), &rank(1, 2)), Some(Gap::Missing { layer: 0, head: 4 }));
+        assert_eq!(
+            gap_of(std::slice::from_ref(&left), &rank(1, 2)),
+            Some(Gap::Missing { layer: 0, head: 6 })
+        );
+        assert_eq!(
+            gap_of(std::slice::from_ref(&right), &rank(1, 2)),
+            Some(Gap::Missing { layer: 0, head: 4 })
+        );
         let twice = gap_of(&[left.clone(), right, left], &rank(1, 2));
         assert_eq!(twice, Some(Gap::Twice { layer: 0, head: 4, by: [0, 2] }));
     }

@@ -179,7 +179,7 @@ impl Pool {
         }
     }
 
-    /// Calls `copy` with region, offset and length of each part of a range of a block. The caller has checked the range.
+    /// Calls `copy` with region, offset and length of each part of a range of a block, which the caller has checked.
     fn pieces(
         &self,
         layer: u32,

@@ -14,7 +14,7 @@ pub(in crate::kv) struct Pieces<T> {
 }
 
 impl<T> Pieces<T> {
-    /// One piece with the whole pool.
+    /// A single piece with the whole pool.
     pub(in crate::kv) fn one(piece: T) -> Self {
         Self { of: [(0, piece)].into(), whole: true }
     }

@@ -26,7 +26,7 @@ pub enum SourcesError {
         layer: u32,
         /// The head.
         head: u32,
-        /// One source.
+        /// The first source of the two.
         first: PeerName,
         /// The other one.
         second: PeerName,

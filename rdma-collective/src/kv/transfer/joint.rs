@@ -191,7 +191,8 @@ impl Joint {
     /// Looks at the parts, and takes the outcome when all have ended.
     fn look(&mut self, waker: Option<&Waker>) -> Poll<Result<Received, TransferError>> {
         // Every part is looked at, so that each has the waker.
-        let open = self.parts.iter_mut().filter_map(|part| part.look(waker).is_pending().then_some(())).count();
+        let open =
+            self.parts.iter_mut().filter_map(|part| part.look(waker).is_pending().then_some(())).count();
         if open > 0 || self.parts.is_empty() {
             return Poll::Pending;
         }
@@ -267,12 +268,9 @@ impl Part {
     fn progress(&self) -> Progress {
         match &self.state {
             State::Open(transfer) => transfer.progress(),
-            State::Ended(Ok(Received { bytes, writes, .. })) => Progress {
-                bytes_arrived: *bytes,
-                bytes: *bytes,
-                writes_arrived: *writes,
-                writes: *writes,
-            },
+            State::Ended(Ok(Received { bytes, writes, .. })) => {
+                Progress { bytes_arrived: *bytes, bytes: *bytes, writes_arrived: *writes, writes: *writes }
+            }
             State::Ended(Err(_)) => Progress::default(),
         }
     }
@@ -328,8 +326,7 @@ fn row_of(outcome: &Result<Received, TransferError>, layer: u32) -> Layer {
         Ok(received) => &received.verdicts,
         Err(error) => &error.verdicts,
     };
-    let row: Vec<_> =
-        (0..verdicts.blocks().len()).map_while(|place| verdicts.get(layer, place)).collect();
+    let row: Vec<_> = (0..verdicts.blocks().len()).map_while(|place| verdicts.get(layer, place)).collect();
     match outcome {
         Err(error) if row.is_empty() || row.contains(&BlockVerdict::Missing) => Err(error.clone()),
         _ => Ok(row),
@@ -391,7 +388,8 @@ impl JointRevoking {
     pub fn wait(mut self) -> Result<Verdicts, KvError> {
         for (_, part) in &mut self.parts {
             if let Giving::Up(transfer) = part {
-                let deadline = Deadline::after(transfer.deadline.remaining() + Revoked::<Receiving>::ENDS_WITHIN);
+                let deadline =
+                    Deadline::after(transfer.deadline.remaining() + Revoked::<Receiving>::ENDS_WITHIN);
                 let left = transfer.outcome_by(deadline).unwrap_or_else(|| transfer.stuck());
                 *part = Giving::Ended(left);
             }

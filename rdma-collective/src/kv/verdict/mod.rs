@@ -3,8 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::lease::Origin;
 use super::layout::Layout;
+use super::lease::Origin;
 use super::plan::{Cover, Plan, Run, Wanted, pairs};
 use super::pool::Pool;
 

@@ -42,6 +42,7 @@ pub const CALLS: &[Call] = &[
     }),
     refused("kv::Decode::pull", |f| told(f.decode.pull(902, &[0], soon()))),
     refused("kv::Decode::pull_missing", |f| told(f.decode.pull_missing(903, &f.verdicts, soon()))),
+    harmless("kv::Decode::route", |f| done(f.decode.route().block_bytes(0))),
     harmless("kv::Decode::stats", |f| done(f.decode.stats())),
     refused("kv::LayerFuture::poll", |f| awaited(f.grant.layer(1))),
     refused("kv::Pool::allocate", |f| told(Pool::allocate(&f.engine, &layout(&f), PoolUse::Source))),
@@ -50,12 +51,20 @@ pub const CALLS: &[Call] = &[
     harmless("kv::Pool::in_region", |f| {
         done(Pool::in_region(&f.engine, &f.region, 0, &layout(&f), PoolUse::Source).is_ok())
     }),
+    harmless("kv::Pool::in_regions", |f| {
+        let tensors = [(f.region.clone(), 0)];
+        done(Pool::in_regions(&f.engine, &tensors, &layout(&f), PoolUse::Source).is_ok())
+    }),
     harmless("kv::Pool::layout", |f| done(f.source.layout().bytes())),
     harmless("kv::Pool::purpose", |f| done(f.source.purpose())),
     harmless("kv::Pool::read", |f| done(f.source.read(0, 0, 0, &mut [0; 4]))),
     refused("kv::Pool::register", |f| {
         let memory = Memory::allocate(layout(&f).bytes() as usize).unwrap();
         told(Pool::register(&f.engine, memory, &layout(&f), PoolUse::Source))
+    }),
+    refused("kv::Pool::register_tensors", |f| {
+        let memory = Memory::allocate(layout(&f).bytes() as usize).unwrap();
+        told(Pool::register_tensors(&f.engine, vec![memory], &layout(&f), PoolUse::Source))
     }),
     harmless("kv::Pool::stats", |f| done(f.source.stats())),
     refused("kv::Pool::write", |f| told(f.source.write(0, 20, 0, &[0; 4]))),

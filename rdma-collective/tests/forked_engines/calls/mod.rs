@@ -4,6 +4,7 @@ mod bootstrap;
 mod communicator;
 mod kv;
 mod operations;
+mod sources;
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -70,12 +71,12 @@ fn done<T>(_: T) -> Outcome {
 }
 
 pub fn all() -> impl Iterator<Item = &'static Call> {
-    communicator::CALLS.iter().chain(operations::CALLS).chain(kv::CALLS).chain(bootstrap::CALLS)
+    communicator::CALLS.iter().chain(operations::CALLS).chain(kv::CALLS).chain(sources::CALLS).chain(bootstrap::CALLS)
 }
 
 /// Types and modules of plain data: no engine, thread or connection is behind an object of theirs. `init_or_spawn`
 /// starts this executable again, as ranks that are nobody's forked children.
-const PLAIN: [&str; 24] = [
+const PLAIN: [&str; 25] = [
     "bootstrap::JobToken::",
     "bootstrap::RankList::",
     "bootstrap::meeting_ports",
@@ -100,6 +101,7 @@ const PLAIN: [&str; 24] = [
     "kv::TransferOutcome::",
     "kv::Verdicts::",
     "kv::layout::",
+    "kv::plan::",
 ];
 
 /// Returns whether `item` is plain data, the text of a value, or a default.

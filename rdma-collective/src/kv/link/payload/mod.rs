@@ -18,7 +18,7 @@ pub(super) struct Payload {
 
 /// Nothing is exported.
 const NONE: u8 = 0;
-/// One region has all tensors.
+/// All tensors lie in one region.
 const ONE: u8 = 1;
 /// Each tensor has an address and a key.
 const EACH: u8 = 2;

@@ -20,7 +20,8 @@ fn destination(layout: Layout, places: impl Iterator<Item = (u64, u32)>) -> Payl
 
 #[test]
 fn a_thousand_tensors_take_few_bytes_if_alike_and_fit_a_blob_at_any_places() {
-    let alike = destination(tensors(1024), (0..1024).map(|at| (0x7f00_0000_0000 + (at << 30), at as u32 * 256)));
+    let alike =
+        destination(tensors(1024), (0..1024).map(|at| (0x7f00_0000_0000 + (at << 30), at as u32 * 256)));
     let bytes = alike.encode();
     assert!(bytes.len() < 200, "{} bytes", bytes.len());
     assert_eq!(Payload::decode(&bytes).unwrap(), alike);
