@@ -153,3 +153,21 @@ fn a_blob_that_is_not_as_it_was_made_is_refused() {
         assert!(decode.connect(&blob[..at], super::common::long()).is_err());
     }
 }
+
+/// A pool of another model, or a stage that the model does not have.
+#[test]
+fn layers_of_another_model_are_refused() {
+    let all = |layers| Layout::new(Shape { layers, ..SHAPE }).unwrap();
+    let some = |layers: std::ops::Range<u32>| {
+        let shape = Shape { layers: layers.end - layers.start, ..SHAPE };
+        Layout::of([Group::new(shape).of_layers(layers)]).unwrap()
+    };
+    let refused =
+        |source: &Layout, destination: &Layout| Route::new(source, destination).unwrap_err().to_string();
+    assert!(refused(&all(80), &all(32)).contains("layers: here 80, there 32"));
+    assert!(refused(&some(30..34), &all(32)).contains("layers: here 33, there 0 to 31"));
+    assert!(refused(&all(32), &some(30..34)).contains("layers: here 0 to 31, there 33"));
+    assert!(refused(&some(0..4), &some(4..8)).contains("layers of the model"));
+    Route::new(&some(30..32), &all(32)).unwrap();
+    Route::new(&some(30..34), &some(0..31)).unwrap();
+}

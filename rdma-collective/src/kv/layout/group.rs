@@ -20,7 +20,7 @@ use super::{HeadOrder, LayoutError, Order, Shape};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     shape: Shape,
-    /// Numbers of the layers in the model; absent for the first ones.
+    /// Numbers of the layers in the model; absent for all of them.
     layers: Option<Vec<u32>>,
     memory: Memory,
 }
@@ -66,7 +66,7 @@ pub struct Place {
 }
 
 impl Group {
-    /// A group of the first layers of a model, in one tensor.
+    /// A group of all layers of a model, in one tensor.
     #[must_use]
     pub const fn new(shape: Shape) -> Self {
         Self { shape, layers: None, memory: Memory::Regular(Tensors::One) }
@@ -74,6 +74,9 @@ impl Group {
 
     /// Names the layers by their numbers in the model: those of a pipeline stage, or of one kind of attention. They
     /// ascend, and are as many as the shape has.
+    ///
+    /// Without them a group has all layers of the model, so that a pool of another model is refused: the other end
+    /// then has as many, or names some of them.
     #[must_use]
     pub fn of_layers(self, layers: impl IntoIterator<Item = u32>) -> Self {
         Self { layers: Some(layers.into_iter().collect()), ..self }
@@ -110,8 +113,13 @@ impl Group {
         if let Memory::Given { bytes, places } = &self.memory { Some((bytes, places)) } else { None }
     }
 
+    /// Whether the group has all layers of the model.
+    pub(in crate::kv) const fn has_all_layers(&self) -> bool {
+        self.layers.is_none()
+    }
+
     /// The numbers of its layers in the model, or what is wrong with them.
-    pub(super) fn layer_numbers(&self) -> Result<Vec<u32>, LayoutError> {
+    pub(in crate::kv) fn layer_numbers(&self) -> Result<Vec<u32>, LayoutError> {
         let count = self.shape.layers;
         let Some(layers) = &self.layers else { return Ok((0..count).collect()) };
         if layers.len() != count as usize || !layers.is_sorted_by(|one, next| one < next) {

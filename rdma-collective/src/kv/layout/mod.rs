@@ -18,6 +18,7 @@ mod tensor_parallel;
 #[cfg(test)]
 pub(in crate::kv) mod tests;
 
+use std::fmt;
 use std::sync::Arc;
 
 pub use cache_type::CacheType;
@@ -59,7 +60,7 @@ const TENSOR_ALIGN: u64 = 4096;
 /// assert_eq!(value.offset - key.offset, layout.bytes() / 32 / 2);
 /// # Ok::<(), rdma_collective::kv::layout::LayoutError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Layout(Arc<Inner>);
 
 #[derive(Debug, PartialEq, Eq)]
@@ -257,6 +258,18 @@ impl Layout {
     fn first(&self) -> &Placed {
         // A layout has at least one group, so the fallback is never made.
         self.0.groups.first().unwrap_or_else(|| unreachable!("a layout without groups"))
+    }
+}
+
+impl fmt::Debug for Layout {
+    /// Prints shapes and counts, on one line, however many layers and tensors there are.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Layout")
+            .field("groups", &self.groups().map(Group::shape).collect::<Vec<_>>())
+            .field("layers", &self.layers())
+            .field("tensors", &self.tensors().len())
+            .field("bytes", &self.bytes())
+            .finish()
     }
 }
 

@@ -55,8 +55,6 @@ impl Placed {
         if shape.layers > LAYERS_MAX {
             return Err(LayoutError::TooMany { what: "layers", max: LAYERS_MAX.into() });
         }
-        let numbers = group.layer_numbers()?;
-        let group = group.of_layers(numbers);
         let (tensors, places) = group.places(&heads, (part_bytes, bytes))?;
         let element_bytes = shape.element_bytes();
         let counts = [shape.blocks, shape.block_tokens, heads.end - heads.start];

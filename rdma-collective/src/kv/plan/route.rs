@@ -1,5 +1,6 @@
 //! Routes: what two layouts have in common, worked out once for all requests between them.
 
+use std::fmt;
 use std::ops::Range;
 
 use super::Wanted;
@@ -26,7 +27,7 @@ use crate::kv::layout::{Attention, Layout, LayoutError, Place, Placed, Side};
 /// assert_eq!(route.block_bytes(0), destination.block_bytes() / 2);
 /// # Ok::<(), rdma_collective::kv::layout::LayoutError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct Route {
     pub(super) source: Layout,
     pub(super) destination: Layout,
@@ -196,12 +197,24 @@ impl Route {
     }
 }
 
+impl fmt::Debug for Route {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes: Vec<u64> = (0..self.groups.len()).map(|group| self.block_bytes(group)).collect();
+        f.debug_struct("Route")
+            .field("source", &self.source)
+            .field("destination", &self.destination)
+            .field("block_bytes", &bytes)
+            .finish()
+    }
+}
+
 impl GroupRoute {
     fn new(layouts: [&Layout; 2], placed: [&Placed; 2]) -> Result<Self, LayoutError> {
         let [from, to] = placed;
         let shapes = placed.map(|placed| placed.group.shape());
         agree("what is kept of a token", &shapes[0].attention, &shapes[1].attention)?;
         agree("cache type", &shapes[0].cache_type, &shapes[1].cache_type)?;
+        agree_on_layers(placed)?;
         let tokens = shapes.map(|shape| shape.block_tokens);
         if !tokens[0].is_multiple_of(tokens[1]) && !tokens[1].is_multiple_of(tokens[0]) {
             agree("tokens a block", &tokens[0], &tokens[1])?;
@@ -300,6 +313,29 @@ fn parts_within_a_block([key, value]: [Place; 2]) -> bool {
     steps(key) == steps(value) && (1..key.block).contains(&value.offset.wrapping_sub(key.offset))
 }
 
+/// Fails unless two groups that have all layers of a model have equally many, and a group of some layers only has such
+/// as the other has.
+fn agree_on_layers(placed: [&Placed; 2]) -> Result<(), LayoutError> {
+    let all = placed.map(|placed| placed.group.has_all_layers());
+    let counts = placed.map(|placed| placed.group.shape().layers);
+    let last =
+        placed.map(|placed| placed.group.layer_numbers().ok().and_then(|layers| layers.last().copied()));
+    let beyond = |some: usize, whole: usize| {
+        let out = last[some].filter(|last| *last >= counts[whole]);
+        out.map_or(Ok(()), |last| {
+            let name =
+                |side| if side == whole { format!("0 to {}", counts[whole] - 1) } else { format!("{last}") };
+            Err(LayoutError::Differs { field: "layers", ours: name(0), theirs: name(1) })
+        })
+    };
+    match all {
+        [true, true] => agree("layers", &counts[0], &counts[1]),
+        [true, false] => beyond(1, 0),
+        [false, true] => beyond(0, 1),
+        [false, false] => Ok(()),
+    }
+}
+
 /// The positions, in both groups, of the layers of the model that both have.
 fn common_rows(layouts: [&Layout; 2], placed: [&Placed; 2]) -> Vec<[usize; 2]> {
     let number = |side: usize, layer: &u32| layouts[side].layer_numbers().get(*layer as usize).copied();
@@ -326,11 +362,7 @@ fn nothing_common(source: &Layout, destination: &Layout) -> LayoutError {
 }
 
 /// Fails unless both values are equal.
-fn agree<T: PartialEq + std::fmt::Display>(
-    field: &'static str,
-    ours: &T,
-    theirs: &T,
-) -> Result<(), LayoutError> {
+fn agree<T: PartialEq + fmt::Display>(field: &'static str, ours: &T, theirs: &T) -> Result<(), LayoutError> {
     if ours == theirs {
         return Ok(());
     }

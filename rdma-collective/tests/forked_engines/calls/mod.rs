@@ -71,7 +71,12 @@ fn done<T>(_: T) -> Outcome {
 }
 
 pub fn all() -> impl Iterator<Item = &'static Call> {
-    communicator::CALLS.iter().chain(operations::CALLS).chain(kv::CALLS).chain(sources::CALLS).chain(bootstrap::CALLS)
+    communicator::CALLS
+        .iter()
+        .chain(operations::CALLS)
+        .chain(kv::CALLS)
+        .chain(sources::CALLS)
+        .chain(bootstrap::CALLS)
 }
 
 /// Types and modules of plain data: no engine, thread or connection is behind an object of theirs. `init_or_spawn`

@@ -77,13 +77,16 @@ impl Group {
             Some(Tensors::PerPart) => 2,
             None => 3,
         };
-        bytes.extend([order, attention, shape.cache_type.code(), head_order, memory, 0, 0, 0]);
+        let named = u8::from(!self.has_all_layers());
+        bytes.extend([order, attention, shape.cache_type.code(), head_order, memory, named, 0, 0]);
         let TensorParallel { rank, size } = shape.tensor_parallel;
         for word in [shape.layers, shape.block_tokens, first, second, rank, size, shape.blocks] {
             bytes.extend(word.to_le_bytes());
         }
-        // A layout is made of groups whose layers have numbers.
-        put_runs(bytes, self.layer_numbers().unwrap_or_default().into_iter().map(u64::from));
+        if !self.has_all_layers() {
+            // A layout is made of groups whose layers have numbers.
+            put_runs(bytes, self.layer_numbers().unwrap_or_default().into_iter().map(u64::from));
+        }
         if let Some((tensors, places)) = self.given_places() {
             put_runs(bytes, tensors.iter().copied());
             for field in PLACE_FIELDS {
@@ -93,14 +96,14 @@ impl Group {
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, LayoutError> {
-        let [order, attention, cache_type, head_order, memory, reserved @ ..] =
+        let [order, attention, cache_type, head_order, memory, named, reserved @ ..] =
             reader.array::<8>().map_err(malformed("shape"))?;
         let mut words = [0; 7];
         for word in &mut words {
             *word = reader.u32().map_err(malformed("shape"))?;
         }
         let wrong = |field| Err(LayoutError::Malformed { field });
-        if reserved != [0; 3] {
+        if reserved != [0; 2] {
             return wrong("reserved");
         }
         let [layers, block_tokens, first, second, rank, size, blocks] = words;
@@ -130,10 +133,16 @@ impl Group {
         if layers > LAYERS_MAX {
             return Err(LayoutError::TooMany { what: "layers", max: LAYERS_MAX.into() });
         }
-        let numbers = take_runs(reader, layers as usize, "layer numbers")?;
-        let numbers: Result<Vec<_>, _> = numbers.into_iter().map(u32::try_from).collect();
-        let Ok(numbers) = numbers else { return wrong("layer numbers") };
-        let group = Self::new(shape).of_layers(numbers);
+        let group = match named {
+            0 => Self::new(shape),
+            1 => {
+                let numbers = take_runs(reader, layers as usize, "layer numbers")?;
+                let numbers: Result<Vec<_>, _> = numbers.into_iter().map(u32::try_from).collect();
+                let Ok(numbers) = numbers else { return wrong("layer numbers") };
+                Self::new(shape).of_layers(numbers)
+            }
+            _ => return wrong("layers"),
+        };
         match memory {
             0 => Ok(group),
             1 => Ok(group.in_tensors(Tensors::PerLayer)),

@@ -16,7 +16,7 @@ fn hex(bytes: &[u8]) -> String {
 #[test]
 fn encoding_of_version_3() {
     let layout = Layout::new(SHAPE).unwrap();
-    insta::assert_snapshot!(hex(&layout.encode()), @"030001000100000000000000200000001000000008000000800000000000000001000000e803000001002000000000000000000000000100000000000000");
+    insta::assert_snapshot!(hex(&layout.encode()), @"030001000100000000000000200000001000000008000000800000000000000001000000e8030000");
 }
 
 #[test]
@@ -35,8 +35,8 @@ fn another_version_and_each_unknown_value_is_refused() {
         (6, "cache type"),
         (7, "head order"),
         (8, "memory"),
-        (9, "reserved"),
-        (40, "layer numbers"),
+        (9, "layers"),
+        (10, "reserved"),
     ] {
         assert_eq!(with(at, 9), Err(LayoutError::Malformed { field }), "byte {at}");
     }
