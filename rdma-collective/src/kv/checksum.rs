@@ -8,6 +8,9 @@ use super::layout::Extent;
 use super::pool::Pool;
 use crate::kv::PoolError;
 
+/// Cost of skipping a block that is not wanted, in bytes that could be summed meanwhile; it bounds a drive that only
+/// skips.
+pub(super) const PASS_BYTES: u64 = 64;
 /// Bytes read at a time: 16 KiB, which fits the first-level cache (32 KiB or more) beside other data.
 pub(super) const SCRATCH_BYTES: usize = 16 * 1024;
 /// Bytes summed in one drive: 1 MiB, so that polls and heartbeats of other lanes do not wait for a large transfer.

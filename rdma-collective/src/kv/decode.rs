@@ -86,9 +86,9 @@ impl Decode {
     ///
     /// # Errors
     ///
-    /// [`KvError::Plan`] for an empty list, a block out of range or a block given twice; [`KvError::Held`],
-    /// [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After any error no
-    /// block is granted.
+    /// [`KvError::PartOfBlocks`] when the link brings a part of each block alone; [`KvError::Plan`] for an empty
+    /// list, a block out of range or a block given twice; [`KvError::Held`], [`KvError::RequestRepeated`],
+    /// [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After any error no block is granted.
     pub fn grant(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Grant, KvError> {
         self.begun((TransferKind::Grant, request), (blocks.into(), None), deadline)
     }
@@ -120,6 +120,7 @@ impl Decode {
     /// # Errors
     ///
     /// [`KvError::NotReadable`] unless the pool of prefill is a [`SourceToPull`](super::PoolUse::SourceToPull);
+    /// [`KvError::ChecksumsOfPull`] on a link with checksums between pools of other orders;
     /// [`KvError::LeaseExpired`] when prefill took back an offer for the request within the last 60 s, which is
     /// reported once; otherwise the errors of [`grant`](Self::grant).
     pub fn pull(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Pull, KvError> {

@@ -43,7 +43,7 @@ impl<S: Service + 'static> Shared<S> {
     ) -> Arc<Self> {
         let (lane, peer, access) = (link.lane, link.peer, link.access);
         let (route, cover) = (Arc::clone(&link.route), Arc::clone(&link.cover));
-        let journal = Journal::new(peer, pool.layout().layer_block_bytes());
+        let journal = Journal::new(peer, link.route.layer_block_bytes());
         let mut core = engine.lock();
         let attached = pool.attach(&mut core);
         let state = Arc::new(Mutex::new(make(link, pool.clone(), attached, journal.clone(), options)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use rdma_collective::engine::Engine;
 use rdma_collective::kv::layout::{
-    Attention, Group, HeadOrder, Layout, LayoutError, Model, Order, Shape, TensorParallel, Tensors,
+    Attention, Group, HeadOrder, Layout, LayoutError, Model, Order, Place, Shape, TensorParallel, Tensors,
 };
 use rdma_collective::kv::plan::{Plan, PlanError, PlanOptions, Route, Tokens};
 use rdma_collective::kv::{LinkError, LinkOptions, Pool, PoolError, PoolUse, Prefill};
@@ -118,6 +118,20 @@ fn a_token_range_outside_its_block_is_refused() {
         let refused = plan(source, destination, count).unwrap_err();
         assert!(matches!(refused, PlanError::TokenRange { group: 0, .. }), "{refused}");
     }
+}
+
+/// Sizes that only a peer which means harm would have: they must not take this side long.
+#[test]
+fn layouts_that_take_long_to_check_are_refused() {
+    let refused = of_rank(7, u32::MAX - 7).unwrap_err();
+    assert_eq!(refused, LayoutError::TooMany { what: "tensor-parallel ranks", max: 65536 });
+    let shape = Shape { layers: 4096, ..SHAPE };
+    let block = 2 * 4096 * 32768;
+    let place = |part: u64| Place { tensor: 0, offset: part * 32768, block, token: 2048, head: 256 };
+    let refused = Layout::of([Group::new(shape).at([2 * block], (0..2 * 4096).map(place))]).unwrap_err();
+    assert_eq!(refused, LayoutError::TooMany { what: "places that lie between each other", max: 1448 });
+    let refused = Layout::of([Group::new(SHAPE).at([0], (0..8).map(place))]).unwrap_err();
+    assert_eq!(refused, LayoutError::Zero { dimension: "bytes of a tensor" });
 }
 
 #[test]

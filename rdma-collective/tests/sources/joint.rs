@@ -3,11 +3,12 @@
 use std::task::Poll;
 use std::time::Duration;
 
-use rdma_collective::kv::{BlockVerdict, HoldKind, KvError, Prefill, Sources};
+use rdma_collective::kv::layout::{Group, HeadOrder, Layout, Shape};
+use rdma_collective::kv::{BlockVerdict, HoldKind, KvError, LinkOptions, Pool, PoolUse, Prefill, Sources};
 use rdma_core::{Deadline, Wire};
 
 use super::common::{block_on, long};
-use super::pair::engine;
+use super::pair::{engine, link};
 use super::ranks::{WHOLE, assert_moved, assert_true, links, room};
 
 const PAIRS: [(u32, u32); 3] = [(4, 9), (0, 2), (31, 30)];
@@ -164,4 +165,83 @@ fn a_handle_that_is_dropped_lets_the_transfer_go_on() {
     let again = sources.grant(2, &destinations(), long()).unwrap();
     prefills.iter().for_each(|prefill| push(prefill, 2));
     assert_moved(&room, &PAIRS, &again.wait().unwrap().verdicts);
+}
+
+#[test]
+fn verdicts_on_the_part_of_one_source_say_nothing_about_the_others() {
+    let engine = engine(Wire::Local, None);
+    let room = room(&engine);
+    let (prefills, decodes) = links(&engine, &room, 2);
+    let sources = Sources::new(decodes).unwrap();
+    let grant = sources.grant(1, &destinations(), long()).unwrap();
+    push(&prefills[1], 1);
+    // The wait for a layer has the verdicts on all parts.
+    let soon = Deadline::after(Duration::from_millis(20));
+    let late = grant.wait_layer(0, soon).unwrap_err().verdicts;
+    let verdicts = grant.revoke(long()).unwrap();
+    for (request, verdicts) in [(2, &late), (3, &verdicts), (4, verdicts.of_source(0).unwrap())] {
+        let of_1 = verdicts.of_source(1).map_or(0, |part| part.count(BlockVerdict::Valid));
+        assert!(of_1 == 3 * WHOLE.layers as usize || request == 4);
+        let again = sources.grant_missing(request, verdicts, long()).unwrap();
+        let owed = again.progress().bytes;
+        // Each of these grants changes the blocks, so that older verdicts are out of date.
+        let all = 3 * room.layout().block_bytes();
+        assert_eq!(owed, if request == 2 { all / 2 } else { all }, "request {request}");
+        again.revoke(long()).unwrap();
+    }
+    // Verdicts on what source 1 has brought: all valid, and source 0 owes everything.
+    let grant = sources.grant(5, &destinations(), long()).unwrap();
+    push(&prefills[1], 5);
+    let verdicts = grant.revoke(long()).unwrap();
+    let of_1 = verdicts.of_source(1).unwrap();
+    assert!(of_1.all_valid());
+    let again = sources.grant_missing(6, of_1, long()).unwrap();
+    push(&prefills[0], 6);
+    assert_moved(&room, &PAIRS, &again.wait().unwrap().verdicts);
+}
+
+#[test]
+fn layers_that_are_not_there_and_outcomes_that_were_taken_are_errors() {
+    let engine = engine(Wire::Local, None);
+    let room = room(&engine);
+    let (prefills, decodes) = links(&engine, &room, 2);
+    let sources = Sources::new(decodes).unwrap();
+    let mut grant = sources.grant(1, &destinations(), long()).unwrap();
+    prefills.iter().for_each(|prefill| push(prefill, 1));
+    let beyond = grant.wait_layer(WHOLE.layers, long()).unwrap_err();
+    assert!(beyond.to_string().contains("layer 4 is not one of 4"), "{beyond}");
+    block_on(&mut grant).unwrap();
+    let taken = |layer: Poll<_>| match layer {
+        Poll::Ready(Err(error)) => error,
+        other => panic!("{other:?}"),
+    };
+    let error: rdma_collective::kv::TransferError = taken(grant.poll_layer(0));
+    assert!(matches!(*error.cause, KvError::OutcomeTaken { request: 1 }), "{error}");
+    assert!(!error.verdicts.all_valid());
+    let revoked = grant.revoke(long()).unwrap_err();
+    assert!(matches!(revoked, KvError::OutcomeTaken { request: 1 }), "{revoked}");
+}
+
+/// Layers of the first pipeline stage are there while the second one has not begun.
+#[test]
+fn a_layer_waits_for_the_sources_alone_that_have_it() {
+    let engine = engine(Wire::Local, None);
+    let room = room(&engine);
+    let links = [0..2, 2..4].map(|layers| {
+        let shape = Shape { layers: 2, head_order: HeadOrder::Nhd, ..WHOLE };
+        let layout = Layout::of([Group::new(shape).of_layers(layers)]).unwrap();
+        let source = Pool::allocate(&engine, &layout, PoolUse::Source).unwrap();
+        link((&engine, &source), (&engine, &room), &LinkOptions::default())
+    });
+    let (prefills, decodes): (Vec<_>, Vec<_>) = links.into_iter().unzip();
+    let stages = Sources::new(decodes).unwrap();
+    let grant = stages.grant(1, &destinations(), long()).unwrap();
+    let pushed = prefills[0].push_layers(1, &sources(), long()).unwrap();
+    pushed.layer_ready(0).unwrap();
+    assert_eq!(grant.wait_layer(0, long()).unwrap(), [BlockVerdict::Valid; 3]);
+    assert!(grant.poll_layer(2).is_pending());
+    pushed.layer_ready(1).unwrap();
+    push(&prefills[1], 1);
+    assert_eq!(grant.wait_layer(2, long()).unwrap(), [BlockVerdict::Valid; 3]);
+    assert!(grant.wait().unwrap().verdicts.all_valid());
 }

@@ -4,8 +4,8 @@ use std::fmt;
 
 /// The element type of a cache.
 ///
-/// A transfer moves bytes and never looks into them. Scales of quantised types that lie outside of the blocks are for
-/// the server to move.
+/// A transfer moves bytes and never looks into them. Scales of quantised types that lie outside of the blocks are a
+/// [`Group`](crate::kv::layout::Group) of their own.
 ///
 /// A part of [`Shape`](crate::kv::layout::Shape).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

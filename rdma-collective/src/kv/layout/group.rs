@@ -193,6 +193,9 @@ impl Group {
         if places.len() != parts {
             return Err(LayoutError::Places { given: places.len(), parts });
         }
+        if bytes.contains(&0) {
+            return Err(LayoutError::Zero { dimension: "bytes of a tensor" });
+        }
         for place in places {
             let tensor = place.tensor;
             let Some(&len) = bytes.get(tensor as usize) else {

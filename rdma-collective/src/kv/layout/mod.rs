@@ -34,7 +34,7 @@ pub use tensor_parallel::TensorParallel;
 
 /// Most tensors of a layout: a tensor for keys and one for values of 512 layers.
 pub const TENSORS_MAX: usize = 1024;
-/// Most layers of a group. The largest models have some hundred.
+/// Most layers of a layout. The largest models have some hundred.
 pub const LAYERS_MAX: u32 = 4096;
 /// Most groups of a layout. Hybrid models have two to five.
 pub const GROUPS_MAX: usize = 64;
@@ -127,6 +127,9 @@ impl Layout {
         inner.layers = numbers.concat();
         inner.layers.sort_unstable();
         inner.layers.dedup();
+        if inner.layers.len() > LAYERS_MAX as usize {
+            return Err(LayoutError::TooMany { what: "layers", max: LAYERS_MAX.into() });
+        }
         for (placed, numbers) in inner.groups.iter_mut().zip(&numbers) {
             let position = |number| inner.layers.binary_search(number).unwrap_or(0) as u32;
             placed.layers = numbers.iter().map(position).collect();

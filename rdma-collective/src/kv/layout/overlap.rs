@@ -11,6 +11,10 @@ struct Loops {
     span: u64,
 }
 
+/// Most pairs of places that are compared: those of 1,448 parts that all lie between each other's blocks. More would
+/// take a peer's layout long to check.
+const PAIRS_MAX: u64 = 1 << 20;
+
 /// Fails unless all elements of all `places` lie apart. `counts` are the blocks, tokens and heads of each, and
 /// `element` is the length of an element. The caller has checked that every place fits its tensor.
 pub(super) fn check(places: &[Place], counts: [u32; 3], element: u64) -> Result<(), LayoutError> {
@@ -21,10 +25,15 @@ pub(super) fn check(places: &[Place], counts: [u32; 3], element: u64) -> Result<
         all.push((tensor, place.offset, loops, number));
     }
     all.sort_by_key(|&(tensor, offset, ..)| (tensor, offset));
+    let mut pairs = 0;
     for (at, &(tensor, offset, loops, number)) in all.iter().enumerate() {
         let near = all.iter().skip(at + 1);
         let near = near.take_while(|(other, start, ..)| *other == tensor && start - offset < loops.span);
         for &(_, start, other, second) in near {
+            pairs += 1;
+            if pairs > PAIRS_MAX {
+                return Err(LayoutError::TooMany { what: "places that lie between each other", max: 1448 });
+            }
             if loops != other || !loops.apart(0, start - offset, element) {
                 let (first, second) = (number.min(second), number.max(second));
                 return Err(LayoutError::PlacesOverlap { tensor, first, second });

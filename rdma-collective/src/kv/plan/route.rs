@@ -107,12 +107,18 @@ impl Route {
         self.groups.get(group).map_or(0, bytes)
     }
 
+    /// Bytes of a block of the destination in one layer, in the first group that goes over.
+    pub(in crate::kv) fn layer_block_bytes(&self) -> u64 {
+        let first = self.groups.iter().find(|group| group.layers > 0);
+        first.map_or(0, GroupRoute::layer_block_bytes)
+    }
+
     /// Whether a block has the same bytes in the same order at both ends.
     pub(in crate::kv) fn keeps_order(&self) -> bool {
         let layouts = [&self.source, &self.destination];
         let layers = layouts.map(Layout::layer_numbers);
-        let heads = layouts.map(|layout| layout.placed().iter().map(|placed| placed.heads.clone()));
-        let [here, there] = heads;
+        let of = |placed: &Placed| (placed.heads.clone(), placed.layers.clone());
+        let [here, there] = layouts.map(|layout| layout.placed().iter().map(of));
         let whole = |group: &GroupRoute| {
             let one = |entry: &Entry| {
                 let steps = Steps { parts: Dim::ONE, ..entry.steps };

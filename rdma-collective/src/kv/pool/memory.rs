@@ -222,7 +222,11 @@ impl Inner {
     fn regions(self) -> Vec<Region> {
         let mut seen = HashSet::new();
         let regions = self.memory.iter().map(|(region, _)| region);
-        regions.filter(|region| seen.insert(region.rkey().0)).cloned().collect()
+        let name = |region: &Region| {
+            let remote = region.remote();
+            (remote.addr, remote.len, remote.rkey.0)
+        };
+        regions.filter(|region| seen.insert(name(region))).cloned().collect()
     }
 }
 

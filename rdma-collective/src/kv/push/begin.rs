@@ -78,7 +78,7 @@ impl Pushes {
     }
 }
 
-/// The plan of a push, and options many writes it has.
+/// The plan of a push, and how many writes it has.
 pub(super) struct Planned {
     pub(super) plan: Arc<Plan>,
     pub(super) writes: u32,

@@ -14,7 +14,7 @@ use rdma_core::memory::CacheHint;
 use super::begin::Planned;
 use super::{PushKey, Pushes, Stage};
 use crate::engine::EngineState;
-use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
+use crate::kv::checksum::{DRIVE_BYTES_MAX, PASS_BYTES, Sum};
 use crate::kv::layout::Extent;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Grant};
@@ -237,6 +237,9 @@ impl Pushes {
             } else if layer >= ready {
                 return end;
             } else if place < posting.places {
+                if *left == 0 {
+                    return Attempt::Again;
+                }
                 if posting.wanted.as_ref().is_none_or(|wanted| wanted.has(layer, place)) {
                     let pieces = posting.plan.pieces(layer, place);
                     let pieces = pieces.map(|(offset, _, len)| Extent { offset, len });
@@ -247,6 +250,7 @@ impl Pushes {
                     sums.pending.push(sum.unwrap_or(0));
                 }
                 sums.next.1 += 1;
+                *left = left.saturating_sub(PASS_BYTES);
             } else {
                 sums.next = (layer + 1, 0);
             }

@@ -8,14 +8,10 @@ use std::time::Instant;
 
 use super::Receives;
 use super::state::{Stage, State};
-use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
+use crate::kv::checksum::{DRIVE_BYTES_MAX, PASS_BYTES, Sum};
 use crate::kv::layout::Extent;
 use crate::kv::pool::Pool;
 use crate::kv::verdict::{BlockVerdict, Verdicts};
-
-/// Cost of skipping a block that is not wanted, in bytes that could be summed meanwhile; it bounds a drive that only
-/// skips.
-const PASS_BYTES: u64 = 64;
 
 /// Progress of checking a transfer, layer by layer.
 #[derive(Debug, Default)]

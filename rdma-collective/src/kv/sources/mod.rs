@@ -106,7 +106,8 @@ impl Sources {
         self.first().pool()
     }
 
-    /// Grants `blocks`, in all layers, to `request`: each source fills its part of them, in that order.
+    /// Grants `blocks`, in all layers, to `request`: each source fills its part of them, in that order. Every source
+    /// must push.
     ///
     /// # Errors
     ///
@@ -181,7 +182,7 @@ impl Sources {
         if owed.iter().all(Option::is_none) {
             return Err(KvError::NothingMissing { request });
         }
-        let mut joint = Joint::new(request, &hold, deadline);
+        let mut joint = Joint::new(request, &hold, deadline, pool.layout());
         for (link, owed) in self.links.iter().zip(owed) {
             let Some(wanted) = owed else {
                 joint.add_valid(link);

@@ -10,11 +10,12 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 
 use super::kind::Look;
-use super::{BUDGET, Receiving, Revoked, Transfer};
+use super::{BUDGET, Receiving, Revocable, Revoked, Transfer};
 use crate::kv::decode::Decode;
+use crate::kv::layout::{Layout, LayoutError};
 use crate::kv::lease::Hold;
 use crate::kv::outcome::{Progress, Received};
-use crate::kv::plan::Cover;
+use crate::kv::plan::{Cover, PlanError};
 use crate::kv::receive::Layer;
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 use crate::kv::{KvError, TransferError};
@@ -32,6 +33,7 @@ pub struct Joint {
     /// The blocks and their contents; the parts have the shares that hold them.
     hold: Hold,
     deadline: Deadline,
+    layout: Layout,
     /// None once the outcome was taken.
     parts: Vec<Part>,
 }
@@ -50,10 +52,10 @@ enum State {
 
 impl Joint {
     /// A transfer without parts yet. The caller's share of the hold stays the caller's.
-    pub(in crate::kv) fn new(request: u64, hold: &Hold, deadline: Deadline) -> Self {
+    pub(in crate::kv) fn new(request: u64, hold: &Hold, deadline: Deadline, layout: &Layout) -> Self {
         let mut hold = hold.clone();
         hold.release();
-        Self { request, hold, deadline, parts: Vec::new() }
+        Self { request, hold, deadline, layout: layout.clone(), parts: Vec::new() }
     }
 
     pub(in crate::kv) fn add(&mut self, link: &Decode, part: Transfer<Receiving>) {
@@ -62,8 +64,7 @@ impl Joint {
 
     /// Adds the part of a source that owes nothing.
     pub(in crate::kv) fn add_valid(&mut self, link: &Decode) {
-        let layers = link.pool().layout().layers();
-        let verdicts = Verdicts::new(layers, self.hold.blocks(), BlockVerdict::Valid);
+        let verdicts = Verdicts::new(self.layout.layers(), self.hold.blocks(), BlockVerdict::Valid);
         let (elapsed, moving) = (Duration::ZERO, Duration::ZERO);
         self.add_part(link, State::Ended(Ok(Received { verdicts, bytes: 0, writes: 0, elapsed, moving })));
     }
@@ -141,10 +142,16 @@ impl Joint {
     ///
     /// # Errors
     ///
-    /// [`KvError::LayerLate`] at `deadline`, while the transfer goes on; otherwise the error of a part.
+    /// [`KvError::LayerLate`] at `deadline`, while the transfer goes on; otherwise those of [`wait`](Self::wait). The
+    /// verdicts beside it are those so far on all parts.
     pub fn wait_layer(&self, layer: u32, deadline: Deadline) -> Layer {
-        let rows = self.parts.iter().map(|part| part.wait_layer(layer, deadline));
-        self.row(rows.collect::<Result<Vec<_>, _>>()?)
+        self.check_layer(layer)?;
+        let mut merged = vec![BlockVerdict::Valid; self.blocks().len()];
+        for part in self.parts_with(layer) {
+            let row = part.wait_layer(layer, deadline).map_err(|error| self.error_of(part, error))?;
+            merge(&mut merged, &row);
+        }
+        Ok(merged)
     }
 
     /// Drives the engine once and looks whether all of a layer has arrived; never waits. Otherwise like
@@ -181,11 +188,12 @@ impl Joint {
             let state = match part.state {
                 State::Open(transfer) => Giving::Up(transfer.start_revoke(deadline)),
                 State::Ended(Ok(received)) => Giving::Ended(Ok(received.verdicts.of(origin.clone()))),
-                State::Ended(Err(error)) => Giving::Ended(Ok(error.verdicts)),
+                State::Ended(Err(error)) => Giving::Ended(Receiving::left(Err(error))),
             };
             (part.cover, state)
         };
-        JointRevoking { parts: self.parts.into_iter().map(part).collect() }
+        let request = self.request;
+        JointRevoking { request, deadline, parts: self.parts.into_iter().map(part).collect() }
     }
 
     /// Looks at the parts, and takes the outcome when all have ended.
@@ -203,8 +211,7 @@ impl Joint {
     fn conclude(&mut self) -> Result<Received, TransferError> {
         let (mut failed, mut by_source) = (None, Vec::new());
         if self.parts.is_empty() {
-            let cause = Arc::new(KvError::OutcomeTaken { request: self.request });
-            return Err(TransferError { cause, verdicts: Verdicts::new(0, &[], BlockVerdict::Missing) });
+            return Err(self.taken());
         }
         let (mut bytes, mut writes) = (0, 0);
         let (mut elapsed, mut moving) = (Duration::ZERO, Duration::ZERO);
@@ -235,26 +242,69 @@ impl Joint {
     }
 
     fn look_layer(&self, layer: u32, waker: Option<&Waker>) -> Poll<Layer> {
+        self.check_layer(layer)?;
+        let (mut merged, mut open) = (vec![BlockVerdict::Valid; self.blocks().len()], false);
         // Every part is looked at, so that each has the waker.
-        let looks: Vec<_> = self.parts.iter().map(|part| part.look_layer(layer, waker)).collect();
-        let mut rows = Vec::with_capacity(looks.len());
-        for look in looks {
-            match look {
-                Poll::Ready(row) => rows.push(row?),
-                Poll::Pending => return Poll::Pending,
+        for part in self.parts_with(layer) {
+            match part.look_layer(layer, waker) {
+                Poll::Ready(row) => merge(&mut merged, &row.map_err(|error| self.error_of(part, error))?),
+                Poll::Pending => open = true,
             }
         }
-        Poll::Ready(self.row(rows))
+        if open { Poll::Pending } else { Poll::Ready(Ok(merged)) }
     }
 
-    /// The verdicts on one layer, from those of all parts.
-    fn row(&self, rows: Vec<Vec<BlockVerdict>>) -> Layer {
-        let mut merged = vec![BlockVerdict::Valid; self.blocks().len()];
-        for row in rows {
-            merged.iter_mut().zip(row).for_each(|(state, other)| *state = state.and(other));
+    /// Fails for a layer that the pool does not have, and once the outcome was taken.
+    fn check_layer(&self, layer: u32) -> Result<(), TransferError> {
+        let layers = self.layout.layers();
+        if layer >= layers {
+            let cause = Arc::new(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into());
+            return Err(TransferError { cause, verdicts: self.so_far() });
         }
-        Ok(merged)
+        if self.parts.is_empty() { Err(self.taken()) } else { Ok(()) }
     }
+
+    /// The parts that have some of a layer of the blocks.
+    fn parts_with(&self, layer: u32) -> impl Iterator<Item = &Part> {
+        let groups = self.blocks().iter().filter_map(|block| self.layout.group_of(*block));
+        let mut groups: Vec<usize> = groups.map(|(group, _)| group).collect();
+        groups.dedup();
+        let has = move |part: &&Part| groups.iter().any(|group| part.cover.has(layer, *group));
+        self.parts.iter().filter(has)
+    }
+
+    /// The error of a part, as that of the whole transfer.
+    fn error_of(&self, part: &Part, error: TransferError) -> TransferError {
+        let cause = match *error.cause {
+            KvError::LayerLate { .. } => error.cause,
+            _ => Arc::new(KvError::OfSource { peer: part.peer, cause: error.cause }),
+        };
+        TransferError { cause, verdicts: self.so_far() }
+    }
+
+    /// The verdicts so far, on all parts.
+    fn so_far(&self) -> Verdicts {
+        let of = |part: &Part| {
+            let verdicts = match &part.state {
+                State::Open(transfer) => transfer.so_far(),
+                State::Ended(Ok(received)) => received.verdicts.clone(),
+                State::Ended(Err(error)) => error.verdicts.clone(),
+            };
+            (Arc::clone(&part.cover), verdicts.of(self.hold.origin()))
+        };
+        Verdicts::of_sources(self.parts.iter().map(of).collect())
+    }
+
+    /// The error of a handle whose outcome was taken.
+    fn taken(&self) -> TransferError {
+        let verdicts = Verdicts::new(self.layout.layers(), self.blocks(), BlockVerdict::Missing);
+        TransferError { cause: Arc::new(KvError::OutcomeTaken { request: self.request }), verdicts }
+    }
+}
+
+/// Adds the verdicts of one part to those of the others.
+fn merge(merged: &mut [BlockVerdict], row: &[BlockVerdict]) {
+    merged.iter_mut().zip(row).for_each(|(state, other)| *state = state.and(*other));
 }
 
 impl Part {
@@ -371,6 +421,9 @@ impl Future for JointLayer<'_> {
 /// A [`Joint`] that is being given up. Returned by [`Joint::start_revoke`].
 #[must_use = "blocks are free again when giving up was waited for"]
 pub struct JointRevoking {
+    request: u64,
+    deadline: Deadline,
+    /// None once the outcome was taken.
     parts: Vec<(Arc<Cover>, Giving)>,
 }
 
@@ -386,10 +439,9 @@ impl JointRevoking {
     ///
     /// The errors of [`Joint::revoke`].
     pub fn wait(mut self) -> Result<Verdicts, KvError> {
+        let deadline = Deadline::after(self.deadline.remaining() + Revoked::<Receiving>::ENDS_WITHIN);
         for (_, part) in &mut self.parts {
             if let Giving::Up(transfer) = part {
-                let deadline =
-                    Deadline::after(transfer.deadline.remaining() + Revoked::<Receiving>::ENDS_WITHIN);
                 let left = transfer.outcome_by(deadline).unwrap_or_else(|| transfer.stuck());
                 *part = Giving::Ended(left);
             }
@@ -398,6 +450,9 @@ impl JointRevoking {
     }
 
     fn conclude(&mut self) -> Result<Verdicts, KvError> {
+        if self.parts.is_empty() {
+            return Err(KvError::OutcomeTaken { request: self.request });
+        }
         let mut by_source = Vec::new();
         for (cover, part) in self.parts.drain(..) {
             if let Giving::Ended(verdicts) = part {
@@ -413,7 +468,7 @@ impl Future for JointRevoking {
 
     /// Looks whether giving up is done. The thread that drives the engine wakes the task.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let mut open = self.parts.is_empty();
+        let mut open = false;
         for (_, part) in &mut self.parts {
             if let Giving::Up(transfer) = part {
                 match transfer.look(Some(context.waker())) {

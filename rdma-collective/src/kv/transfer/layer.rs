@@ -13,6 +13,7 @@ use crate::kv::layout::LayoutError;
 use crate::kv::machine::Machine;
 use crate::kv::plan::PlanError;
 use crate::kv::receive::{Layer, Receives};
+use crate::kv::verdict::Verdicts;
 use crate::kv::{KvError, TransferError};
 
 impl Transfer<Sending> {
@@ -77,6 +78,11 @@ impl Transfer<Receiving> {
             return Err(self.error(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into()));
         }
         self.shared.engine.check_process().map_err(|forked| self.error(forked.into()))
+    }
+
+    /// The verdicts so far.
+    pub(super) fn so_far(&self) -> Verdicts {
+        self.error(KvError::LayerLate { request: self.request, layer: 0 }).verdicts
     }
 
     fn error(&self, cause: KvError) -> TransferError {

@@ -46,12 +46,14 @@ pub struct Verdicts {
     origin: Option<Origin>,
     /// After a transfer of several sources: what each of them brings, and the verdicts on that.
     by_source: Vec<(Arc<Cover>, Self)>,
+    /// The part of a source, if the verdicts are about that alone.
+    part: Option<Arc<Cover>>,
 }
 
 impl Verdicts {
     pub(crate) fn new(layers: u32, blocks: &[u32], all: BlockVerdict) -> Self {
         let states = vec![all; layers as usize * blocks.len()].into();
-        Self { blocks: blocks.into(), layers, states, origin: None, by_source: Vec::new() }
+        Self { blocks: blocks.into(), layers, states, origin: None, by_source: Vec::new(), part: None }
     }
 
     /// Binds the verdicts to the contents that one transfer left in its blocks.
@@ -61,9 +63,10 @@ impl Verdicts {
 
     /// The verdicts on blocks that several sources have filled: a block is valid when every source's part of it is. The
     /// parts are about the same blocks and layers.
-    pub(super) fn of_sources(by_source: Vec<(Arc<Cover>, Self)>) -> Self {
-        let Some((_, first)) = by_source.first() else { return Self::new(0, &[], BlockVerdict::Valid) };
+    pub(super) fn of_sources(mut by_source: Vec<(Arc<Cover>, Self)>) -> Self {
+        let Some((_, first)) = by_source.first() else { return Self::new(0, &[], BlockVerdict::Missing) };
         let mut merged = first.clone();
+        by_source.iter_mut().for_each(|(cover, part)| part.part = Some(Arc::clone(cover)));
         for (_, part) in by_source.iter().skip(1) {
             for (state, other) in merged.states.iter_mut().zip(&part.states) {
                 *state = state.and(*other);
@@ -73,10 +76,16 @@ impl Verdicts {
     }
 
     /// The verdicts on what the source with this cover brings. Those on whole blocks stand in for a source that has
-    /// brought nothing yet.
-    pub(super) fn about(&self, cover: &Cover) -> &Self {
+    /// brought nothing yet; those on the part of another source say nothing about it.
+    fn about(&self, cover: &Cover) -> Self {
         let of = self.by_source.iter().find(|(brought, _)| **brought == *cover);
-        of.map_or(self, |(_, verdicts)| verdicts)
+        match (of, &self.part) {
+            (Some((_, verdicts)), _) => verdicts.clone(),
+            (None, Some(part)) if **part != *cover => {
+                Self::new(self.layers, &self.blocks, BlockVerdict::Missing)
+            }
+            (None, _) => self.clone(),
+        }
     }
 
     /// The blocks that the source with this cover still owes to `pool`; `None` when it owes nothing.

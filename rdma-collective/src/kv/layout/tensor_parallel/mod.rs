@@ -6,6 +6,9 @@ use std::ops::Range;
 use super::Attention;
 use crate::kv::layout::LayoutError;
 
+/// Most tensor-parallel ranks, so that a peer's layout names no more than a job can have.
+const RANKS_MAX: u32 = 65536;
+
 /// A rank of the group over which the heads of a model are spread.
 ///
 /// The rule is that of inference servers: heads are split evenly; with more ranks than heads, each head is kept by
@@ -35,11 +38,14 @@ impl TensorParallel {
     ///
     /// # Errors
     /// [`LayoutError::NoSuchShard`] when the rank is not below the size, [`LayoutError::UnevenHeads`] when
-    /// neither the heads divide by the ranks nor the ranks by the heads.
+    /// neither the heads divide by the ranks nor the ranks by the heads, [`LayoutError::TooMany`] above 65536 ranks.
     pub fn heads(self, whole: Attention) -> Result<Range<u32>, LayoutError> {
         let Self { rank, size } = self;
         if rank >= size {
             return Err(LayoutError::NoSuchShard { rank, size });
+        }
+        if size > RANKS_MAX {
+            return Err(LayoutError::TooMany { what: "tensor-parallel ranks", max: RANKS_MAX.into() });
         }
         let heads = whole.heads();
         match whole {
