@@ -32,11 +32,11 @@ pub(in crate::kv) use placed::Placed;
 pub use shape::{Attention, Shape};
 pub use tensor_parallel::TensorParallel;
 
-/// Most tensors of a layout: a tensor for keys and one for values of 512 layers.
+/// Most tensors of a [`Layout`]: a tensor for keys and one for values of 512 layers.
 pub const TENSORS_MAX: usize = 1024;
-/// Most layers of a layout. The largest models have some hundred.
+/// Most layers of a [`Layout`]. The largest models have some hundred.
 pub const LAYERS_MAX: u32 = 4096;
-/// Most groups of a layout. Hybrid models have two to five.
+/// Most groups of a [`Layout`]. Hybrid models have two to five.
 pub const GROUPS_MAX: usize = 64;
 /// Tensors begin at multiples of this, with a gap before each, so that no write joins bytes of two tensors: 4096, a
 /// page, since devices map pages.

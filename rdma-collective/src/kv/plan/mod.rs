@@ -52,7 +52,7 @@ pub use segments::Tokens;
 pub(in crate::kv) use writes::Writes;
 pub use writes::{End, Write};
 
-/// The blocks of one request over a route, in the order of the source pool's memory.
+/// The blocks of one request over a [`Route`], in the order of the source pool's memory.
 ///
 /// A plan keeps the blocks alone: writes are made as they are taken. Both sides of a transfer make the same ones from
 /// the same layouts, blocks and options, and so agree on how many there are.

@@ -8,7 +8,7 @@ use super::route::Entry;
 use super::segments::Segment;
 use crate::kv::layout::nest::{DIMS, Dim, Nest};
 
-/// Equal pieces of bytes at fixed distances, in both pools.
+/// Equal pieces of bytes at fixed distances, in both pools of a [`Route`](super::Route).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// First byte in the source pool.

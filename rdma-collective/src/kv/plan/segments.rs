@@ -17,7 +17,8 @@ pub(super) struct Segment {
 
 /// The tokens of a group that a request moves, counted from the first block of each list.
 ///
-/// Without it a request moves all tokens of all blocks, and both lists have equally many.
+/// Without it a request moves all tokens of all blocks, and both lists have equally many. A part of
+/// [`PlanOptions`](super::PlanOptions), for a plan over a [`Route`](super::Route).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Tokens {
     /// Tokens of the first source block that are left out: below the tokens of a block.

@@ -3,7 +3,7 @@
 use super::Run;
 use super::runs::Runs;
 
-/// An end of a write.
+/// An end of a write, in a pool of a [`Route`](super::Route) or in staging memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// Bytes of the pool, from this offset on.
@@ -12,7 +12,7 @@ pub enum End {
     Staging,
 }
 
-/// A write, or a read of a pull.
+/// A write, or a read of a pull, over a [`Route`](super::Route).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write {
     /// Where the bytes come from.
