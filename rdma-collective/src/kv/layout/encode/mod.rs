@@ -40,6 +40,7 @@ impl Layout {
 
 #[cfg(any(fuzzing, test))]
 impl Layout {
+    #[cfg(test)]
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         self.encode_to(&mut bytes);
