@@ -6,6 +6,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use rustix::process::Signal;
 
 use crate::Phase;
+use crate::pair::{line, parse};
 use crate::side::{Role, Side};
 
 const ROLE: &str = "KILLED_ROLE";
@@ -50,16 +51,6 @@ impl Drop for Victim {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn line(bytes: &[u8]) -> String {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("blob {hex}\n")
-}
-
-fn parse(line: &str) -> Option<Vec<u8>> {
-    let (_, hex) = line.split_once("blob ")?;
-    (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()).collect()
 }
 
 /// The next line of the survivor; never returns when it has ended.

@@ -193,3 +193,15 @@ pub fn transfer(prefill: &Prefill, decode: &Decode, request: u64, pairs: &[(u32,
         assert_eq!(pushed.writes, received.writes);
     });
 }
+
+/// A blob as a line, for a process that hears lines.
+pub fn line(bytes: &[u8]) -> String {
+    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("blob {hex}\n")
+}
+
+/// The blob of a [`line`].
+pub fn parse(line: &str) -> Option<Vec<u8>> {
+    let (_, hex) = line.split_once("blob ")?;
+    (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()).collect()
+}

@@ -21,16 +21,21 @@ fn destinations() -> Vec<u32> {
     PAIRS.iter().map(|(_, to)| *to).collect()
 }
 
+/// All ranks of prefill, and a pool that they fill together.
+fn joined(ranks: u32) -> (Vec<Prefill>, Sources, Pool) {
+    let engine = engine(Wire::Local, None);
+    let room = room(&engine);
+    let (prefills, decodes) = links(&engine, &room, ranks);
+    (prefills, Sources::new(decodes).unwrap(), room)
+}
+
 fn push(prefill: &Prefill, request: u64) {
     prefill.push(request, &sources(), long()).unwrap().wait().unwrap();
 }
 
 #[test]
 fn the_blocks_are_held_until_the_last_source_has_ended() {
-    let engine = engine(Wire::Local, None);
-    let room = room(&engine);
-    let (prefills, decodes) = links(&engine, &room, 2);
-    let sources = Sources::new(decodes).unwrap();
+    let (prefills, sources, room) = joined(2);
     let mut grant = sources.grant(1, &destinations(), long()).unwrap();
     push(&prefills[1], 1);
     assert_eq!(room.held(9), Some(HoldKind::Granted));
@@ -46,10 +51,7 @@ fn the_blocks_are_held_until_the_last_source_has_ended() {
 
 #[test]
 fn an_outcome_is_there_once() {
-    let engine = engine(Wire::Local, None);
-    let room = room(&engine);
-    let (prefills, decodes) = links(&engine, &room, 2);
-    let sources = Sources::new(decodes).unwrap();
+    let (prefills, sources, room) = joined(2);
     let mut grant = sources.grant(1, &destinations(), long()).unwrap();
     prefills.iter().for_each(|prefill| push(prefill, 1));
     let received = block_on(&mut grant).unwrap();
@@ -61,10 +63,7 @@ fn an_outcome_is_there_once() {
 
 #[test]
 fn a_layer_is_there_when_all_sources_have_brought_it() {
-    let engine = engine(Wire::Local, None);
-    let room = room(&engine);
-    let (prefills, decodes) = links(&engine, &room, 2);
-    let sources_of_room = Sources::new(decodes).unwrap();
+    let (prefills, sources_of_room, room) = joined(2);
     let grant = sources_of_room.grant(1, &destinations(), long()).unwrap();
     let pushes: Vec<_> =
         prefills.iter().map(|prefill| prefill.push_layers(1, &sources(), long()).unwrap()).collect();
@@ -82,10 +81,7 @@ fn a_layer_is_there_when_all_sources_have_brought_it() {
 
 #[test]
 fn a_rank_that_never_comes_is_named_at_the_deadline_and_the_rest_is_moved_from_it_alone() {
-    let engine = engine(Wire::Local, None);
-    let room = room(&engine);
-    let (prefills, decodes) = links(&engine, &room, 4);
-    let sources = Sources::new(decodes).unwrap();
+    let (prefills, sources, room) = joined(4);
     let grant = sources.grant(1, &destinations(), Deadline::after(Duration::from_millis(200))).unwrap();
     for rank in [0, 1, 3] {
         push(&prefills[rank], 1);
@@ -120,10 +116,7 @@ fn a_rank_that_never_comes_is_named_at_the_deadline_and_the_rest_is_moved_from_i
 
 #[test]
 fn what_is_given_up_on_all_links_frees_its_blocks_and_leaves_the_links() {
-    let engine = engine(Wire::Local, None);
-    let room = room(&engine);
-    let (prefills, decodes) = links(&engine, &room, 2);
-    let sources = Sources::new(decodes).unwrap();
+    let (prefills, sources, room) = joined(2);
     let grant = sources.grant(1, &destinations(), long()).unwrap();
     push(&prefills[0], 1);
     let verdicts = grant.revoke(long()).unwrap();
@@ -140,10 +133,7 @@ fn what_is_given_up_on_all_links_frees_its_blocks_and_leaves_the_links() {
 
 #[test]
 fn parts_are_pulled_from_all_sources() {
-    let engine = engine(Wire::Local, None);
-    let room = room(&engine);
-    let (prefills, decodes) = links(&engine, &room, 4);
-    let room_sources = Sources::new(decodes).unwrap();
+    let (prefills, room_sources, room) = joined(4);
     let pull = room_sources.pull(1, &destinations(), long()).unwrap();
     let offers: Vec<_> =
         prefills.iter().map(|prefill| prefill.offer(1, &sources(), long()).unwrap()).collect();
@@ -156,10 +146,7 @@ fn parts_are_pulled_from_all_sources() {
 
 #[test]
 fn a_handle_that_is_dropped_lets_the_transfer_go_on() {
-    let engine = engine(Wire::Local, None);
-    let room = room(&engine);
-    let (prefills, decodes) = links(&engine, &room, 2);
-    let sources = Sources::new(decodes).unwrap();
+    let (prefills, sources, room) = joined(2);
     drop(sources.grant(1, &destinations(), long()).unwrap());
     prefills.iter().for_each(|prefill| push(prefill, 1));
     let again = sources.grant(2, &destinations(), long()).unwrap();
@@ -169,10 +156,7 @@ fn a_handle_that_is_dropped_lets_the_transfer_go_on() {
 
 #[test]
 fn verdicts_on_the_part_of_one_source_say_nothing_about_the_others() {
-    let engine = engine(Wire::Local, None);
-    let room = room(&engine);
-    let (prefills, decodes) = links(&engine, &room, 2);
-    let sources = Sources::new(decodes).unwrap();
+    let (prefills, sources, room) = joined(2);
     let grant = sources.grant(1, &destinations(), long()).unwrap();
     push(&prefills[1], 1);
     // The wait for a layer has the verdicts on all parts.
@@ -202,10 +186,7 @@ fn verdicts_on_the_part_of_one_source_say_nothing_about_the_others() {
 
 #[test]
 fn layers_that_are_not_there_and_outcomes_that_were_taken_are_errors() {
-    let engine = engine(Wire::Local, None);
-    let room = room(&engine);
-    let (prefills, decodes) = links(&engine, &room, 2);
-    let sources = Sources::new(decodes).unwrap();
+    let (prefills, sources, _room) = joined(2);
     let mut grant = sources.grant(1, &destinations(), long()).unwrap();
     prefills.iter().for_each(|prefill| push(prefill, 1));
     let beyond = grant.wait_layer(WHOLE.layers, long()).unwrap_err();

@@ -13,7 +13,7 @@ use rdma_core::Wire;
 use rustix::process::Signal;
 
 use super::common::long;
-use super::pair::{TOKEN, engine};
+use super::pair::{TOKEN, engine, line, parse};
 use super::ranks::{assert_moved, assert_true, room, source};
 
 const RANK: &str = "SOURCE_RANK";
@@ -65,16 +65,6 @@ impl Drop for Rank {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn line(bytes: &[u8]) -> String {
-    let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("blob {hex}\n")
-}
-
-fn parse(line: &str) -> Option<Vec<u8>> {
-    let (_, hex) = line.split_once("blob ")?;
-    (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()).collect()
 }
 
 /// The next line of decode; `None` when it has ended.

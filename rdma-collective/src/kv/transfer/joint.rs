@@ -103,10 +103,7 @@ impl Joint {
     ///
     /// The errors of [`wait`](Self::wait).
     pub fn poll(&mut self) -> Poll<Result<Received, TransferError>> {
-        if let Some(engine) = self.parts.iter().find_map(Part::engine) {
-            // The error is dropped here, because a failed device ends the parts with the same error.
-            let _ = engine.drive(Instant::now(), BUDGET);
-        }
+        self.drive();
         self.look(None)
     }
 
@@ -157,10 +154,7 @@ impl Joint {
     /// Drives the engine once and looks whether all of a layer has arrived; never waits. Otherwise like
     /// [`wait_layer`](Self::wait_layer).
     pub fn poll_layer(&self, layer: u32) -> Poll<Layer> {
-        if let Some(engine) = self.parts.iter().find_map(Part::engine) {
-            // The error is dropped here, because a failed device ends the parts with the same error.
-            let _ = engine.drive(Instant::now(), BUDGET);
-        }
+        self.drive();
         self.look_layer(layer, None)
     }
 
@@ -194,6 +188,14 @@ impl Joint {
         };
         let request = self.request;
         JointRevoking { request, deadline, parts: self.parts.into_iter().map(part).collect() }
+    }
+
+    /// Drives the engine once, which all links of a pool have in common.
+    fn drive(&self) {
+        if let Some(engine) = self.parts.iter().find_map(Part::engine) {
+            // The error is dropped here, because a failed device ends the parts with the same error.
+            let _ = engine.drive(Instant::now(), BUDGET);
+        }
     }
 
     /// Looks at the parts, and takes the outcome when all have ended.
