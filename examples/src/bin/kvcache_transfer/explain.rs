@@ -52,7 +52,5 @@ fn order(args: &Args) -> Order {
 fn size(source: &Layout, destination: &Layout, blocks: u32) -> anyhow::Result<PlanSize> {
     let route = Arc::new(Route::new(source, destination)?);
     let list: Vec<u32> = (0..blocks).collect();
-    // A link packs nothing.
-    let options = PlanOptions { pack_bytes: 0, ..PlanOptions::default() };
-    Ok(Plan::new(&route, [&list, &list], &options)?.size())
+    Ok(Plan::new(&route, [&list, &list], &PlanOptions::default())?.size())
 }
