@@ -123,8 +123,8 @@ fn more_pushes_at_once_than_there_are_slots_all_arrive() {
     }
 }
 
-/// Transfers are given up at either end while slots are full: what is called valid is, nothing lands afterwards, and the
-/// slots come back.
+/// Transfers are given up at either end while slots are full. Valid blocks are right, nothing lands afterwards, and
+/// the slots come back.
 #[test]
 fn slots_of_transfers_that_are_given_up_come_back_and_nothing_lands_late() {
     for wire in WIRES {

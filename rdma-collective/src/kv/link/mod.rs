@@ -52,7 +52,7 @@ pub struct LinkOptions {
     /// Longest write in bytes (1 MiB), at most 2 GiB. Adjacent blocks are merged up to it.
     pub write_bytes_max: u32,
     /// Pieces shorter than this are packed into longer writes (4 KiB; 0 packs none), where heads of several tokens do
-    /// not lie together at both ends. Each end then takes 1 MiB. The value at prefill decides, unless decode has 0.
+    /// not lie together at both ends. Each end then takes 2 MiB. The value at prefill decides, unless decode has 0.
     pub pack_bytes: u32,
     /// Whether decode checks blocks by CRC-32C (no). Both sides then read each block once more. The value at the
     /// destination decides.

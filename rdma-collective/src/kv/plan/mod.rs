@@ -133,7 +133,7 @@ pub struct PlanSize {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(in crate::kv) struct Count {
     pub(in crate::kv) writes: u32,
-    /// Those that go to staging memory of the destination.
+    /// Writes to staging memory of the destination.
     pub(in crate::kv) unpacked: u32,
     /// For each layer of the source the writes up to its end, if the plan goes layer by layer.
     pub(in crate::kv) ends: Vec<u32>,

@@ -134,7 +134,7 @@ impl Iterator for Writes {
         let scattered = |step: u64| first.count > 1 && step != first.len;
         let packs = first.len < short
             && !(pulls && scattered(first.source_step))
-            && !(!unpacks && scattered(first.destination_step));
+            && (unpacks || !scattered(first.destination_step));
         if !packs {
             let (one, rest) = first.split(1);
             self.pending.extend(rest);

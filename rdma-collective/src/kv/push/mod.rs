@@ -5,9 +5,8 @@
 //! A push goes `Waiting` → `Writing` → `Ended`, or `Writing` → `Quiescing` → `Ended` when it is given up. This file
 //! owns the stages, the entry into `Waiting`, and the order of the steps in one drive. Its children own the
 //! transitions: `arrive` reads messages, `begin` goes to `Writing` or refuses, `post` sends, `finish` ends pushes
-//! that are done or lost, `packed` has the slots of packed writes, `revoke` goes to `Quiescing` and ends from there, and `offer` has the stages of offers.
-//! `tests` has the table of every event in every stage.
-//!
+//! that are done or lost, `packed` has the slots of packed writes, `revoke` goes to `Quiescing` and ends from there,
+//! and `offer` has the stages of offers. `tests` has the table of every event in every stage.
 
 mod arrive;
 mod begin;

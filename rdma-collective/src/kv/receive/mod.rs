@@ -5,9 +5,9 @@
 //! A transfer goes `Filling` → `Arrived` (only with checksums) → `Confirming` → `Ended`, or `Filling` → `Revoking` →
 //! `Ended` when it is given up. `state` has the stages. This file owns the entry into `Filling` and the order of the
 //! steps in one drive. Its children own the transitions: `arrive` reads messages and counts writes, `check` compares
-//! checksums, `unpack` empties the slots of packed writes, `finish` ends transfers that are done or lost, `revoke` gives grants up, `read` posts the reads of
-//! pulls, `layer` answers for one layer. `tests` has the table of every event in every stage.
-//!
+//! checksums, `unpack` empties the slots of packed writes, `finish` ends transfers that are done or lost, `revoke`
+//! gives grants up, `read` posts the reads of pulls, `layer` answers for one layer. `tests` has the table of every
+//! event in every stage.
 
 mod arrive;
 mod check;
