@@ -72,6 +72,7 @@ mod push;
 mod receive;
 mod shared;
 mod sources;
+mod staging;
 mod taken_back;
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,7 @@ use super::journal::{Journal, LinkEvent, LinkStats};
 use super::link::{Link, LinkOptions};
 use super::plan::{Cover, Route};
 use super::pool::{AttachedPool, Pool};
+use super::staging::Staging;
 use super::wakers::Wakers;
 use crate::engine::{Engine, EngineState, LaneId, Service};
 use crate::kv::KvError;
@@ -29,6 +30,7 @@ pub(super) struct Shared<S> {
     pub(super) route: Arc<Route>,
     /// The part of decode's layers and heads that the route brings.
     pub(super) cover: Arc<Cover>,
+    staging: [Option<Staging>; 2],
     linger: Duration,
 }
 
@@ -43,6 +45,7 @@ impl<S: Service + 'static> Shared<S> {
     ) -> Arc<Self> {
         let (lane, peer, access) = (link.lane, link.peer, link.access);
         let (route, cover) = (Arc::clone(&link.route), Arc::clone(&link.cover));
+        let staging = [link.staging.clone(), link.inbox.clone()];
         let journal = Journal::new(peer, link.route.layer_block_bytes());
         let mut core = engine.lock();
         let attached = pool.attach(&mut core);
@@ -51,7 +54,7 @@ impl<S: Service + 'static> Shared<S> {
         drop(core);
         let state = OwnProcess::new(state);
         let (engine, pool, linger) = (engine.clone(), pool.clone(), options.linger);
-        Arc::new(Self { engine, state, journal, pool, lane, peer, access, route, cover, linger })
+        Arc::new(Self { engine, state, journal, pool, lane, peer, access, route, cover, staging, linger })
     }
 
     pub(super) fn lock(&self) -> Held<MutexGuard<'_, S>> {
@@ -117,6 +120,9 @@ impl<S: Service + 'static> Shared<S> {
         self.engine.lock_with(|core| {
             end(&mut self.lock(), core);
             self.pool.detach(core);
+            for staging in self.staging.iter().flatten() {
+                core.detach(staging.attached());
+            }
         });
     }
 }

@@ -29,6 +29,7 @@ fn carry_out(writes: impl Iterator<Item = (Write, Vec<Run>)>, options: &PlanOpti
         let packed = [write.source, write.destination].contains(&End::Staging);
         assert!(!packed || write.len <= u64::from(options.stage_bytes), "{write:?}");
         assert!(!options.pulls || write.source != End::Staging, "the source of a pull packs nothing");
+        assert!(options.unpacks || write.destination != End::Staging, "the destination does not unpack");
         // Byte `at` of the write comes from the run's byte where the source packs, and goes where the destination
         // unpacks.
         let pieces = runs.iter().flat_map(|run| run.pieces());

@@ -3,11 +3,13 @@
 
 use rdma_collective::engine::Engine;
 use rdma_collective::kv::layout::{Extent, Layout};
+use rdma_collective::kv::plan::{Plan, PlanOptions, PlanSize, Route};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill, Sources};
 use rdma_core::{Memory, Wire};
 
 use super::common::{WIRES, long};
 use super::family::Family;
+use super::oracle::Pair;
 use super::pair::{CANARY, engine, link};
 
 /// Families on each wire.
@@ -110,6 +112,7 @@ fn moved(engines: [&Engine; 2], family: &Family, places: [Place; 2]) -> Vec<u8> 
         max_send_wr: 16,
         credits: 40,
         write_bytes_max: options.write_bytes_max,
+        pack_bytes: options.pack_bytes,
         checksums: !options.pulls && options.stage_bytes.is_multiple_of(2),
         ..LinkOptions::default()
     };
@@ -160,12 +163,30 @@ fn request(prefills: &[Prefill], decodes: Vec<Decode>, family: &Family) {
     assert_eq!(sent.iter().map(|sent| sent.bytes).collect::<Vec<_>>(), bytes);
     assert_eq!(received.bytes, bytes.iter().sum::<u64>());
     assert_eq!(received.writes, sent.iter().map(|sent| sent.writes).sum::<u32>());
+    // A link packs as the plan does.
+    let planned: Vec<_> = family.sources.iter().map(planned).collect();
+    assert_eq!(u64::from(received.writes), planned.iter().map(|size| size.writes).sum::<u64>());
+}
+
+/// The size of the plan that a link makes.
+fn planned(pair: &Pair) -> PlanSize {
+    let [source, destination] = &pair.layouts;
+    let route = Route::new(&source.layout, &destination.layout).unwrap().into();
+    let PlanOptions { write_bytes_max, pack_bytes, by_layer, pulls, .. } = pair.options;
+    let options = PlanOptions {
+        write_bytes_max,
+        pack_bytes,
+        by_layer: by_layer && !pulls,
+        pulls,
+        ..PlanOptions::default()
+    };
+    Plan::new(&route, [&pair.blocks[0], &pair.blocks[1]], &options).unwrap().size()
 }
 
 fn check(wire: Wire) {
     let engines = [engine(wire, None), engine(wire, None)];
     let engines = [&engines[0], &engines[1]];
-    let (mut several, mut number) = (0, 0);
+    let (mut several, mut packed, mut number) = (0, 0, 0);
     for family in (0..).filter_map(Family::random).take(FAMILIES) {
         let kinds = [Place::Whole, Place::Each, Place::Shuffled];
         let bytes = moved(engines, &family, [kinds[number % 3], kinds[number / 3 % 3]]);
@@ -178,9 +199,11 @@ fn check(wire: Wire) {
         let wrong = bytes.iter().zip(&expected).position(|(one, other)| one != other);
         assert_eq!(wrong, None, "{wire:?}, family {number}: the first wrong byte; {family:?}");
         several += usize::from(!family.is_single());
+        packed += usize::from(family.sources.iter().any(|pair| planned(pair).packed_bytes > 0));
         number += 1;
     }
-    println!("{wire:?}: {several} of {FAMILIES} requests had several sources");
+    println!("{wire:?}: {several} of {FAMILIES} requests had several sources, {packed} had packed writes");
+    assert!(packed >= FAMILIES / 5, "{packed} had packed writes");
     assert!(several >= FAMILIES / 4, "{several} had several sources");
 }
 

@@ -160,6 +160,7 @@ pub fn options(rng: &mut Rng, tokens: Vec<Tokens>) -> PlanOptions {
         stage_bytes: 1 + rng.below(200),
         by_layer: rng.chance(3),
         pulls: rng.chance(3),
+        unpacks: !rng.chance(3),
         tokens,
     }
 }

@@ -190,7 +190,7 @@ fn layers_that_are_not_there_and_outcomes_that_were_taken_are_errors() {
     let mut grant = sources.grant(1, &destinations(), long()).unwrap();
     prefills.iter().for_each(|prefill| push(prefill, 1));
     let beyond = grant.wait_layer(WHOLE.layers, long()).unwrap_err();
-    assert!(beyond.to_string().contains("layer 4 is not one of 4"), "{beyond}");
+    assert!(beyond.to_string().contains("layer 8 is not one of 8"), "{beyond}");
     block_on(&mut grant).unwrap();
     let taken = |layer: Poll<_>| match layer {
         Poll::Ready(Err(error)) => error,
@@ -208,8 +208,8 @@ fn layers_that_are_not_there_and_outcomes_that_were_taken_are_errors() {
 fn a_layer_waits_for_the_sources_alone_that_have_it() {
     let engine = engine(Wire::Local, None);
     let room = room(&engine);
-    let links = [0..2, 2..4].map(|layers| {
-        let shape = Shape { layers: 2, head_order: HeadOrder::Nhd, ..WHOLE };
+    let links = [0..4, 4..8].map(|layers| {
+        let shape = Shape { layers: 4, head_order: HeadOrder::Nhd, ..WHOLE };
         let layout = Layout::of([Group::new(shape).of_layers(layers)]).unwrap();
         let source = Pool::allocate(&engine, &layout, PoolUse::Source).unwrap();
         link((&engine, &source), (&engine, &room), &LinkOptions::default())
@@ -220,9 +220,9 @@ fn a_layer_waits_for_the_sources_alone_that_have_it() {
     let pushed = prefills[0].push_layers(1, &sources(), long()).unwrap();
     pushed.layer_ready(0).unwrap();
     assert_eq!(grant.wait_layer(0, long()).unwrap(), [BlockVerdict::Valid; 3]);
-    assert!(grant.poll_layer(2).is_pending());
-    pushed.layer_ready(1).unwrap();
+    assert!(grant.poll_layer(4).is_pending());
+    (1..4).for_each(|layer| pushed.layer_ready(layer).unwrap());
     push(&prefills[1], 1);
-    assert_eq!(grant.wait_layer(2, long()).unwrap(), [BlockVerdict::Valid; 3]);
+    assert_eq!(grant.wait_layer(4, long()).unwrap(), [BlockVerdict::Valid; 3]);
     assert!(grant.wait().unwrap().verdicts.all_valid());
 }

@@ -24,7 +24,7 @@ const SPAN: Duration = Duration::from_millis(12);
 
 /// Blocks of the request: at prefill and at decode.
 fn pairs() -> Vec<(u32, u32)> {
-    (0..24).map(|at| (at, 31 - at)).collect()
+    (0..60).map(|at| (at, 63 - at)).collect()
 }
 
 /// A rank of prefill, as decode has it; killed when it is dropped.
@@ -153,5 +153,5 @@ fn one_of_four_ranks_is_lost_and_a_replica_brings_the_rest() {
     println!("seeds from {first}");
     let wires = [Wire::Mapped, Wire::Tcp];
     let rounds = (0..ROUNDS).map(|at| round(wires[at % 2], first.wrapping_add(at as u64)));
-    println!("blocks of the lost rank that had arrived, of {}: {:?}", 24 * 4, rounds.collect::<Vec<_>>());
+    println!("blocks of the lost rank that had arrived, of {}: {:?}", 60 * 8, rounds.collect::<Vec<_>>());
 }

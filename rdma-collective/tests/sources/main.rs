@@ -4,6 +4,7 @@
 mod common;
 mod joint;
 mod lost;
+mod packed;
 #[path = "../pair/mod.rs"]
 mod pair;
 mod ranks;

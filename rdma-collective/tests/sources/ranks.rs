@@ -12,8 +12,8 @@ const HEADS: u32 = 8;
 const ELEMENT: u64 = 64;
 
 pub const WHOLE: Shape = Shape {
-    layers: 4,
-    blocks: 32,
+    layers: 8,
+    blocks: 64,
     block_tokens: TOKENS,
     attention: Attention::Grouped { kv_heads: HEADS, head_dim: 32 },
     cache_type: CacheType::Bf16,
@@ -55,7 +55,13 @@ pub fn source(engine: &Engine, rank: u32, size: u32) -> Pool {
 
 /// The pool of decode, in which no byte is one of prefill's yet.
 pub fn room(engine: &Engine) -> Pool {
-    let pool = Pool::allocate(engine, &Layout::new(WHOLE).unwrap(), PoolUse::Destination).unwrap();
+    room_in(engine, HeadOrder::Hnd)
+}
+
+/// [`room`], in which heads of a token lie together or tokens of a head.
+pub fn room_in(engine: &Engine, head_order: HeadOrder) -> Pool {
+    let layout = Layout::new(Shape { head_order, ..WHOLE }).unwrap();
+    let pool = Pool::allocate(engine, &layout, PoolUse::Destination).unwrap();
     super::pair::fill(&pool, |_, _, _| CANARY);
     pool
 }
@@ -82,7 +88,11 @@ pub fn assert_true(room: &Pool, pairs: &[(u32, u32)], (rank, size): (u32, u32), 
             room.read(layer, to, 0, &mut bytes).unwrap();
             for (part, head) in (0..2).flat_map(|part| heads.clone().map(move |head| (part, head))) {
                 for token in 0..TOKENS {
-                    let start = u64::from((part * HEADS + head) * TOKENS + token) * ELEMENT;
+                    let place = match room.layout().shape().head_order {
+                        HeadOrder::Hnd => (part * HEADS + head) * TOKENS + token,
+                        HeadOrder::Nhd => (part * TOKENS + token) * HEADS + head,
+                    };
+                    let start = u64::from(place) * ELEMENT;
                     for at in 0..ELEMENT {
                         let expected = byte(layer, from, [part, token, head], at);
                         let place = (layer, to, part, head, token, at);
@@ -104,5 +114,16 @@ pub fn assert_moved(room: &Pool, pairs: &[(u32, u32)], all: &Verdicts) {
             room.read(layer, block, 0, &mut bytes).unwrap();
             assert!(bytes.iter().all(|byte| *byte == CANARY), "block {block} of layer {layer}");
         }
+    }
+}
+
+/// Asserts that no byte of decode's pool is one of prefill's.
+pub fn assert_untouched(room: &Pool) {
+    let mut bytes = vec![0; room.layout().layer_block_bytes() as usize];
+    for (layer, block) in
+        (0..WHOLE.layers).flat_map(|layer| (0..WHOLE.blocks).map(move |block| (layer, block)))
+    {
+        room.read(layer, block, 0, &mut bytes).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == CANARY), "block {block} of layer {layer}");
     }
 }

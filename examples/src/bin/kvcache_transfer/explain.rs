@@ -31,7 +31,7 @@ pub fn explain(args: &Args) -> anyhow::Result<String> {
     for rank in 0..to {
         let destination = side(heads[1], rank, to)?;
         for heard in sources(whole.attention, from, TensorParallel { rank, size: to })? {
-            let size = size(&side(heads[0], heard, from)?, &destination, blocks)?;
+            let size = size(args, &side(heads[0], heard, from)?, &destination, blocks)?;
             let PlanSize { bytes, writes, pieces, packed_bytes } = size;
             let packed = packed_bytes as f64 / bytes as f64 * 100.0;
             writeln!(
@@ -49,10 +49,10 @@ fn order(args: &Args) -> Order {
     if args.model.attention.parts() == 1 { Order::LayerBlockPart } else { Order::LayerPartBlock }
 }
 
-fn size(source: &Layout, destination: &Layout, blocks: u32) -> anyhow::Result<PlanSize> {
+fn size(args: &Args, source: &Layout, destination: &Layout, blocks: u32) -> anyhow::Result<PlanSize> {
     let route = Arc::new(Route::new(source, destination)?);
     let list: Vec<u32> = (0..blocks).collect();
-    // A link packs nothing.
-    let options = PlanOptions { pack_bytes: 0, ..PlanOptions::default() };
+    // As a link with its default options plans.
+    let options = PlanOptions { by_layer: args.stream, pulls: args.pull, ..PlanOptions::default() };
     Ok(Plan::new(&route, [&list, &list], &options)?.size())
 }

@@ -17,6 +17,7 @@ use rdma_core::{Deadline, PeerAccess, RemoteMemory};
 
 use super::plan::{Cover, Route};
 use super::pool::Pieces;
+use super::staging::Staging;
 use crate::engine::{EngineState, LaneId};
 use crate::kv::KvError;
 use crate::link::Lane;
@@ -50,6 +51,9 @@ pub struct LinkOptions {
     pub control_bytes_max: u32,
     /// Longest write in bytes (1 MiB), at most 2 GiB. Adjacent blocks are merged up to it.
     pub write_bytes_max: u32,
+    /// Pieces shorter than this are packed into longer writes (4 KiB; 0 packs none), where heads of several tokens do
+    /// not lie together at both ends. Each end then takes 2 MiB. The value at prefill decides, unless decode has 0.
+    pub pack_bytes: u32,
     /// Whether decode checks blocks by CRC-32C (no). Both sides then read each block once more. The value at the
     /// destination decides.
     pub checksums: bool,
@@ -65,6 +69,7 @@ impl Default for LinkOptions {
             credits: 320,
             control_bytes_max: 1024,
             write_bytes_max: 1 << 20,
+            pack_bytes: 4096,
             checksums: false,
             linger: Duration::from_secs(1),
         }
@@ -84,6 +89,11 @@ pub(super) struct Link {
     pub(super) cover: Arc<Cover>,
     /// Address of the peer's pool, if this side may write or read it.
     pub(super) remote: Option<Pieces<RemoteMemory>>,
+    /// Memory in which prefill packs short pieces, and into which it writes those that decode unpacks, if the route has
+    /// short pieces.
+    pub(super) staging: Option<Staging>,
+    /// Memory into which decode reads pieces to unpack them, if it may read and the route has short pieces.
+    pub(super) inbox: Option<Staging>,
     /// Reason of the end, once the link has ended.
     pub(super) ended: Option<LaneFailure>,
     /// Connection over which the ends met, if they met over TCP. It stays open as long as this end, so that the peer

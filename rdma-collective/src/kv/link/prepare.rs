@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdma_core::{Deadline, RemoteMemory};
+use rdma_core::{Deadline, Region, RemoteMemory};
 
 use super::payload::Payload;
 use super::{CONTROL_BYTES_MIN, FENCE_WITHIN, Link, LinkOptions};
@@ -18,6 +18,7 @@ use crate::kv::LinkError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::{Cover, Route};
 use crate::kv::pool::{Pieces, Pool, PoolUse};
+use crate::kv::staging::Staging;
 use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
 use crate::link::handshake::{Meet, Met, exchange};
@@ -192,6 +193,14 @@ impl Opening {
             return Err(BlobError::Malformed { field: "end" }.into());
         }
         let (route, remote) = self.check(&blob)?;
+        let at_decode = self.pool.purpose() == PoolUse::Destination;
+        let packs = route.has_pieces_below(self.options.pack_bytes);
+        let register = |needed: bool, is_written: bool| {
+            let region = needed.then(|| Staging::register(&self.engine, is_written));
+            region.transpose().map_err(SetupError::from)
+        };
+        let staging = register(packs, at_decode)?;
+        let inbox = register(packs && at_decode && remote.is_some(), false)?;
         self.lane = None;
         let by_blob = PeerName::Process { pid: blob.process.pid, gid: blob.endpoint.gid };
         let peer = meeting.as_ref().map_or(by_blob, |met| PeerName::Address(met.peer()));
@@ -204,7 +213,13 @@ impl Opening {
         let (name, access, control) = joined?;
         crate::log::info!(%peer, lane = %name, pool = ?self.pool.purpose(), ?access, "a KV link is up");
         let cover = Arc::new(Cover::of(&route));
-        Ok(Link { lane, name, peer, access, route, cover, remote, ended: None, _control: control })
+        let attach = |region: Region| {
+            let attached = self.engine.lock_with(|core| core.attach(&region));
+            Staging::new(region, attached)
+        };
+        let (staging, inbox) = (staging.map(attach), inbox.map(attach));
+        let (ended, _control) = (None, control);
+        Ok(Link { lane, name, peer, access, route, cover, remote, staging, inbox, ended, _control })
     }
 
     /// Connects the queue pair, tells the peer so, and exchanges the first message over the lane.

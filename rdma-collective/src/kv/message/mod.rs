@@ -30,9 +30,13 @@ pub(super) const CHECKSUMS: Kind = Kind(34);
 pub(super) const DONE: Kind = Kind(35);
 /// Nothing will be written: from prefill to decode.
 pub(super) const REFUSE: Kind = Kind(36);
+/// Where slots for packed writes are: from decode to prefill, before the first grant.
+pub(super) const STAGING: Kind = Kind(45);
+/// Packed writes have been unpacked: from decode to prefill.
+pub(super) const UNPACKED: Kind = Kind(46);
 
 /// Most bytes in front of a list, in every message that has one.
-pub(super) const LIST_AT_MOST: usize = 40;
+pub(super) const LIST_AT_MOST: usize = 44;
 
 /// A piece of a list of 32-bit numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -94,6 +98,10 @@ message! {
         lease: u64,
         writes: u32,
         write_bytes_max: u32,
+        /// Shorter pieces are packed.
+        pack_bytes: u32,
+        /// Slots of decode that packed writes take in turn, a bit each.
+        slots: u32,
         /// Whether no write has bytes of two layers, and writes come layer by layer.
         by_layer: bool [3 zeros],
     } with a list
@@ -128,6 +136,23 @@ message! {
         missing: u32,
         /// Blocks, over all layers, whose checksum does not hold.
         corrupt: u32,
+    }
+}
+
+message! {
+    /// A [`STAGING`].
+    StagingAt {
+        addr: u64,
+        rkey: u32,
+    }
+}
+
+message! {
+    /// An [`UNPACKED`].
+    Unpacked {
+        grant: u64,
+        /// Packed writes of the grant, from the first on, whose slots may be used again.
+        writes: u32,
     }
 }
 

@@ -69,6 +69,8 @@ pub struct Plan {
     by_layer: bool,
     /// Whether the destination reads, so that nothing can be packed at the source.
     pulls: bool,
+    /// Whether the destination has staging memory.
+    unpacks: bool,
     wanted: Option<Wanted>,
     /// Whether all layers of a block go in one piece, by group.
     joined: Vec<bool>,
@@ -92,6 +94,8 @@ pub struct PlanOptions {
     pub by_layer: bool,
     /// Whether the destination reads (no), instead of the source writing.
     pub pulls: bool,
+    /// Whether the destination has staging memory (yes). Without it only pieces that are adjacent there are packed.
+    pub unpacks: bool,
     /// Tokens to move, for each group; all when empty.
     pub tokens: Vec<Tokens>,
 }
@@ -104,6 +108,7 @@ impl Default for PlanOptions {
             stage_bytes: 64 * 1024,
             by_layer: false,
             pulls: false,
+            unpacks: true,
             tokens: Vec::new(),
         }
     }
@@ -124,6 +129,17 @@ pub struct PlanSize {
     pub packed_bytes: u64,
 }
 
+/// The writes of a plan, counted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(in crate::kv) struct Count {
+    pub(in crate::kv) writes: u32,
+    /// Writes to staging memory of the destination.
+    pub(in crate::kv) unpacked: u32,
+    /// For each layer of the source the writes up to its end, if the plan goes layer by layer.
+    pub(in crate::kv) ends: Vec<u32>,
+}
+
+#[cfg(test)]
 impl PlanOptions {
     /// Options of a plan in which every piece goes by itself.
     pub(in crate::kv) fn unpacked() -> Self {
@@ -179,7 +195,7 @@ impl Plan {
         };
         let joins = |number: usize| !options.by_layer && wanted.is_none() && whole(number);
         let joined = (0..route.groups.len()).map(joins).collect();
-        let PlanOptions { write_bytes_max, pack_bytes, stage_bytes, by_layer, pulls, .. } = *options;
+        let PlanOptions { write_bytes_max, pack_bytes, stage_bytes, by_layer, pulls, unpacks, .. } = *options;
         Ok(Arc::new(Self {
             route: Arc::clone(route),
             segments,
@@ -188,6 +204,7 @@ impl Plan {
             stage_bytes,
             by_layer,
             pulls,
+            unpacks,
             wanted,
             joined,
             by_place: OnceLock::new(),
@@ -265,25 +282,29 @@ impl Plan {
         let layers = self.route.source().layers();
         let first = if self.by_layer { 1.min(layers) } else { layers };
         let writes = Writes::new(runs::Runs::new(self, 0..first));
-        Stream { plan: Arc::clone(self), writes, layers: first..layers }
+        Stream { plan: Arc::clone(self), writes, layers: first..layers, ahead: None }
     }
 
-    /// Counts the writes, and for each layer of the source the writes up to its end. Counting stops at `max` + 1,
-    /// because a transfer with more is refused anyway.
-    pub(in crate::kv) fn count(self: &Arc<Self>, max: u32) -> (u32, Vec<u32>) {
-        let most = max as usize + 1;
+    /// Counts the writes. Counting stops at `max` + 1, because a transfer with more is refused anyway.
+    pub(in crate::kv) fn count(self: &Arc<Self>, max: u32) -> Count {
+        let most = max.saturating_add(1);
+        let mut count = Count::default();
+        let add = |writes: Writes, count: &mut Count| {
+            for write in writes.take((most - count.writes) as usize) {
+                count.writes += 1;
+                count.unpacked += u32::from(write.destination == End::Staging);
+            }
+        };
+        let layers = self.route.source().layers();
         if !self.by_layer {
-            return (self.stream().take(most).count() as u32, Vec::new());
+            add(Writes::new(runs::Runs::new(self, 0..layers)), &mut count);
+            return count;
         }
-        let mut total = 0;
-        let ends = (0..self.route.source().layers()).map(|layer| {
-            let left = most - total as usize;
-            let writes = Writes::new(runs::Runs::new(self, layer..layer + 1));
-            total += writes.take(left).count() as u32;
-            total
-        });
-        let ends = ends.collect();
-        (total, ends)
+        for layer in 0..layers {
+            add(Writes::new(runs::Runs::new(self, layer..layer + 1)), &mut count);
+            count.ends.push(count.writes);
+        }
+        count
     }
 
     /// Whether a segment is wanted in the layer of an entry.
@@ -316,10 +337,18 @@ pub(in crate::kv) struct Stream {
     writes: Writes,
     /// Layers after those of `writes`.
     layers: std::ops::Range<u32>,
+    /// A write that was looked at and not taken.
+    ahead: Option<Write>,
 }
 
 impl Stream {
-    /// The runs of the write that was returned last.
+    /// The next write, which stays.
+    pub(in crate::kv) fn peek(&mut self) -> Option<Write> {
+        self.ahead = self.next();
+        self.ahead
+    }
+
+    /// The runs of the write that was returned last, taken or not.
     pub(in crate::kv) fn parts(&self) -> &[Run] {
         self.writes.parts()
     }
@@ -329,6 +358,9 @@ impl Iterator for Stream {
     type Item = Write;
 
     fn next(&mut self) -> Option<Write> {
+        if let Some(ahead) = self.ahead.take() {
+            return Some(ahead);
+        }
         loop {
             if let Some(write) = self.writes.next() {
                 return Some(write);

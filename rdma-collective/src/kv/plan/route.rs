@@ -113,6 +113,15 @@ impl Route {
         first.map_or(0, GroupRoute::layer_block_bytes)
     }
 
+    /// Whether pieces are shorter than `bytes`.
+    pub(in crate::kv) fn has_pieces_below(&self, bytes: u32) -> bool {
+        let short = |group: &GroupRoute| {
+            let of = |entry: &Entry| group.nest(&entry.steps, group.tokens[0].min(group.tokens[1]), 1).len;
+            group.entries.iter().any(|entry| of(entry) < u64::from(bytes))
+        };
+        self.groups.iter().any(short)
+    }
+
     /// Whether a block has the same bytes in the same order at both ends.
     pub(in crate::kv) fn keeps_order(&self) -> bool {
         let layouts = [&self.source, &self.destination];

@@ -235,7 +235,7 @@ proptest! {
         let plan = plan_with((&layout, &layout), &pairs, &options, wanted.clone()).unwrap();
         let layer_of = layer_of(&layout);
         let mut written = vec![0_u8; layout.bytes() as usize];
-        let (total, ends) = plan.count(u32::MAX - 1);
+        let Count { writes: total, ends, .. } = plan.count(u32::MAX - 1);
         let mut writes = 0;
         for (index, (_, destination, len)) in (0_u32..).zip(plan.stream().map(direct)) {
             writes += 1;
@@ -254,7 +254,7 @@ proptest! {
                 prop_assert!(bytes.iter().all(|byte| *byte == times));
             }
         }
-        prop_assert_eq!(plan.count(0).0, 1.min(total));
+        prop_assert_eq!(plan.count(0).writes, 1.min(total));
     }
 }
 

@@ -81,7 +81,8 @@ impl Writes {
     /// Packs short runs behind those that are open, until staging memory is full, a long run comes, or a write that is
     /// long enough would lose a side on which all its bytes are adjacent.
     fn pack(&mut self, mut open: Open, most: u64) -> Open {
-        let (short, pulls) = (self.runs.plan().pack_bytes(), self.runs.plan().pulls);
+        let plan = self.runs.plan();
+        let (short, pulls, unpacks) = (plan.pack_bytes(), plan.pulls, plan.unpacks);
         while let Some(mut next) = self.take() {
             let room = most.saturating_sub(open.bytes) / next.len;
             if next.len >= short || room == 0 {
@@ -93,7 +94,7 @@ impl Writes {
             let [from, to] =
                 [0, 1].map(|side| open.ends[side].is_some() && open.with(&next).ends[side].is_none());
             let loses = to || from && open.ends[1].is_none();
-            if pulls && from || loses && open.bytes >= short {
+            if pulls && from || !unpacks && to || loses && open.bytes >= short {
                 let count = next.count + rest.map_or(0, |rest| rest.count);
                 self.pending.push(Run { count, ..next });
                 break;
@@ -126,10 +127,14 @@ impl Iterator for Writes {
     fn next(&mut self) -> Option<Write> {
         self.parts.clear();
         let plan = self.runs.plan();
-        let (bound, short, pulls) = (u64::from(plan.write_bytes_max), plan.pack_bytes(), plan.pulls);
+        let (bound, short) = (u64::from(plan.write_bytes_max), plan.pack_bytes());
+        let (pulls, unpacks) = (plan.pulls, plan.unpacks);
         let most = u64::from(plan.stage_bytes).min(bound);
         let mut first = self.take()?;
-        let packs = first.len < short && !(pulls && first.count > 1 && first.source_step != first.len);
+        let scattered = |step: u64| first.count > 1 && step != first.len;
+        let packs = first.len < short
+            && !(pulls && scattered(first.source_step))
+            && (unpacks || !scattered(first.destination_step));
         if !packs {
             let (one, rest) = first.split(1);
             self.pending.extend(rest);

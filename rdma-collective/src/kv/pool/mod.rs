@@ -141,6 +141,11 @@ impl Pool {
         Ok(region.copy_out(at, bytes)?)
     }
 
+    /// The region that has the byte at an offset of the pool, and the offset there.
+    pub(super) fn place(&self, offset: u64) -> Result<(&Region, usize), RangeError> {
+        self.inner.place(offset)
+    }
+
     /// The hold of transfers on a block; `None` when it is free.
     #[must_use]
     pub fn held(&self, block: u32) -> Option<HoldKind> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::{IncomingGrant, Pushes, Stage};
 use crate::engine::EngineState;
 use crate::kv::layout::Side;
-use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, Take};
+use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, StagingAt, Take, Unpacked};
 use crate::kv::plan::{Wanted, words_of};
 use crate::link::control::{self, Control};
 use crate::link::{Arrival, Lane};
@@ -56,6 +56,12 @@ impl Pushes {
             message::TAKE => self.taken(Take::read(body).map_err(|_| "a take that is malformed")?),
             message::RELEASE => {
                 self.released(core, Release::read(body).map_err(|_| "a release that is malformed")?, now)
+            }
+            message::STAGING => {
+                self.staging_at(StagingAt::read(body).map_err(|_| "staging memory that is malformed")?)
+            }
+            message::UNPACKED => {
+                self.unpacked(Unpacked::read(body).map_err(|_| "unpacked writes that are malformed")?)
             }
             message::REVOKE => {
                 self.revoked(core, Revoke::read(body).map_err(|_| "a revocation that is malformed")?, now)

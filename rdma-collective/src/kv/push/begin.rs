@@ -9,7 +9,8 @@ use super::{IncomingGrant, PushKey, Pushes, Stage, State, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::message::{self, Begin, Refusal, Refuse};
-use crate::kv::plan::{Plan, PlanError, PlanOptions, Route, Wanted, parts_of};
+use crate::kv::plan::{Count, Plan, PlanError, PlanOptions, Route, Wanted, parts_of};
+use crate::kv::staging::SLOT_BYTES;
 use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
 impl Pushes {
@@ -33,14 +34,25 @@ impl Pushes {
             {
                 any = true;
                 let since = Instant::now();
-                let planned = plan(&self.link.route, state, &granted, self.write_bytes_max, now);
+                let options = PlanOptions {
+                    write_bytes_max: self.write_bytes_max,
+                    pack_bytes: self.pack_bytes,
+                    stage_bytes: SLOT_BYTES,
+                    by_layer: state.ready.is_some(),
+                    unpacks: self.packing.unpacks(),
+                    ..PlanOptions::default()
+                };
+                let planned = plan(&self.link.route, state, &granted, &options, now);
                 self.journal.prepared(since);
                 match planned {
                     Ok(planned) => {
                         let (grant, lease) = (granted.grant.grant, state.id());
-                        let (writes, write_bytes_max) = (planned.writes, self.write_bytes_max);
-                        let by_layer = state.ready.is_some();
-                        let begin = Begin { grant, lease, writes, write_bytes_max, by_layer };
+                        let writes = planned.count.writes;
+                        let PlanOptions { write_bytes_max, pack_bytes, by_layer, .. } = options;
+                        // Slots are taken when the blocks are sent.
+                        let slots = 0;
+                        let begin =
+                            Begin { grant, lease, writes, write_bytes_max, pack_bytes, slots, by_layer };
                         let (all_posted, confirmed) = (None, None);
                         state.stage = Stage::Writing(Writing { grant, at: now, all_posted, confirmed });
                         state.writes = writes;
@@ -81,9 +93,7 @@ impl Pushes {
 /// The plan of a push, and how many writes it has.
 pub(super) struct Planned {
     pub(super) plan: Arc<Plan>,
-    pub(super) writes: u32,
-    /// Number of writes up to the end of each layer, if the push goes layer by layer.
-    pub(super) ends: Vec<u32>,
+    pub(super) count: Count,
     pub(super) wanted: Option<Wanted>,
     /// Blocks to move, summed over all layers.
     pub(super) parts: u64,
@@ -94,7 +104,7 @@ fn plan(
     route: &Arc<Route>,
     state: &State,
     granted: &IncomingGrant,
-    write_bytes_max: u32,
+    options: &PlanOptions,
     now: Instant,
 ) -> Result<Planned, (Refusal, KvError)> {
     let request = state.request;
@@ -112,15 +122,14 @@ fn plan(
         return Err(counts());
     }
     let wanted = granted.wanted(layers);
-    let options = PlanOptions { write_bytes_max, by_layer: state.ready.is_some(), ..PlanOptions::unpacked() };
-    let plan = match Plan::of_parts(route, [source, destination], &options, wanted.clone()) {
+    let plan = match Plan::of_parts(route, [source, destination], options, wanted.clone()) {
         Err(PlanError::TokenCounts { .. }) => return Err(counts()),
         plan => plan.map_err(|error| (Refusal::Plan, error.into()))?,
     };
-    let (writes, ends) = plan.count(WRITES_MAX);
-    let Some(parts) = parts_of(layers, destination.len()).filter(|_| writes <= WRITES_MAX) else {
+    let count = plan.count(WRITES_MAX);
+    let Some(parts) = parts_of(layers, destination.len()).filter(|_| count.writes <= WRITES_MAX) else {
         return Err((Refusal::Plan, KvError::TooManyWrites { request, max: WRITES_MAX }));
     };
     let parts = wanted.as_ref().map_or(parts.into(), Wanted::count);
-    Ok(Planned { plan, writes, ends, wanted, parts })
+    Ok(Planned { plan, count, wanted, parts })
 }

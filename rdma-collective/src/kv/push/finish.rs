@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use super::{Pushes, Stage, State, Writing};
+use super::{Posted, Pushes, Stage, State, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::outcome::Sent;
@@ -27,7 +27,10 @@ impl Pushes {
         let (before, mut bytes) = (self.done, 0);
         while self.done < done {
             self.done += 1;
-            let Some((key, len)) = self.in_flight.pop_front() else { continue };
+            let Some(Posted { key, len, packed }) = self.in_flight.pop_front() else { continue };
+            if packed {
+                self.packing.sent();
+            }
             bytes += u64::from(len);
             if let Some(state) = self.push_mut(key) {
                 state.bytes_done += u64::from(len);
@@ -47,8 +50,9 @@ impl Pushes {
         let mut ended = 0;
         for place in &mut self.pushes {
             let Some(state) = place else { continue };
-            let Stage::Writing(Writing { all_posted: Some(last), .. }) = state.stage else { continue };
+            let Stage::Writing(Writing { all_posted: Some(last), grant, .. }) = state.stage else { continue };
             let Some(sent) = state.sent(now).filter(|_| self.done >= last) else { continue };
+            self.packing.close(grant, true);
             state.end(Ok(sent));
             ended += 1;
             if state.abandoned {

@@ -5,14 +5,14 @@
 //! A push goes `Waiting` → `Writing` → `Ended`, or `Writing` → `Quiescing` → `Ended` when it is given up. This file
 //! owns the stages, the entry into `Waiting`, and the order of the steps in one drive. Its children own the
 //! transitions: `arrive` reads messages, `begin` goes to `Writing` or refuses, `post` sends, `finish` ends pushes
-//! that are done or lost, `revoke` goes to `Quiescing` and ends from there, and `offer` has the stages of offers.
-//! `tests` has the table of every event in every stage.
-//!
+//! that are done or lost, `packed` has the slots of packed writes, `revoke` goes to `Quiescing` and ends from there,
+//! and `offer` has the stages of offers. `tests` has the table of every event in every stage.
 
 mod arrive;
 mod begin;
 mod finish;
 mod offer;
+mod packed;
 mod post;
 mod revoke;
 #[cfg(test)]
@@ -25,6 +25,7 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use self::offer::OfferState;
+use self::packed::Packing;
 use self::post::Posting;
 use super::checksum;
 use super::fence::Fence;
@@ -52,6 +53,8 @@ pub(super) struct Pushes {
     pool: Pool,
     source: AttachedPool,
     write_bytes_max: u32,
+    pack_bytes: u32,
+    packing: Packing,
     /// Grants by transfer slot, which the peer chooses.
     grants: Box<[Option<IncomingGrant>]>,
     /// The highest number of a grant so far: a message about a higher one breaks the protocol, about a lower one it
@@ -71,8 +74,8 @@ pub(super) struct Pushes {
     posting: VecDeque<Posting>,
     /// Count of writes posted on the lane so far.
     posted: u64,
-    /// Push and length of each write that is not known to be done, in posting order.
-    in_flight: VecDeque<(PushKey, u32)>,
+    /// The writes that are not known to be done, in posting order.
+    in_flight: VecDeque<Posted>,
     done: u64,
     /// The moment at which a write was last known to be done.
     moved: Instant,
@@ -99,6 +102,15 @@ struct IncomingGrant {
 struct PushKey {
     place: usize,
     id: u64,
+}
+
+/// A write that is not known to be done.
+#[derive(Debug, Clone, Copy)]
+struct Posted {
+    key: PushKey,
+    len: u32,
+    /// Whether it was packed on this side.
+    packed: bool,
 }
 
 /// The state of one push.
@@ -158,12 +170,15 @@ impl Pushes {
         journal: Journal,
         options: &LinkOptions,
     ) -> Self {
+        let pack_bytes = if link.staging.is_some() { options.pack_bytes } else { 0 };
         Self {
             link,
             journal,
             pool,
             source,
             write_bytes_max: options.write_bytes_max.min(MESSAGE_BYTES_MAX),
+            pack_bytes,
+            packing: Packing::new(),
             grants: (0..TRANSFERS_MAX).map(|_| None).collect(),
             grants_seen: 0,
             offers: Vec::new(),

@@ -4,7 +4,6 @@
 //! A push that goes layer by layer sends the writes and checksums of a layer when it is announced, and lets other
 //! pushes post meanwhile. No stage changes here; `Writing::all_posted` is set after the last write.
 
-use std::iter::Peekable;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
@@ -12,13 +11,14 @@ use std::time::Instant;
 use rdma_core::memory::CacheHint;
 
 use super::begin::Planned;
-use super::{PushKey, Pushes, Stage};
+use super::packed::Place;
+use super::{Posted, PushKey, Pushes, Stage};
 use crate::engine::EngineState;
 use crate::kv::checksum::{DRIVE_BYTES_MAX, PASS_BYTES, Sum};
 use crate::kv::layout::Extent;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Grant};
-use crate::kv::plan::{End, Plan, Stream, Wanted};
+use crate::kv::plan::{Count, End, Plan, Run, Stream, Wanted};
 use crate::link::imm::Imm;
 
 /// A push that has begun and has not sent everything.
@@ -32,7 +32,9 @@ pub(super) struct Posting {
     /// Number of source blocks that the peer has been told of.
     told: usize,
     plan: Arc<Plan>,
-    writes: Peekable<Stream>,
+    writes: Stream,
+    /// Whether some writes need slots of decode.
+    unpacks: bool,
     /// Cache hint of the writes, from the bytes that all of them move.
     hint: CacheHint,
     /// Index of the next write, which its immediate carries.
@@ -51,6 +53,8 @@ enum Attempt {
     Done,
     /// All announced layers were sent; the next layer is awaited.
     Waiting,
+    /// A packed write waits for a slot.
+    Held,
     /// The byte budget of this drive is used up; there is more to do at once.
     Again,
     /// The lane or the control queue has no room.
@@ -73,11 +77,11 @@ struct Sums {
 
 impl Posting {
     pub(super) fn new((key, bytes): (PushKey, u64), begin: Begin, grant: Grant, planned: Planned) -> Self {
-        let Planned { plan, ends, wanted, parts, .. } = planned;
+        let Planned { plan, count: Count { unpacked, ends, .. }, wanted, parts } = planned;
         // The number fits 32 bits: `plan` has checked it with `parts_of`.
         let sums = Sums { total: parts as u32, ..Sums::default() };
         let sums = grant.checksums.then_some(sums);
-        let writes = plan.stream().peekable();
+        let (writes, unpacks) = (plan.stream(), unpacked > 0);
         let places = grant.blocks;
         let hint = CacheHint::of_total(usize::try_from(bytes).unwrap_or(usize::MAX));
         Self {
@@ -88,12 +92,23 @@ impl Posting {
             told: 0,
             plan,
             writes,
+            unpacks,
             hint,
             index: 0,
             ends,
             wanted,
             sums,
         }
+    }
+
+    /// The number of the grant.
+    pub(super) fn grant(&self) -> u64 {
+        self.begin.grant
+    }
+
+    /// The runs of the next write.
+    pub(super) fn parts(&self) -> &[Run] {
+        self.writes.parts()
     }
 
     /// Whether this is the sending state of push `id`.
@@ -127,7 +142,9 @@ impl Pushes {
             let state = self.push_mut(posting.key).map(|state| (state.hold.list(), state.ready));
             let Some((blocks, ready)) = state else { continue };
             let posted_before = self.posted;
-            let attempt = if !send_sources(&self.link, core, &mut posting, &blocks) {
+            let attempt = if !self.has_slots(&mut posting) {
+                Attempt::Held
+            } else if !send_sources(&self.link, core, &mut posting, &blocks) {
                 Attempt::Blocked
             } else {
                 match self.post_writes(core, &mut posting, ready) {
@@ -141,7 +158,7 @@ impl Pushes {
             }
             match attempt {
                 Attempt::Done => {}
-                Attempt::Waiting => at += 1,
+                Attempt::Waiting | Attempt::Held => at += 1,
                 Attempt::Again | Attempt::Blocked => {
                     again = attempt == Attempt::Again;
                     break;
@@ -162,38 +179,46 @@ impl Pushes {
         attempt
     }
 
+    /// Takes slots of decode for a push that needs some. Returns whether it has what it needs.
+    fn has_slots(&mut self, posting: &mut Posting) -> bool {
+        if posting.unpacks && posting.begin.slots == 0 {
+            posting.begin.slots = self.packing.take(posting.begin.grant).unwrap_or_default().0;
+        }
+        !posting.unpacks || posting.begin.slots != 0
+    }
+
     /// Posts writes until the lane is full, or the announced layers are posted.
     fn fill_queue(&mut self, core: &mut EngineState, posting: &mut Posting, ready: Option<u32>) -> Attempt {
-        let (Some(lane), Some(remote)) = (self.link.lane(core), &self.link.remote) else {
-            return Attempt::Blocked;
-        };
+        let Some(lane) = self.link.lane(core) else { return Attempt::Blocked };
         let (mut room, allowed) = (lane.room(), posting.allowed(ready));
-        while posting.writes.peek().is_some() {
+        while let Some(write) = posting.writes.peek() {
             if posting.index >= allowed {
                 return Attempt::Waiting;
             }
             if room == 0 {
                 return Attempt::Blocked;
             }
-            let Some(write) = posting.writes.next() else { break };
-            // No plan of a link packs.
-            let (End::Pool(source), End::Pool(destination)) = (write.source, write.destination) else {
-                break;
+            let (from, to) = match self.place(posting, write) {
+                Place::At(from, to) => (from, to),
+                Place::Later => {
+                    // Slots of this side come back when what was posted is done.
+                    lane.signal_rest();
+                    return Attempt::Held;
+                }
+                Place::Nowhere => {
+                    lane.violation("a region shorter than its layout");
+                    return Attempt::Blocked;
+                }
             };
-            // The plan keeps offsets within the pools and lengths within 32 bits, so there is no such range.
-            let (Ok(to), Some(from)) =
-                (remote.slice(destination, write.len), self.source.range(source, write.len))
-            else {
-                lane.violation("a region shorter than its layout");
-                return Attempt::Blocked;
-            };
+            posting.writes.next();
             let imm = Imm::Block { transfer: posting.transfer, index: posting.index };
             posting.index += 1;
             // The last write of what may be posted now asks for a signal, so that its completion is reported without
             // further writes.
             let last = posting.index == allowed || posting.writes.peek().is_none();
             lane.write_range(from, to, imm, posting.hint, last);
-            self.in_flight.push_back((posting.key, write.len as u32));
+            let packed = write.source == End::Staging;
+            self.in_flight.push_back(Posted { key: posting.key, len: write.len as u32, packed });
             self.posted += 1;
             room -= 1;
         }

@@ -237,6 +237,8 @@ fn a_grant_of_more_blocks_than_this_pool_has_is_refused_and_its_list_is_not_kept
     prefill.shared().lock().link.route = Arc::new(route);
     let list: Vec<u32> = (0..blocks).collect();
     let grant = message::Grant { blocks, time_to_live_ms: 60_000, ..TOLD };
+    // Decode tells where its slots are before its first grant.
+    decode.shared().engine.drive(Instant::now(), 16).unwrap();
     let mut told = 0;
     while told < list.len() {
         let shared = decode.shared();

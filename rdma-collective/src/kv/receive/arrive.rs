@@ -8,11 +8,13 @@ use std::time::Instant;
 
 use super::Receives;
 use super::state::{Announced, Stage, State};
+use super::unpack::Unpack;
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::layout::{Layout, Side};
 use crate::kv::message::{self, Begin, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
-use crate::kv::plan::{Plan, PlanOptions, Route};
+use crate::kv::plan::{Count, Plan, PlanOptions, Route};
+use crate::kv::staging::{SLOT_BYTES, Slots};
 use crate::link::imm::{Imm, WRITES_MAX};
 use crate::link::{Arrival, Lane, control};
 
@@ -57,6 +59,11 @@ impl Receives {
         if !state.arrived.note(index) {
             return Err("a block that has arrived before, or was not announced");
         }
+        if let Some(unpack) = state.begin.as_mut().and_then(|begun| begun.unpack.as_mut())
+            && let Some(staging) = &self.link.staging
+        {
+            unpack.arrived((index, bytes), staging, &self.pool)?;
+        }
         state.bytes_arrived += u64::from(bytes);
         self.landed = (self.landed.0 + 1, self.landed.1 + u64::from(bytes));
         if let Some(begun) = &mut state.begin {
@@ -79,9 +86,12 @@ impl Receives {
         match parsed.kind {
             message::BEGIN => {
                 let (begin, piece) = Begin::read(parsed.body).map_err(|_| "a beginning that is malformed")?;
-                let route = Arc::clone(&self.link.route);
+                let (route, unpacks) = (Arc::clone(&self.link.route), self.link.staging.is_some());
+                if self.are_taken(Slots(begin.slots), begin.grant) {
+                    return Err("a beginning with slots of another push");
+                }
                 let since = Instant::now();
-                let begun = self.open(begin.grant)?.begins(begin, piece, &route, now);
+                let begun = self.open(begin.grant)?.begins(begin, piece, (&route, unpacks), now);
                 self.journal.prepared(since);
                 begun
             }
@@ -147,7 +157,7 @@ impl State {
         &mut self,
         begin: Begin,
         piece: Piece<'_>,
-        route: &Arc<Route>,
+        (route, unpacks): (&Arc<Route>, bool),
         now: Instant,
     ) -> Result<(), &'static str> {
         let blocks = self.hold.blocks();
@@ -162,12 +172,24 @@ impl State {
         if begun.sources.len() < begun.total as usize {
             return Ok(());
         }
-        let (write_bytes_max, by_layer) = (begin.write_bytes_max, begin.by_layer);
-        let options = PlanOptions { write_bytes_max, by_layer, ..PlanOptions::unpacked() };
+        let Begin { write_bytes_max, pack_bytes, by_layer, .. } = begin;
+        let (stage_bytes, tokens, pulls) = (SLOT_BYTES, Vec::new(), false);
+        let options =
+            PlanOptions { write_bytes_max, pack_bytes, stage_bytes, by_layer, pulls, unpacks, tokens };
         let plan = Plan::of_parts(route, [&begun.sources, blocks], &options, self.wanted.clone());
         let plan = plan.map_err(|_| "source blocks of which no plan can be made")?;
         self.bytes = plan.bytes();
-        let (writes, ends) = plan.count(WRITES_MAX);
+        let Count { writes, unpacked, ends } = plan.count(WRITES_MAX);
+        let slots = Slots(begin.slots);
+        if (unpacked > 0) != (slots.count() > 0) || !Slots::ALL.has(slots) {
+            return Err("a beginning with other slots than its packed writes need");
+        }
+        if unpacked > 0 {
+            if self.arrived.count() > 0 {
+                return Err("a write before its beginning");
+            }
+            begun.unpack = Some(Unpack::new(slots, plan.stream()));
+        }
         if writes != begin.writes || writes > WRITES_MAX || !self.arrived.announce(writes) {
             return Err("another number of writes than the blocks take");
         }
@@ -205,6 +227,7 @@ impl State {
 
 impl Announced {
     pub(super) fn new(begin: Begin, total: u32, at: Instant) -> Self {
-        Self { begin, total, sources: Vec::new(), at, plan: None, ends: Vec::new(), layers_left: Vec::new() }
+        let (sources, ends, layers_left) = (Vec::new(), Vec::new(), Vec::new());
+        Self { begin, total, sources, at, plan: None, unpack: None, ends, layers_left }
     }
 }

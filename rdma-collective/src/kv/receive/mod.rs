@@ -5,9 +5,9 @@
 //! A transfer goes `Filling` → `Arrived` (only with checksums) → `Confirming` → `Ended`, or `Filling` → `Revoking` →
 //! `Ended` when it is given up. `state` has the stages. This file owns the entry into `Filling` and the order of the
 //! steps in one drive. Its children own the transitions: `arrive` reads messages and counts writes, `check` compares
-//! checksums, `finish` ends transfers that are done or lost, `revoke` gives grants up, `read` posts the reads of
-//! pulls, `layer` answers for one layer. `tests` has the table of every event in every stage.
-//!
+//! checksums, `unpack` empties the slots of packed writes, `finish` ends transfers that are done or lost, `revoke`
+//! gives grants up, `read` posts the reads of pulls, `layer` answers for one layer. `tests` has the table of every
+//! event in every stage.
 
 mod arrive;
 mod check;
@@ -18,7 +18,9 @@ mod revoke;
 mod state;
 #[cfg(test)]
 mod tests;
+mod unpack;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -29,7 +31,7 @@ use super::journal::{Journal, TransferKind};
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::machine::Machine;
-use super::message::{self, Grant};
+use super::message::{self, Grant, Unpacked};
 use super::outcome::{Progress, Received};
 use super::plan::Wanted;
 use super::pool::{AttachedPool, Pool};
@@ -67,6 +69,12 @@ pub(super) struct Receives {
     pub(super) layer_wakers: Wakers<(u64, u32)>,
     destination: AttachedPool,
     write_bytes_max: u32,
+    /// Pieces of pulls that are shorter are read packed.
+    pack_bytes: u32,
+    /// Whether prefill was told where the slots for packed writes are, if there are any.
+    told_staging: bool,
+    /// Slots of grants that have ended, for prefill to use again; wait for room on the lane.
+    unpacked: VecDeque<Unpacked>,
     /// The moment at which a read of a pull was last known to be done.
     moved: Instant,
     /// Present when checksums are still to be checked, so that the engine drives again at once.
@@ -84,6 +92,7 @@ impl Receives {
         journal: Journal,
         options: &LinkOptions,
     ) -> Self {
+        let pack_bytes = if link.inbox.is_some() { options.pack_bytes } else { 0 };
         Self {
             link,
             journal,
@@ -97,6 +106,9 @@ impl Receives {
             layer_wakers: Wakers::default(),
             destination,
             write_bytes_max: options.write_bytes_max.min(MESSAGE_BYTES_MAX),
+            pack_bytes,
+            told_staging: false,
+            unpacked: VecDeque::new(),
             moved: Instant::now(),
             unchecked: None,
             check_next: 0,
@@ -195,11 +207,6 @@ impl Receives {
         if let Some(sum) = self.grants[transfer].as_mut().and_then(|state| state.sums.last_mut()) {
             *sum ^= 1;
         }
-    }
-
-    /// The transfer of this number in slot `transfer`.
-    fn in_slot(&mut self, transfer: u8, id: u64) -> Option<&mut State> {
-        self.grants.get_mut(usize::from(transfer))?.as_mut().filter(|state| state.grant.grant == id)
     }
 
     fn slot(&mut self, id: u64) -> Option<&mut Option<State>> {
@@ -325,7 +332,10 @@ impl Service for Receives {
         self.send_revocations(core);
         self.signal_reads(core);
         self.send_leases(core);
-        self.send_grants(core);
+        self.send_unpacked(core);
+        if self.send_staging(core) {
+            self.send_grants(core);
+        }
         // The end of the lane comes last, so that all it had delivered was counted first.
         if let Some(cause) = self.link.lost(core) {
             self.end(core, cause);

@@ -103,6 +103,8 @@ impl Receives {
                 continue;
             }
             let (cause, reads) = (Arc::clone(cause), *writes);
+            // The next push may write into these slots from now on.
+            self.unpacked.extend(state.to_tell(true));
             state.fail(cause, &layout);
             if let Some(lease) = state.lease {
                 self.pulls.release(lease, reads);

@@ -7,6 +7,7 @@ use rdma_core::Deadline;
 
 use super::CHECK_WITHIN;
 use super::check::Checked;
+use super::unpack::Unpack;
 use crate::kv::fence::{CONFIRM_WITHIN, Fence};
 use crate::kv::journal::{Entry, TransferOutcome};
 use crate::kv::layout::Layout;
@@ -65,6 +66,8 @@ pub(super) struct Announced {
     pub(super) at: Instant,
     /// The plan, once all source blocks are known.
     pub(super) plan: Option<Arc<Plan>>,
+    /// Packed writes, if there are any.
+    pub(super) unpack: Option<Unpack>,
     /// Number of writes up to the end of each layer, if they come layer by layer.
     pub(super) ends: Vec<u32>,
     /// Number of writes of each layer that have not arrived, if they come layer by layer.

@@ -55,7 +55,15 @@ fn of_grant(stage: &Stage) -> &'static str {
 
 /// The announcement of a transfer that has arrived, whose plan says which bytes are checked.
 fn begun(route: &Arc<Route>) -> Announced {
-    let begin = Begin { grant: 1, lease: 1, writes: 4, write_bytes_max: 4096, by_layer: false };
+    let begin = Begin {
+        grant: 1,
+        lease: 1,
+        writes: 4,
+        write_bytes_max: 4096,
+        pack_bytes: 0,
+        slots: 0,
+        by_layer: false,
+    };
     let mut begun = Announced::new(begin, 2, Instant::now());
     begun.plan = Some(Plan::new(route, [&[0, 1], &[1, 2]], &PlanOptions::unpacked()).unwrap());
     begun

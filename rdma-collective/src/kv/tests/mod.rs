@@ -14,7 +14,7 @@ use rdma_core::{Deadline, Device, SoftOptions, Wire};
 use super::layout::{Attention, CacheType, HeadOrder, Layout, Order, Shape, TensorParallel};
 use super::message::{
     BEGIN, Begin, CHECKSUMS, DONE, Done, GRANT, QUIESCED, Quiesced, REFUSE, REVOKE, Reason, Refusal, Refuse,
-    Revoke, write_checksums,
+    Revoke, STAGING, StagingAt, UNPACKED, Unpacked, write_checksums,
 };
 use super::{Decode, LinkOptions, Pool, PoolUse, Prefill, message};
 use crate::bootstrap::JobToken;
@@ -84,6 +84,17 @@ pub(super) const TOLD: message::Grant = message::Grant {
     blocks: 2,
 };
 
+/// The beginning of [`TOLD`].
+const BEGIN_OF_TWO: Begin = Begin {
+    grant: 1,
+    lease: 1,
+    writes: 2,
+    write_bytes_max: 1 << 20,
+    pack_bytes: 0,
+    slots: 0,
+    by_layer: false,
+};
+
 /// Something that one end sends.
 type Wrong = (&'static str, Kind, Box<dyn Fn(&mut Writer<'_>) -> Result<(), NoRoom>>);
 
@@ -97,7 +108,7 @@ fn wrong(
 
 #[test]
 fn what_a_decode_cannot_be_told_ends_its_link_and_frees_its_blocks() {
-    let begin = Begin { grant: 1, lease: 1, writes: 2, write_bytes_max: 1 << 20, by_layer: false };
+    let begin = BEGIN_OF_TWO;
     let cases = [
         wrong("does not belong", Kind(99), |_| Ok(())),
         wrong("does not belong", GRANT, |_| Ok(())),
@@ -115,6 +126,7 @@ fn what_a_decode_cannot_be_told_ends_its_link_and_frees_its_blocks() {
         wrong("no plan can be made", BEGIN, move |body| {
             Begin { write_bytes_max: 0, ..begin }.write(body, &[0, 1], 0, 9)
         }),
+        wrong("other slots", BEGIN, move |body| Begin { slots: 1, ..begin }.write(body, &[0, 1], 0, 9)),
         wrong("do not belong", CHECKSUMS, |body| write_checksums(body, 1, 5, 0, &[1])),
         wrong("do not belong", CHECKSUMS, |body| write_checksums(body, 1, 4, 1, &[1])),
         wrong("malformed", CHECKSUMS, |body| write_checksums(body, 1, 4, 3, &[1, 2])),
@@ -177,7 +189,7 @@ fn immediates_that_a_decode_cannot_get_end_its_link() {
 fn writes_of_another_length_than_was_planned_end_their_link() {
     let (prefill, decode) = pair();
     let grant = decode.grant(5, &[1, 2], soon()).unwrap();
-    let begin = Begin { grant: 1, lease: 1, writes: 2, write_bytes_max: 1 << 20, by_layer: false };
+    let begin = BEGIN_OF_TWO;
     prefill.shared().engine.lock_with(|core| {
         let state = prefill.shared().lock();
         assert!(state.link.send(core, BEGIN, |body| begin.write(body, &[0, 1], 0, 9)));
@@ -218,6 +230,12 @@ fn what_a_prefill_cannot_be_told_ends_its_link_and_frees_its_blocks() {
         wrong("malformed", REVOKE, |body| body.u64(1)),
         wrong("revocation of a grant that was not made", REVOKE, |body| {
             Revoke { grant: 1, reason: Reason::Revoked }.write(body)
+        }),
+        wrong("malformed", STAGING, |body| body.u64(1)),
+        wrong("staging memory", STAGING, |body| StagingAt { addr: u64::MAX - 9, rkey: 1 }.write(body)),
+        wrong("malformed", UNPACKED, |body| body.u64(1)),
+        wrong("unpacked writes of a grant that was not made", UNPACKED, |body| {
+            Unpacked { grant: 1, writes: 0 }.write(body)
         }),
     ];
     for (expected, kind, body) in cases {

@@ -121,6 +121,7 @@ pub fn kv_plan(data: &[u8]) {
         stage_bytes: 1 << 10,
         by_layer: false,
         pulls: pulls & 1 == 1,
+        unpacks: pulls & 2 == 0,
         tokens: if skips == 0 { Vec::new() } else { vec![tokens] },
     };
     // A partial grant ends with one bit for each layer of each block, in words of 32 bits.

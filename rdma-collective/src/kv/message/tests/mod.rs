@@ -29,7 +29,8 @@ fn messages_come_back_and_their_pieces_do_not() {
     assert!(piece.numbers().eq([8, 9]));
     assert!((0..36).chain([37, 38, 39]).all(|len| Grant::read(&bytes[..len]).is_err()));
 
-    let begin = Begin { grant: 1, lease: 2, writes: 3, write_bytes_max: 4, by_layer: true };
+    let begin =
+        Begin { grant: 1, lease: 2, writes: 3, write_bytes_max: 4, pack_bytes: 5, slots: 6, by_layer: true };
     let bytes = written(|writer| begin.write(writer, &[5; 20], 18, 10));
     let (back, piece) = Begin::read(&bytes).unwrap();
     assert_eq!((back, piece.numbers().len()), (begin, 2));
@@ -43,6 +44,9 @@ fn messages_come_back_and_their_pieces_do_not() {
     let done = Done { grant: 1, lease: 2, missing: 0, corrupt: 3 };
     let bytes = written(|writer| done.write(writer));
     assert_eq!((Done::read(&bytes), Done::read(&bytes[1..])), (Ok(done), Err(Ended)));
+    let (staging, unpacked) = (StagingAt { addr: 1, rkey: 2 }, Unpacked { grant: 3, writes: 4 });
+    assert_eq!(StagingAt::read(&written(|writer| staging.write(writer))), Ok(staging));
+    assert_eq!(Unpacked::read(&written(|writer| unpacked.write(writer))), Ok(unpacked));
     let refuse = Refuse { grant: 1, blocks: 2, refusal: Refusal::Expired };
     let bytes = written(|writer| refuse.write(writer));
     assert_eq!((Refuse::read(&bytes), Refuse::read(&[&bytes[..], &[0]].concat())), (Ok(refuse), Err(Ended)));

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{End, Plan, PlanOptions, Route, Wanted};
+use super::{Count, End, Plan, PlanOptions, Route, Wanted};
 use crate::kv::layout::Layout;
 
 /// Most writes that are checked.
@@ -19,7 +19,7 @@ pub(crate) fn fuzz(layouts: [&Layout; 2], blocks: [&[u32]; 2], words: &[u32], op
     for by_layer in [false, true] {
         let options = PlanOptions { by_layer, ..options.clone() };
         let Ok(plan) = Plan::of_parts(&route, blocks, &options, wanted.clone()) else { return };
-        let (count, ends) = plan.count(WRITES_MAX as u32);
+        let Count { writes: count, ends, .. } = plan.count(WRITES_MAX as u32);
         let mut stream = plan.stream();
         let (mut writes, mut bytes) = (0, 0);
         while let Some(write) = stream.next().filter(|_| writes <= WRITES_MAX as u32) {

@@ -7,7 +7,6 @@
 mod offers;
 
 use std::collections::VecDeque;
-use std::iter::Peekable;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,7 +18,8 @@ use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Begin, Offer, Reason, Release, Take};
-use crate::kv::plan::{End, Plan, PlanError, PlanOptions, Route, Stream, parts_of};
+use crate::kv::plan::{End, Plan, PlanError, PlanOptions, Route, Run, Stream, parts_of};
+use crate::kv::staging::{SLOT_BYTES, SLOTS};
 use crate::kv::taken_back::TakenBack;
 use crate::link::imm::WRITES_MAX;
 
@@ -36,6 +36,9 @@ pub(super) struct Pulls {
     /// The reads that are not known to be done, in posting order.
     in_flight: VecDeque<PostedRead>,
     done: u64,
+    /// Packed reads that were posted, and those of them that were unpacked or dropped.
+    packed: u64,
+    unpacked: u64,
     /// Messages that wait for room on the lane.
     takes: VecDeque<Take>,
     releases: VecDeque<Release>,
@@ -61,6 +64,8 @@ struct PostedRead {
     grant: u64,
     index: u32,
     len: u32,
+    /// The slot that is read into, and the runs that lie there.
+    packed: Option<(u32, Vec<Run>)>,
 }
 
 /// A pull that has begun and has not posted everything.
@@ -68,7 +73,7 @@ struct PostedRead {
 struct Reading {
     transfer: u8,
     grant: u64,
-    reads: Peekable<Stream>,
+    reads: Stream,
     /// Cache hint of the reads, from the bytes that all of them move.
     hint: CacheHint,
     index: u32,
@@ -109,20 +114,34 @@ impl Receives {
             let lease = known.offer.lease;
             any = true;
             let since = Instant::now();
-            let planned = plan(state, &known, &route, self.write_bytes_max, now);
+            let options = PlanOptions {
+                write_bytes_max: self.write_bytes_max,
+                pack_bytes: self.pack_bytes,
+                stage_bytes: SLOT_BYTES,
+                pulls: true,
+                ..PlanOptions::default()
+            };
+            let planned = plan(state, &known, &route, &options, now);
             self.journal.prepared(since);
             match planned {
                 Ok(plan) => {
                     let writes = state.arrived.expected();
                     let write_bytes_max = self.write_bytes_max;
-                    let begin =
-                        Begin { grant: state.grant.grant, lease, writes, write_bytes_max, by_layer: false };
+                    let begin = Begin {
+                        grant: state.grant.grant,
+                        lease,
+                        writes,
+                        write_bytes_max,
+                        pack_bytes: 0,
+                        slots: 0,
+                        by_layer: false,
+                    };
                     let mut begun = Announced::new(begin, known.total, now);
                     begun.plan = Some(Arc::clone(&plan));
                     state.begin = Some(begun);
                     state.lease = Some(lease);
                     pulls.takes.push_back(Take { lease, checksums: self.checksums });
-                    let reads = plan.stream().peekable();
+                    let reads = plan.stream();
                     let hint = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
                     let (transfer, grant) = (state.grant.transfer, state.grant.grant);
                     pulls.reading.push_back(Reading { transfer, grant, reads, hint, index: 0 });
@@ -162,25 +181,43 @@ impl Receives {
         let mut room = lane.room_for_reads();
         let mut any = false;
         while let Some(reading) = pulls.reading.front_mut() {
-            while let Some(read) = reading.reads.peek().copied() {
+            while let Some(read) = reading.reads.peek() {
                 if room == 0 {
                     return any;
                 }
-                // No plan of a link packs.
-                let (End::Pool(source), End::Pool(destination)) = (read.source, read.destination) else {
-                    break;
+                let slot = (pulls.packed % u64::from(SLOTS)) as u32;
+                if read.destination == End::Staging && pulls.packed - pulls.unpacked >= SLOTS.into() {
+                    // Slots come back when what was posted is done.
+                    lane.signal_rest();
+                    return any;
+                }
+                let to = match (read.destination, &self.link.inbox) {
+                    (End::Pool(destination), _) => self.destination.range(destination, read.len),
+                    (End::Staging, Some(inbox)) => Some(inbox.range(slot, read.len)),
+                    (End::Staging, None) => None,
+                };
+                let from = match read.source {
+                    End::Pool(source) => remote.slice(source, read.len).ok(),
+                    End::Staging => None,
                 };
                 // The plan keeps offsets within the pools and lengths within 32 bits, so there is no such range.
-                let (Ok(from), Some(to)) =
-                    (remote.slice(source, read.len), self.destination.range(destination, read.len))
-                else {
+                let (Some(from), Some(to)) = (from, to) else {
                     lane.violation("a region shorter than its layout");
                     return any;
                 };
+                let is_packed = read.destination == End::Staging;
+                let packed = is_packed.then(|| (slot, reading.reads.parts().to_vec()));
+                pulls.packed += u64::from(is_packed);
                 reading.reads.next();
                 lane.read_range(to, from, reading.hint, reading.reads.peek().is_none());
                 let (transfer, grant, index) = (reading.transfer, reading.grant, reading.index);
-                pulls.in_flight.push_back(PostedRead { transfer, grant, index, len: read.len as u32 });
+                pulls.in_flight.push_back(PostedRead {
+                    transfer,
+                    grant,
+                    index,
+                    len: read.len as u32,
+                    packed,
+                });
                 reading.index += 1;
                 room -= 1;
                 any = true;
@@ -201,9 +238,16 @@ impl Receives {
         while self.pulls.done < done {
             self.pulls.done += 1;
             let Some(read) = self.pulls.in_flight.pop_front() else { continue };
-            let PostedRead { transfer, grant, index, len } = read;
-            if let Some(state) = self.in_slot(transfer, grant)
-                && state.is_open()
+            let PostedRead { transfer, grant, index, len, packed } = read;
+            self.pulls.unpacked += u64::from(packed.is_some());
+            let state = self.grants.get_mut(usize::from(transfer)).and_then(Option::as_mut);
+            let state = state.filter(|state| state.grant.grant == grant && state.is_open());
+            // The blocks are held as long as the pull is open: afterwards nothing is unpacked into them.
+            let unpacked = match (&state, &packed, &self.link.inbox) {
+                (Some(_), Some((slot, runs)), Some(inbox)) => inbox.unpack(&self.pool, *slot, runs).is_ok(),
+                _ => packed.is_none(),
+            };
+            if let Some(state) = state.filter(|_| unpacked)
                 && state.arrived.note(index)
             {
                 state.bytes_arrived += u64::from(len);
@@ -328,7 +372,7 @@ fn plan(
     state: &mut State,
     known: &IncomingOffer,
     route: &Arc<Route>,
-    read_bytes_max: u32,
+    options: &PlanOptions,
     now: Instant,
 ) -> Result<Arc<Plan>, KvError> {
     let (request, blocks) = (state.grant.request, state.hold.blocks());
@@ -343,12 +387,11 @@ fn plan(
     if known.blocks.is_empty() {
         return Err(counts());
     }
-    let options = PlanOptions { write_bytes_max: read_bytes_max, pulls: true, ..PlanOptions::unpacked() };
-    let plan = match Plan::of_parts(route, [&known.blocks, blocks], &options, state.wanted.clone()) {
+    let plan = match Plan::of_parts(route, [&known.blocks, blocks], options, state.wanted.clone()) {
         Err(PlanError::TokenCounts { .. }) => return Err(counts()),
         plan => plan?,
     };
-    let (reads, _) = plan.count(WRITES_MAX);
+    let reads = plan.count(WRITES_MAX).writes;
     if reads > WRITES_MAX || parts_of(route.destination().layers(), blocks.len()).is_none() {
         return Err(KvError::TooManyWrites { request, max: WRITES_MAX });
     }
