@@ -89,6 +89,103 @@ fn blocks_go_over_the_wire_that_is_named_whichever_way() {
 }
 
 #[test]
+fn ranks_of_any_layout_fill_ranks_of_another() {
+    // Flags, and the number of ranks of decode.
+    for (flags, ranks) in [
+        ("--tp 4:2 --head-order nhd:hnd --tensors 32 --stream", 2),
+        ("--tp 4:2 --head-order nhd:hnd --tensors 32 --pull", 2),
+        ("--tp 1:2 --tensors part --checksums", 2),
+        ("--tp 2:1 --head-order hnd:nhd --stream --wire tcp", 1),
+        ("--tp 2:4 --pull --wire tcp", 4),
+        // More ranks than there are heads: two hold each.
+        ("--tp 1:16 --tensors layer", 16),
+        ("--tp 16:1", 1),
+        ("--tp 1:1 --head-order hnd:nhd --tensors 64", 1),
+    ] {
+        let report = json(&format!("--prompt 60 {flags}"), 0);
+        let blocks = 32 * 4 * ranks;
+        assert_eq!(
+            (&report["blocks"], &report["blocks_verified"], &report["other_bytes_changed"]),
+            (&blocks.into(), &blocks.into(), &0.into()),
+            "{flags}: {report}"
+        );
+        let copies = if flags.contains("1:16") { 2 } else { 1 };
+        assert_eq!(report["bytes"], copies * 131_072_u64 * 64, "{flags}: {report}");
+    }
+    // A latent is whole on each rank, and each rank of decode hears one.
+    let report = json("--model deepseek-v3 --prompt 16 --tp 4:2", 0);
+    assert_eq!((&report["blocks_verified"], &report["bytes"]), (&122.into(), &(2 * 16 * 70_272_u64).into()));
+}
+
+#[test]
+fn many_requests_may_differ_in_layout() {
+    for way in ["", "--pull", "--stream --checksums"] {
+        let flags =
+            "--prompt 64 --requests 12 --concurrency 3 --abort-rate 50 --head-order nhd:hnd --tensors layer";
+        let many = json(&format!("{flags} {way}"), 0);
+        let counts = (&many["verdicts_untrue"], &many["other_bytes_changed"], &many["ok"]);
+        assert_eq!(counts, (&0.into(), &0.into(), &true.into()), "{many}");
+    }
+}
+
+#[test]
+fn layouts_that_do_not_go_together_are_refused_in_a_line() {
+    for (flags, why) in [
+        ("--tp 3:2", "8 key-value heads and 3 tensor-parallel ranks do not divide"),
+        ("--tensors 7", "has no 7 tensors; it has 1, 32 (one a layer) or 64"),
+        ("--tp 2:1 --requests 2", "--tp moves one request"),
+        ("--tp 2:1 --role prefill --rank 2", "--rank 2 of 2"),
+        ("--tp 2:1 --role prefill --rank 1 --listen 127.0.0.1:65535", "choose a lower one than 65535"),
+        ("--tp 2:1 --role decode", "set it for all ranks"),
+    ] {
+        let ended = run(KVCACHE, &format!("--device soft --prompt 16 {flags}")).expect(1);
+        assert!(
+            ended.stderr.contains(why) && ended.stderr.trim_end().lines().count() == 1,
+            "{}",
+            ended.stderr
+        );
+    }
+}
+
+#[test]
+fn ranks_are_started_one_by_one_and_either_side_may_wait() {
+    for sides in [["decode", "prefill"], ["prefill", "decode"]] {
+        let port = free_port();
+        let start = |role: &str, rank: u32| {
+            let at = if role == sides[0] { "listen" } else { "peer" };
+            let flags = format!("--prompt 40 --tp 2:2 --head-order nhd:hnd --role {role} --rank {rank}");
+            start_with(KVCACHE, &format!("--device soft {flags} --{at} 127.0.0.1:{port}"), &[TOKEN])
+        };
+        let ranks = sides.map(|role| [0, 1].map(|rank| (role, start(role, rank))));
+        for (role, rank) in ranks.into_iter().flatten() {
+            let text = rank.finish().expect(0).stdout;
+            let verdict = if role == "decode" { "96 of 96 OK" } else { "corrupt: 0 OK" };
+            assert!(text.contains(verdict), "{role}: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_rank_that_fails_is_named_and_fails_the_run() {
+    let ended = run(KVCACHE, "--device soft --prompt 64 --tp 4:2 --fault corrupt@9").expect(1);
+    // The fault is at each rank of decode.
+    assert!(ended.stdout.contains("254 of 256 FAILED (0 missing, 2 corrupt)"), "{}", ended.stdout);
+    let port = free_port();
+    let flags = "--device soft --prompt 4096 -T 100 --tp 2:1";
+    let start = |flags: String| start_with(KVCACHE, &flags, &[TOKEN]);
+    let mut decode = start(format!("{flags} --role decode --listen 127.0.0.1:{port}"));
+    let prefill = |rank: u32| start(format!("{flags} --role prefill --rank {rank} --peer 127.0.0.1:{port}"));
+    let [first, second] = [0, 1].map(prefill);
+    decode.wait_for("Using device"); // connected
+    drop(second);
+    let decode = decode.finish().expect(1);
+    assert!(decode.stderr.contains("the source at "), "{}", decode.stderr);
+    assert!(decode.stdout.contains("missing"), "{}", decode.stdout);
+    assert!(decode.stdout.contains("Other bytes changed  : 0 OK"), "{}", decode.stdout);
+    drop(first);
+}
+
+#[test]
 fn sides_that_were_given_different_wires_both_end_by_an_error() {
     for (one, other) in [("mapped", "tcp"), ("tcp", "mapped")] {
         let flags = "--prompt 16 -T 100";

@@ -1,13 +1,13 @@
 //! The flags, and the request they describe: how many blocks of how many bytes, in pools how large.
 
 use crate::presets::{self, Request};
+use crate::sides::{Both, Heads, Rank, Role, Size, TensorCount};
+use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Parser, ValueEnum};
 use examples::fault::CorruptAt;
 use examples::wire::WireName;
-use rdma_collective::kv::layout::{HeadOrder, LayoutError, Model, Tensors};
+use rdma_collective::kv::layout::Model;
 use std::net::SocketAddr;
-use std::str::FromStr;
 use std::time::Duration;
 
 /// Moves the KV cache of requests from a prefill process to a decode process, and checks every byte
@@ -30,17 +30,18 @@ pub struct Args {
     #[arg(long)]
     pub explain: bool,
 
-    /// Tensor-parallel ranks of prefill and of decode
-    #[arg(long, value_name = "PREFILL:DECODE", default_value = "1:1", requires = "explain")]
-    pub tp: Both<u32>,
+    /// Tensor-parallel ranks of prefill and of decode, each of which is a process
+    #[arg(long, value_name = "PREFILL:DECODE", default_value = "1:1")]
+    pub tp: Both<Size>,
 
     /// Order of tokens and heads in a block of prefill and of decode: nhd or hnd
-    #[arg(long, value_name = "PREFILL:DECODE", default_value = "nhd:nhd", requires = "explain")]
+    #[arg(long, value_name = "PREFILL:DECODE", default_value = "nhd:nhd")]
     pub head_order: Both<Heads>,
 
-    /// Tensors that hold a pool
-    #[arg(long, value_enum, default_value_t = TensorsName::One, requires = "explain")]
-    pub tensors: TensorsName,
+    /// Tensors that hold a pool, each registered by itself: one, layer (one for each), part (keys and values of each
+    /// layer apart), or how many that are
+    #[arg(long, value_name = "TENSORS", default_value = "one")]
+    pub tensors: TensorCount,
 
     /// Requests that are moved one after the other, or several at once; with more than one, a table of latencies
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=REQUESTS_MAX))]
@@ -70,11 +71,17 @@ pub struct Args {
     #[arg(long, value_enum)]
     pub role: Option<Role>,
 
-    /// Where the other role waits; without it, a role waits for the other one
+    /// Be this tensor-parallel rank of the side; every rank is started by itself
+    #[arg(long, value_name = "RANK", default_value_t = 0, requires = "role")]
+    pub rank: u32,
+
+    /// Where the other role waits, its rank 0 on this port and each further rank on the next one; without it, a role
+    /// waits for the other one
     #[arg(long, value_name = "HOST:PORT", requires = "role")]
     pub peer: Option<String>,
 
-    /// Where a role without --peer waits; with the software device between two hosts, name this host's address
+    /// Where rank 0 of a role without --peer waits, and each further rank on the next port; with the software device
+    /// between two hosts, name this host's address
     #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:18600", conflicts_with = "peer")]
     pub listen: SocketAddr,
 
@@ -118,73 +125,24 @@ fn model_help() -> String {
     format!("Model whose cache is moved: {}", presets::names())
 }
 
-/// A value for prefill and one for decode; a single one counts for both.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Both<T>(pub [T; 2]);
-
-impl<T: FromStr + Copy> FromStr for Both<T> {
-    type Err = T::Err;
-
-    fn from_str(text: &str) -> Result<Self, T::Err> {
-        let (prefill, decode) = text.split_once(':').unwrap_or((text, text));
-        Ok(Self([prefill.parse()?, decode.parse()?]))
-    }
-}
-
-/// An order of heads, by the name that servers give it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Heads(pub HeadOrder);
-
-impl FromStr for Heads {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<Self, String> {
-        match name {
-            "nhd" => Ok(Self(HeadOrder::Nhd)),
-            "hnd" => Ok(Self(HeadOrder::Hnd)),
-            _ => Err(format!("{name:?} is no order of heads: nhd or hnd")),
-        }
-    }
-}
-
-/// How many tensors hold a pool.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum TensorsName {
-    /// A single tensor for all layers.
-    One,
-    /// A tensor a layer.
-    Layer,
-    /// A tensor for the keys and one for the values of each layer.
-    Part,
-}
-
-impl From<TensorsName> for Tensors {
-    fn from(name: TensorsName) -> Self {
-        match name {
-            TensorsName::One => Self::One,
-            TensorsName::Layer => Self::PerLayer,
-            TensorsName::Part => Self::PerPart,
-        }
-    }
-}
-
-/// A side of a transfer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Role {
-    /// Has the blocks and writes them.
-    Prefill,
-    /// Has room for them and checks what arrives.
-    Decode,
-}
-
 impl Args {
-    /// The request that the flags describe.
+    /// The request that the flags describe, as a rank has it.
     ///
     /// # Errors
     ///
-    /// [`LayoutError`] for pools beyond what can be addressed.
-    pub fn request(&self) -> Result<Request, LayoutError> {
-        Request::new(&self.model, self.prompt, self.block, self.concurrency())
+    /// A rank that there is not, ranks or tensors that the model cannot be split into, pools beyond what can be
+    /// addressed, and several ranks with more than one request.
+    pub fn request(&self, rank: Rank) -> anyhow::Result<Request> {
+        anyhow::ensure!(
+            self.tp == Both([Size(1); 2]) || !self.many(),
+            "--tp moves one request: leave out --requests and --abort-rate, or --tp"
+        );
+        Request::new(self, rank)
+    }
+
+    /// The ranks of one side.
+    pub fn ranks(&self, role: Role) -> impl Iterator<Item = Rank> + use<> {
+        (0..self.tp.of(role).0).map(move |number| Rank { role, number })
     }
 
     /// Requests under way at a time, of which there are no more than requests.
@@ -200,16 +158,6 @@ impl Args {
     /// The longest time that any one wait may take.
     pub fn timeout(&self) -> Duration {
         Duration::from_secs(self.timeout_s)
-    }
-}
-
-impl Role {
-    /// As on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Prefill => "prefill",
-            Self::Decode => "decode",
-        }
     }
 }
 
@@ -231,13 +179,13 @@ mod tests {
     #[test]
     fn models_are_found_in_any_case() {
         let args = parse("kvcache_transfer --model deepseek-v3 --prompt 64 --block 64").unwrap();
-        assert_eq!(args.request().unwrap().bytes(), 64 * 70_272);
+        assert_eq!(args.request(Rank::default()).unwrap().bytes(), 64 * 70_272);
         assert_eq!(parse("kvcache_transfer").unwrap().model, Model::LLAMA_3_1_8B);
     }
 
     #[test]
     fn pools_have_room_for_twice_what_is_under_way() {
-        let blocks = |line: &str| parse(line).unwrap().request().unwrap().pool_blocks();
+        let blocks = |line: &str| parse(line).unwrap().request(Rank::default()).unwrap().pool_blocks();
         assert_eq!(blocks("kvcache_transfer --prompt 80"), 10);
         assert_eq!(blocks("kvcache_transfer --prompt 80 --requests 9 --concurrency 4"), 40);
         assert_eq!(blocks("kvcache_transfer --prompt 80 --requests 2 --concurrency 4"), 20);
@@ -258,6 +206,11 @@ mod tests {
             "kvcache_transfer --pull --stream",
             "kvcache_transfer --concurrency 129",
             "kvcache_transfer --abort-rate 101",
+            "kvcache_transfer --rank 1",
+            "kvcache_transfer --tp 0:1",
+            "kvcache_transfer --tp 1:65",
+            "kvcache_transfer --head-order nhd:dhn",
+            "kvcache_transfer --tensors few",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

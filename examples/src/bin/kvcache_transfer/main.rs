@@ -1,12 +1,14 @@
 //! Moves the KV cache of requests from prefill to decode, and checks that every block arrived and nothing else
 //! changed.
 //!
-//! Without `--role` it starts both sides as processes of their own, which meet in a store it serves.
+//! Without `--role` it starts all ranks of both sides as processes of their own, which meet in a store it serves.
 
 mod args;
+mod blocks;
 mod content;
 mod decode;
 mod explain;
+mod place;
 mod pool;
 mod prefill;
 mod presets;
@@ -14,21 +16,24 @@ mod progress;
 mod report;
 mod requests;
 mod side;
+mod sides;
 mod way;
 
 use anyhow::Context;
-use args::{Args, Role};
+use args::Args;
 use clap::Parser;
 use examples::processes::{self, Group};
 use examples::{debug, memory, output};
 use presets::Request;
 use rdma_collective::bootstrap::{JobToken, StoreOptions, StoreServer};
 use rdma_collective::env::{NcclOptions, Variables};
+use sides::{Rank, Role};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{ExitCode, Stdio};
 
-/// Most bytes that a side takes besides its pool.
-const SIDE_BYTES: u64 = 32 << 20;
+/// Most bytes that a rank takes besides its pool, and those of each of its links.
+const RANK_BYTES: u64 = 32 << 20;
+const LINK_BYTES: u64 = 4 << 20;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -44,42 +49,47 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     let nccl = NcclOptions::read(&Variables::of_process())?;
     debug::say_what_happens(nccl.debug, None);
     // Both sides have the variables of who started them.
-    if std::env::var_os(side::STORE).is_none() {
+    if std::env::var_os(place::STORE).is_none() {
         debug::say_which_variables_won(nccl.debug, &nccl.report());
     }
-    let ok = match args.role {
-        None => return start(args).context("kvcache_transfer"),
-        Some(Role::Prefill) => {
-            fits(args, 1).and_then(|request| prefill::run(args, &request)).context("prefill")
+    let Some(role) = args.role else { return start(args).context("kvcache_transfer") };
+    let rank = Rank { role, number: args.rank };
+    let run = || {
+        let request = fits(args, [rank], "a pool of twice what is under way")?;
+        match role {
+            Role::Prefill => prefill::run(args, &request),
+            Role::Decode => decode::run(args, &request),
         }
-        Some(Role::Decode) => fits(args, 1).and_then(|request| decode::run(args, &request)).context("decode"),
     };
-    ok.map(|ok| u8::from(!ok))
+    run().context(rank.name(args)).map(|ok| u8::from(!ok))
 }
 
-/// The request, once it is known that the pools of so many sides fit.
-fn fits(args: &Args, sides: u64) -> anyhow::Result<Request> {
-    let request = args.request()?;
-    let need = request.layout.bytes().saturating_add(SIDE_BYTES).saturating_mul(sides);
-    let what =
-        if sides > 1 { "two pools of twice what is under way" } else { "a pool of twice what is under way" };
-    memory::require(&memory::Roots::default(), what, need, "lower --prompt or --concurrency")?;
-    Ok(request)
+/// The request as the first of the ranks has it, once it is known that the pools of all of them fit.
+fn fits(args: &Args, ranks: impl IntoIterator<Item = Rank>, pools: &str) -> anyhow::Result<Request> {
+    let requests = ranks.into_iter().map(|rank| args.request(rank)).collect::<Result<Vec<_>, _>>()?;
+    let need = requests.iter().fold(0_u64, |need, request| {
+        let links = LINK_BYTES * request.peers.len() as u64;
+        need.saturating_add(request.layout.bytes()).saturating_add(RANK_BYTES + links)
+    });
+    memory::require(&memory::Roots::default(), pools, need, "lower --prompt or --concurrency")?;
+    requests.into_iter().next().context("a side without ranks")
 }
 
-/// Starts both sides; returns the exit status.
+/// Starts all ranks of both sides; returns the exit status.
 fn start(args: &Args) -> anyhow::Result<u8> {
-    fits(args, 2)?;
+    let ranks: Vec<_> = args.ranks(Role::Decode).chain(args.ranks(Role::Prefill)).collect();
+    fits(args, ranks.iter().copied(), "pools of twice what is under way, at all ranks")?;
     let token = JobToken::random()?;
     let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let server = StoreServer::bind(local, StoreOptions::new(token, 2))?;
+    let server = StoreServer::bind(local, StoreOptions::new(token, ranks.len() as u32))?;
     let mut group = Group::new("kvcache_transfer");
-    for role in [Role::Decode, Role::Prefill] {
-        group.start(role.name().to_owned(), |command| {
-            command.args(std::env::args_os().skip(1)).args(["--role", role.name()]);
-            command.env(side::STORE, server.address().to_string());
+    for rank in ranks {
+        group.start(rank.name(args), |command| {
+            let (role, number) = (rank.role.name(), rank.number.to_string());
+            command.args(std::env::args_os().skip(1)).args(["--role", role, "--rank", &number]);
+            command.env(place::STORE, server.address().to_string());
             processes::hand_down(command, token);
-            if role == Role::Prefill {
+            if rank.role == Role::Prefill {
                 command.stdout(Stdio::null()); // decode tells it all
             }
         })?;

@@ -2,7 +2,7 @@
 
 use indicatif::{ProgressBar, ProgressStyle};
 use rdma_collective::engine::Engine;
-use rdma_collective::kv::{Received, Receiving, Transfer, TransferError};
+use rdma_collective::kv::{Joint, Received, TransferError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::io::{IsTerminal, stderr};
 use std::time::{Duration, Instant};
@@ -17,8 +17,8 @@ const STILL: Duration = Duration::from_secs(2);
 ///
 /// # Errors
 ///
-/// As [`Transfer::wait`].
-pub fn wait(engine: &Engine, incoming: Transfer<Receiving>, quiet: bool) -> Result<Received, TransferError> {
+/// As [`Joint::wait`].
+pub fn wait(engine: &Engine, incoming: Joint, quiet: bool) -> Result<Received, TransferError> {
     if quiet || !stderr().is_terminal() {
         return incoming.wait();
     }

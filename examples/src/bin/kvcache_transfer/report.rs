@@ -1,11 +1,12 @@
 //! The result of a transfer: the header, the closing table and the JSON. This file measures nothing.
 
 use crate::args::Args;
-use crate::content::Verified;
 use crate::presets::Request;
+use crate::sides::{Both, Heads, Role, Size};
 use examples::columns::header::{Refused, refused_lines};
 use examples::sizes::format_rounded;
-use serde::Serialize;
+use rdma_collective::kv::layout::{HeadOrder, Layout};
+use serde::{Deserialize, Serialize};
 
 /// Where a side runs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -38,7 +39,7 @@ pub struct Report {
     /// Blocks, over all layers.
     pub blocks: u64,
     /// Writes that carried them.
-    pub descriptors: u32,
+    pub descriptors: u64,
     /// From decode's grant until it could use the last block.
     pub last_block_ms: f64,
     /// Bytes over that time, in GB/s (1e9).
@@ -58,34 +59,31 @@ pub struct Report {
 }
 
 impl Report {
-    /// Puts together what was asked for and what came of it.
-    pub fn new(args: &Args, request: &Request, device: Device, moved: Moved, verified: Verified) -> Self {
-        let gigabytes_per_second =
-            if moved.last_block_s > 0.0 { moved.bytes as f64 / 1e9 / moved.last_block_s } else { 0.0 };
-        let wrong = request.layer_blocks().saturating_sub(verified.blocks);
+    /// Puts together what was asked for and what came of it, at all ranks of decode.
+    pub fn new(args: &Args, device: Device, parts: &[Part]) -> Self {
+        let sum = |of: fn(&Part) -> u64| parts.iter().map(of).sum::<u64>();
+        let (bytes, blocks, verified) =
+            (sum(|part| part.bytes), sum(|part| part.blocks), sum(|part| part.blocks_verified));
+        let last_block_s = parts.iter().map(|part| part.last_block_s).fold(0.0, f64::max);
+        let (wrong, missing) = (blocks.saturating_sub(verified), sum(|part| part.missing));
         Self {
             model: args.model.name.to_owned(),
             prompt: args.prompt,
             block: args.block,
             seed: args.seed,
             device,
-            bytes: moved.bytes,
-            blocks: request.layer_blocks(),
-            descriptors: moved.descriptors,
-            last_block_ms: moved.last_block_s * 1e3,
-            gigabytes_per_second,
-            blocks_verified: verified.blocks,
-            blocks_missing: moved.missing.min(wrong),
-            blocks_corrupt: wrong.saturating_sub(moved.missing),
-            other_bytes_changed: verified.other_bytes,
-            ok: wrong == 0 && verified.other_bytes == 0,
-            error: None,
+            bytes,
+            blocks,
+            descriptors: sum(|part| part.descriptors.into()),
+            last_block_ms: last_block_s * 1e3,
+            gigabytes_per_second: if last_block_s > 0.0 { bytes as f64 / 1e9 / last_block_s } else { 0.0 },
+            blocks_verified: verified,
+            blocks_missing: missing.min(wrong),
+            blocks_corrupt: wrong.saturating_sub(missing),
+            other_bytes_changed: sum(|part| part.other_bytes),
+            ok: parts.iter().all(Part::is_ok),
+            error: parts.iter().find_map(|part| part.error.clone()),
         }
-    }
-
-    /// The transfer ended early.
-    pub fn fail(&mut self, error: String) {
-        (self.ok, self.error) = (false, Some(error));
     }
 
     /// The table and the two lines of the verdict.
@@ -130,26 +128,42 @@ impl Report {
     }
 }
 
-/// Figures of the transfer itself; all 0 when it ended early.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Moved {
+/// The outcome of the transfer at one rank of decode; figures of the transfer itself are 0 when it ended early.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Part {
     /// Bytes that arrived.
     pub bytes: u64,
     /// Writes that carried them.
     pub descriptors: u32,
     /// Seconds from the grant until the last block could be used.
     pub last_block_s: f64,
+    /// Blocks of the request, over all layers.
+    pub blocks: u64,
     /// Blocks that did not arrive.
     pub missing: u64,
+    /// Blocks whose every byte is right.
+    pub blocks_verified: u64,
+    /// Bytes of the other blocks that changed.
+    pub other_bytes: u64,
+    /// Why the transfer ended early.
+    pub error: Option<String>,
+}
+
+impl Part {
+    /// Whether every block arrived and no other byte changed.
+    pub fn is_ok(&self) -> bool {
+        self.blocks_verified == self.blocks && self.other_bytes == 0 && self.error.is_none()
+    }
 }
 
 /// The lines above the progress bar.
 pub fn header(args: &Args, request: &Request, device: &Device) -> String {
-    let Request { layout, blocks } = request;
+    let Request { rank, layout, blocks, .. } = request;
     let (layers, pool_blocks) = (request.layers(), request.pool_blocks());
+    let (to, each) = if args.tp.of(rank.role).0 > 1 { (" a rank", "rank") } else { ("", "side") };
     format!(
         "# kvcache_transfer: {}, {} tokens, {layers} layers of {blocks} blocks of {} tokens ({}), seed {}\n\
-         # Moving {}, in pools of {pool_blocks} blocks a layer, {} a side\n\
+         # Moving {}{to}, in pools of {pool_blocks} blocks a layer, {} a {each}\n{}\
          # Using device {}, wire {}, GID {}\n{}#\n",
         args.model.name,
         args.prompt,
@@ -158,6 +172,7 @@ pub fn header(args: &Args, request: &Request, device: &Device) -> String {
         args.seed,
         format_rounded(request.bytes()),
         format_rounded(layout.bytes()),
+        layouts(args, layout),
         device.name,
         device.wire,
         device.gid,
@@ -165,9 +180,22 @@ pub fn header(args: &Args, request: &Request, device: &Device) -> String {
     )
 }
 
+/// A line about the layouts of both sides, where they are not alike: one rank, and one tensor.
+fn layouts(args: &Args, layout: &Layout) -> String {
+    let tensors = layout.tensors().len();
+    if args.tp == Both([Size(1); 2]) && args.head_order == Both([Heads(HeadOrder::Nhd); 2]) && tensors == 1 {
+        return String::new();
+    }
+    let side =
+        |role: Role| format!("{} TP {} ({})", role.name(), args.tp.of(role).0, args.head_order.of(role).0);
+    let [prefill, decode] = [Role::Prefill, Role::Decode].map(side);
+    format!("# From {prefill} to {decode}, tensors a pool: {tensors}\n")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sides::Rank;
     use clap::Parser;
 
     fn device() -> Device {
@@ -175,30 +203,36 @@ mod tests {
         Device { name: "soft0".into(), wire: "tcp".into(), gid: "1 ::1".into(), refused: vec![refused] }
     }
 
-    fn report(verified: Verified) -> Report {
-        let args = Args::parse_from(["kvcache_transfer"]);
-        let moved = Moved { bytes: 1 << 27, descriptors: 2048, last_block_s: 0.125, missing: 0 };
-        Report::new(&args, &args.request().unwrap(), device(), moved, verified)
+    fn part(blocks_verified: u64, other_bytes: u64) -> Part {
+        let part =
+            Part { bytes: 1 << 27, descriptors: 2048, last_block_s: 0.125, blocks: 2048, ..Part::default() };
+        Part { blocks_verified, other_bytes, ..part }
+    }
+
+    fn report(parts: &[Part]) -> Report {
+        Report::new(&Args::parse_from(["kvcache_transfer"]), device(), parts)
     }
 
     #[test]
     fn the_output_reads_from_top_to_bottom() {
         let args = Args::parse_from(["kvcache_transfer"]);
-        let report = report(Verified { blocks: 2048, other_bytes: 0 });
+        let report = report(&[part(2048, 0)]);
         assert!(report.ok);
-        insta::assert_snapshot!(header(&args, &args.request().unwrap(), &device()) + &report.closing());
+        insta::assert_snapshot!(
+            header(&args, &args.request(Rank::default()).unwrap(), &device()) + &report.closing()
+        );
     }
 
     #[test]
     fn a_missing_block_or_a_changed_byte_fails() {
-        let missing = report(Verified { blocks: 2047, other_bytes: 0 });
+        let missing = report(&[part(2047, 0)]);
         assert!(!missing.ok && missing.closing().contains("2047 of 2048 FAILED (0 missing, 1 corrupt)"));
-        let changed = report(Verified { blocks: 2048, other_bytes: 1 });
+        let changed = report(&[part(2048, 1)]);
         assert!(!changed.ok && changed.closing().contains("changed  : 1 FAILED"));
     }
 
     #[test]
     fn json_has_every_figure_of_the_table() {
-        insta::assert_snapshot!(report(Verified { blocks: 2048, other_bytes: 0 }).json());
+        insta::assert_snapshot!(report(&[part(2048, 0)]).json());
     }
 }

@@ -1,28 +1,23 @@
-//! The part that both sides do alike: the device, the pool, and where they meet.
+//! The part that both sides do alike: the device and the pool.
 
-use crate::args::{Args, Role};
-use crate::content::Content;
+use crate::args::Args;
+use crate::blocks::Blocks;
+use crate::place::Place;
 use crate::pool::{self, Owners};
 use crate::presets::Request;
 use crate::report::Device;
 use crate::requests::Requests;
-use anyhow::{Context, bail, ensure};
+use crate::sides::Role;
+use anyhow::{bail, ensure};
 use examples::columns::header::Refused;
 use examples::output::complain;
 use examples::processes::{self, HandedDown, JOB_TOKEN};
-use rdma_collective::bootstrap::{JobToken, Join, StoreClient};
+use rdma_collective::bootstrap::JobToken;
 use rdma_collective::engine::Engine;
 use rdma_collective::env::{NcclOptions, SelectedDevice, Variables};
 use rdma_collective::kv::{Pool, PoolUse};
-use rdma_collective::link::Meet;
 use rdma_core::fault::FaultPlan;
-use rdma_core::{Deadline, PeerAccess, SoftOptions};
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
-
-/// Where the processes of one command meet: its store's address.
-pub const STORE: &str = "RDMA_STORE";
-/// Key of the store under which decode gives its address.
-const ADDRESS_KEY: &str = "address of decode";
+use rdma_core::{PeerAccess, SoftOptions};
 
 /// A side, ready to meet the other.
 pub struct Side {
@@ -37,89 +32,12 @@ pub struct Side {
     selected: SelectedDevice,
 }
 
-/// How this side finds the other.
-pub enum Place {
-    /// This side waits here.
-    Wait(TcpListener),
-    /// The other one waits there.
-    Go(SocketAddr),
-}
-
-impl Place {
-    /// From the flags, or from the store of the process that started both sides.
-    ///
-    /// # Errors
-    ///
-    /// An address that is none, or that cannot be listened on.
-    pub fn find(args: &Args, role: Role) -> anyhow::Result<Self> {
-        // The variable means nothing to a side that a person or another program has started.
-        let store = std::env::var(STORE).ok().filter(|store| !store.is_empty());
-        if let (Some(_), Some(store)) = (handed_down()?.launcher, store) {
-            let store =
-                store.parse().with_context(|| format!("{STORE} is `{store}`, which is no address"))?;
-            return Self::by_store(args, role, store);
-        }
-        match &args.peer {
-            Some(peer) => {
-                let mut addresses =
-                    peer.to_socket_addrs().with_context(|| format!("--peer {peer} is no HOST:PORT"))?;
-                Ok(Self::Go(addresses.next().with_context(|| format!("--peer {peer} has no address"))?))
-            }
-            None => listen(args.listen),
-        }
-    }
-
-    fn by_store(args: &Args, role: Role, address: SocketAddr) -> anyhow::Result<Self> {
-        let token = handed_down()?.token.with_context(|| format!("{STORE} is set and {JOB_TOKEN} is not"))?;
-        let deadline = Deadline::after(args.timeout());
-        let join = Join { address, token, rank: role as u32, world: 2 };
-        let mut store = StoreClient::connect(join, deadline)?;
-        match role {
-            Role::Decode => {
-                let place = listen(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
-                if let Self::Wait(listener) = &place {
-                    store.set(ADDRESS_KEY, listener.local_addr()?.to_string().as_bytes(), deadline)?;
-                }
-                Ok(place)
-            }
-            Role::Prefill => {
-                let address = store.get(ADDRESS_KEY, deadline)?;
-                Ok(Self::Go(String::from_utf8_lossy(&address).parse()?))
-            }
-        }
-    }
-
-    /// For the library.
-    pub fn meet(&self) -> Meet<'_> {
-        match self {
-            Self::Wait(listener) => Meet::Accept(listener),
-            Self::Go(address) => Meet::Connect(*address),
-        }
-    }
-
-    /// The address at which the other side reaches this host, which the software device must answer at.
-    fn own_address(&self) -> IpAddr {
-        let address = match self {
-            Self::Wait(listener) => listener.local_addr().map(|address| address.ip()),
-            // Nothing is sent: the system only chooses the interface.
-            Self::Go(peer) => UdpSocket::bind(if peer.is_ipv6() { "[::]:0" } else { "0.0.0.0:0" })
-                .and_then(|socket| socket.connect(peer).and_then(|()| socket.local_addr()))
-                .map(|address| address.ip()),
-        };
-        address.ok().filter(|address| !address.is_unspecified()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
-    }
-}
-
-fn listen(address: SocketAddr) -> anyhow::Result<Place> {
-    let listener = TcpListener::bind(address);
-    Ok(Place::Wait(
-        listener.with_context(|| format!("cannot listen on {address}: choose another with --listen"))?,
-    ))
-}
-
 /// The token of a side that was given none: the side that waits draws it, and prints the line that sets it elsewhere.
-fn token_without_one(place: &Place, role: Role) -> anyhow::Result<JobToken> {
-    if let Place::Go(peer) = place {
+fn token_without_one(args: &Args, place: &Place, role: Role) -> anyhow::Result<JobToken> {
+    if args.tp.0.iter().any(|size| size.0 > 1) {
+        bail!("{JOB_TOKEN} is not set: set it for all ranks to 32 hexadecimal digits (openssl rand -hex 16)");
+    }
+    if let Some(peer) = place.peer() {
         bail!(
             "{JOB_TOKEN} is not set: set it by the line that the side at {peer} has printed, or on both sides to 32 \
              hexadecimal digits of your own (openssl rand -hex 16)"
@@ -135,7 +53,12 @@ fn token_without_one(place: &Place, role: Role) -> anyhow::Result<JobToken> {
     Ok(token)
 }
 
-fn handed_down() -> anyhow::Result<HandedDown> {
+/// The variables of the process that started this one.
+///
+/// # Errors
+///
+/// A variable that cannot be read.
+pub fn handed_down() -> anyhow::Result<HandedDown> {
     Ok(HandedDown::find(|name| std::env::var(name).ok())?)
 }
 
@@ -145,9 +68,10 @@ impl Side {
     /// # Errors
     ///
     /// Whatever of that fails.
-    pub fn open(args: &Args, request: &Request, place: &Place, role: Role) -> anyhow::Result<Self> {
+    pub fn open(args: &Args, request: &Request, place: &Place) -> anyhow::Result<Self> {
+        let role = request.rank.role;
         let HandedDown { token, launcher } = handed_down()?;
-        let token = token.map_or_else(|| token_without_one(place, role), Ok)?;
+        let token = token.map_or_else(|| token_without_one(args, place, role), Ok)?;
         if let Some(launcher) = launcher {
             processes::end_with(launcher)?;
         }
@@ -171,8 +95,8 @@ impl Side {
             Role::Prefill => (source, Owners::new(request, &source_ids(args, request))?),
             Role::Decode => (PoolUse::Destination, Owners::none(request)),
         };
-        let pool = Pool::allocate(&engine, &request.layout, purpose)?;
-        pool::fill(&pool, &owners, &Content::new(args.seed))?;
+        let pool = pool::allocate(&engine, &request.layout, purpose)?;
+        pool::fill(&pool, &owners, &Blocks::new(request, args.seed)?)?;
         Ok(Self { engine, pool, token, faults, selected })
     }
 

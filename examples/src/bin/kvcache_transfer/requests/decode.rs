@@ -3,14 +3,15 @@
 use super::report::{Report, Summary};
 use super::{Requests, Turn, request_id};
 use crate::args::Args;
-use crate::content::{Content, Owner};
+use crate::blocks::Blocks;
+use crate::content::Owner;
 use crate::pool::{self, Owners};
 use crate::presets::Request;
 use crate::report::Device;
 use crate::way;
 use anyhow::Context;
 use examples::output;
-use rdma_collective::kv::{BlockVerdict, Decode, Pool, Receiving, Transfer, Verdicts};
+use rdma_collective::kv::{BlockVerdict, Joint, Pool, Sources, Verdicts};
 use rdma_core::Deadline;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -25,8 +26,8 @@ struct Shared<'a> {
     args: &'a Args,
     request: &'a Request,
     requests: &'a Requests,
-    decode: &'a Decode,
-    content: Content,
+    sources: &'a Sources,
+    blocks: Blocks,
 }
 
 /// Takes all requests, and says what came of them; true when nothing was wrong.
@@ -38,20 +39,20 @@ pub fn run(
     args: &Args,
     request: &Request,
     requests: &Requests,
-    decode: Decode,
+    sources: Sources,
     device: Device,
 ) -> anyhow::Result<bool> {
-    let pool = decode.pool().clone();
-    let content = Content::new(args.seed);
+    let pool = sources.pool().clone();
+    let blocks = Blocks::new(request, args.seed)?;
     let begin = Instant::now();
     let outcome = {
-        let shared = Shared { args, request, requests, decode: &decode, content };
+        let shared = Shared { args, request, requests, sources: &sources, blocks: blocks.clone() };
         work_all(&shared)
     };
     let took = begin.elapsed();
-    drop(decode); // nothing lands any more while the pool is looked at
+    drop(sources); // nothing lands any more while the pool is looked at
     let (summary, error) = outcome;
-    let verified = pool::verify(&pool, &Owners::none(request), &content, |_| {})?;
+    let verified = pool::verify(&pool, &Owners::none(request), &blocks, |_| {})?;
     let mut report = Report::new(args, request, device, summary, took);
     report.other_bytes_changed(verified.other_bytes);
     if let Some(error) = &error {
@@ -97,7 +98,7 @@ impl Shared<'_> {
         let deadline = Deadline::after(self.args.timeout());
         let begin = Instant::now();
         let ids = self.requests.destination(turn);
-        let incoming = way::receive(self.args, self.decode, request_id(turn), ids).with_context(named)?;
+        let incoming = way::receive(self.args, self.sources, request_id(turn), ids).with_context(named)?;
         match turn.abort_at {
             None => {
                 let layers = way::wait_layers(self.args, &incoming);
@@ -135,15 +136,15 @@ impl Shared<'_> {
         summary: &mut Summary,
         bytes: &mut [u8],
     ) -> anyhow::Result<()> {
-        let (pool, first): (&Pool, u32) = (self.decode.pool(), self.requests.first_place(turn));
+        let (pool, first): (&Pool, u32) = (self.sources.pool(), self.requests.first_place(turn));
         for layer in 0..self.request.layers() {
             for (place, &block) in self.requests.destination(turn).iter().enumerate() {
                 pool.read(layer, block, 0, bytes)?;
                 let owner = Owner::Request { layer, block: first + place as u32 };
-                let right = self.content.wrong(owner, 0, bytes) == 0;
+                let right = self.blocks.wrong(owner, bytes) == 0;
                 let verdict = verdicts.get(layer, place).unwrap_or(BlockVerdict::Missing);
                 summary.block(verdict, right, !completed);
-                self.content.fill(Owner::Pool { layer, block }, 0, bytes);
+                self.blocks.fill(Owner::Pool { layer, block }, bytes);
                 pool.write(layer, block, 0, bytes)?;
             }
         }
@@ -154,7 +155,7 @@ impl Shared<'_> {
 /// Waits until so much of a transfer has arrived, at least its announcement: both sides have met then. One that stands
 /// still is not waited for; but nobody would tell prefill of a pull that has not met its offer, which it has by
 /// `pulls`.
-fn until(incoming: &Transfer<Receiving>, percent: u8, pulls: Option<Deadline>) {
+fn until(incoming: &Joint, percent: u8, pulls: Option<Deadline>) {
     let (mut last, mut since) = (incoming.progress(), Instant::now());
     while since.elapsed() < STILL || (last.writes == 0 && pulls.is_some_and(|until| !until.expired())) {
         let progress = incoming.progress();

@@ -102,13 +102,14 @@ pub fn request_id(turn: Turn) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sides::Rank;
     use clap::Parser;
     use std::collections::HashSet;
 
     fn requests(flags: &str) -> Requests {
         let line = format!("kvcache_transfer --prompt 80 {flags}");
         let args = Args::parse_from(line.split_whitespace());
-        Requests::new(&args, &args.request().unwrap())
+        Requests::new(&args, &args.request(Rank::default()).unwrap())
     }
 
     #[test]

@@ -2,9 +2,9 @@
 
 use super::{Requests, Turn, request_id};
 use crate::args::Args;
-use crate::way;
+use crate::way::{self, AllSent};
 use anyhow::Context;
-use rdma_collective::kv::{KvError, Prefill, Sent};
+use rdma_collective::kv::{KvError, Prefill};
 use std::thread;
 
 /// Sum over all requests.
@@ -23,10 +23,10 @@ pub struct Total {
 /// # Errors
 ///
 /// The first push that failed, unless decode was to give it up.
-pub fn run(args: &Args, requests: &Requests, prefill: &Prefill) -> anyhow::Result<Total> {
+pub fn run(args: &Args, requests: &Requests, links: &[Prefill]) -> anyhow::Result<Total> {
     thread::scope(|scope| {
         let workers =
-            (0..requests.workers()).map(|worker| scope.spawn(move || work(args, requests, prefill, worker)));
+            (0..requests.workers()).map(|worker| scope.spawn(move || work(args, requests, links, worker)));
         let workers: Vec<_> = workers.collect();
         workers.into_iter().try_fold(Total::default(), |total, worker| {
             let own = worker.join().map_err(|_| anyhow::anyhow!("a worker panicked"))??;
@@ -39,14 +39,14 @@ pub fn run(args: &Args, requests: &Requests, prefill: &Prefill) -> anyhow::Resul
     })
 }
 
-fn work(args: &Args, requests: &Requests, prefill: &Prefill, worker: u32) -> anyhow::Result<Total> {
+fn work(args: &Args, requests: &Requests, links: &[Prefill], worker: u32) -> anyhow::Result<Total> {
     let mut total = Total::default();
     for turn in requests.of(worker) {
-        let pushed = push(args, requests, prefill, turn);
+        let pushed = push(args, requests, links, turn);
         match pushed.with_context(|| format!("the transfer of request {}", request_id(turn)))? {
             Some(pushed) => {
                 total.bytes += pushed.bytes;
-                total.corrupt += u64::from(pushed.corrupt);
+                total.corrupt += pushed.corrupt;
             }
             None => total.revoked += 1,
         }
@@ -55,8 +55,8 @@ fn work(args: &Args, requests: &Requests, prefill: &Prefill, worker: u32) -> any
 }
 
 /// `None` when decode gave it up, as it was to.
-fn push(args: &Args, requests: &Requests, prefill: &Prefill, turn: Turn) -> Result<Option<Sent>, KvError> {
-    match way::send(args, prefill, request_id(turn), requests.source(turn)) {
+fn push(args: &Args, requests: &Requests, links: &[Prefill], turn: Turn) -> Result<Option<AllSent>, KvError> {
+    match way::send(args, links, request_id(turn), requests.source(turn)) {
         Ok(sent) => Ok(Some(sent)),
         Err(KvError::PeerRevoked { .. }) if turn.abort_at.is_some() => Ok(None),
         Err(error) => Err(error),

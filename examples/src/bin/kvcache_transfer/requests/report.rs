@@ -185,13 +185,20 @@ impl Report {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::sides::Rank;
     use clap::Parser;
 
     fn report(summary: Summary) -> Report {
         let args = Args::parse_from("kvcache_transfer --prompt 16 --requests 3 --concurrency 2".split(' '));
         let device =
             Device { name: "soft0".into(), wire: "tcp".into(), gid: "1 ::1".into(), refused: vec![] };
-        Report::new(&args, &args.request().unwrap(), device, summary, Duration::from_millis(50))
+        Report::new(
+            &args,
+            &args.request(Rank::default()).unwrap(),
+            device,
+            summary,
+            Duration::from_millis(50),
+        )
     }
 
     fn summary() -> Summary {
