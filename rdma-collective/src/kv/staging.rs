@@ -8,6 +8,7 @@ use rdma_core::error::{RangeError, RegisterError};
 use rdma_core::memory::CacheHint;
 use rdma_core::{Access, Attached, AttachedRange, Memory, Region, RemoteMemory};
 
+use super::layout::Side;
 use super::plan::Run;
 use super::pool::Pool;
 use crate::engine::Engine;
@@ -19,6 +20,9 @@ pub(super) const SLOT_BYTES: u32 = 64 * 1024;
 pub(super) const SLOTS: u32 = 32;
 /// Slots of decode that one push has at most: half are under way while others are unpacked.
 const SLOTS_OF_A_PUSH: u32 = 8;
+
+/// A slot is read again at once, so it stays in the caches.
+pub(super) const KEPT: CacheHint = CacheHint::Cached;
 
 /// Staging memory of one end of a link. A clone is another handle to the same memory.
 #[derive(Debug, Clone)]
@@ -55,25 +59,45 @@ impl Staging {
 
     /// Packs the pieces of the runs, which lie in the pool of the source, into a slot.
     pub(super) fn pack(&self, pool: &Pool, slot: u32, runs: &[Run]) -> Result<(), RangeError> {
-        let mut at = start(slot);
-        for (source, _, len) in runs.iter().flat_map(|run| run.pieces()) {
-            let (region, offset) = pool.place(source)?;
-            region.copy_to_hinted(offset, len as usize, (&self.region, at), CacheHint::of_total(0))?;
-            at += len as usize;
+        for (place, at, len) in rows(runs, Side::Source) {
+            let (region, offset) = pool.place(place)?;
+            region.copy_to_hinted(offset, len as usize, (&self.region, start(slot) + at), KEPT)?;
         }
         Ok(())
     }
 
     /// Unpacks a slot: the pieces of the runs go to the pool of the destination.
     pub(super) fn unpack(&self, pool: &Pool, slot: u32, runs: &[Run]) -> Result<(), RangeError> {
-        let mut at = start(slot);
-        for (_, destination, len) in runs.iter().flat_map(|run| run.pieces()) {
-            let (region, offset) = pool.place(destination)?;
-            self.region.copy_to_hinted(at, len as usize, (region, offset), CacheHint::of_total(0))?;
-            at += len as usize;
+        for (place, at, len) in rows(runs, Side::Destination) {
+            let (region, offset) = pool.place(place)?;
+            self.region.copy_to_hinted(start(slot) + at, len as usize, (region, offset), KEPT)?;
         }
         Ok(())
     }
+}
+
+/// Offset in the pool of one side, offset in the slot and length of each piece. Where runs lie side by side, as heads of
+/// several tokens do, their pieces take turns, so that the pool is gone through in order.
+fn rows(runs: &[Run], side: Side) -> impl Iterator<Item = (u64, usize, u64)> + '_ {
+    let of = move |run: &Run| match side {
+        Side::Source => (run.source, run.source_step),
+        Side::Destination => (run.destination, run.destination_step),
+    };
+    let beside = move |one: &Run, next: &Run| {
+        let ((at, step), (then, other)) = (of(one), of(next));
+        (one.count, one.len, step) == (next.count, next.len, other) && then == at + one.len
+    };
+    let mut first = 0;
+    runs.chunk_by(beside).flat_map(move |group| {
+        let (begin, (count, bytes)) = (first, group.first().map_or((0, 0), |run| (run.count, run.bytes())));
+        first += bytes as usize * group.len();
+        (0..u64::from(count)).flat_map(move |at| {
+            group.iter().enumerate().map(move |(n, run)| {
+                let (start, step) = of(run);
+                (start + at * step, begin + n * bytes as usize + (at * run.len) as usize, run.len)
+            })
+        })
+    })
 }
 
 fn start(slot: u32) -> usize {
