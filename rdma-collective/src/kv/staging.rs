@@ -18,8 +18,6 @@ use crate::link::{AttachedOnRails, FIRST_RAIL};
 pub(super) const SLOT_BYTES: u32 = 64 * 1024;
 /// Slots of a link at either end: 32, which is 2 MiB, so that several pushes have some.
 pub(super) const SLOTS: u32 = 32;
-/// Slots of decode that one push has at most: half are under way while others are unpacked.
-const SLOTS_OF_A_PUSH: u32 = 8;
 
 /// A slot is read again at once, so it stays in the caches.
 pub(super) const KEPT: CacheHint = CacheHint::Cached;
@@ -111,9 +109,10 @@ pub(super) struct Slots(pub(super) u32);
 impl Slots {
     pub(super) const ALL: Self = Self(u32::MAX >> (u32::BITS - SLOTS));
 
-    /// Takes some of these slots for a push, at most half of those that are left; `None` when there are none.
-    pub(super) fn take(&mut self) -> Option<Self> {
-        let (mut taken, most) = (Self(0), SLOTS_OF_A_PUSH.min(self.count().div_ceil(2)));
+    /// Takes at most `most` of these slots, and at most one in `share` of those that are left; `None` when there are
+    /// none.
+    pub(super) fn take(&mut self, most: u32, share: u32) -> Option<Self> {
+        let (mut taken, most) = (Self(0), most.min(self.count().div_ceil(share)));
         while taken.count() < most {
             let lowest = self.0 & self.0.wrapping_neg();
             self.0 &= !lowest;
@@ -132,10 +131,6 @@ impl Slots {
 
     pub(super) fn has(self, others: Self) -> bool {
         others.0 & !self.0 == 0
-    }
-
-    pub(super) fn overlaps(self, other: Self) -> bool {
-        self.0 & other.0 != 0
     }
 
     /// The slot of the packed write with this number in its push: each slot in turn.
@@ -161,12 +156,14 @@ mod tests {
     #[test]
     fn several_pushes_have_slots_at_once_and_the_next_waits() {
         let mut free = Slots::ALL;
-        let taken: Vec<_> = std::iter::from_fn(|| free.take()).collect();
+        let taken: Vec<_> = std::iter::from_fn(|| free.take(8, 2)).collect();
         let counts: Vec<_> = taken.iter().map(|slots| slots.count()).collect();
         assert_eq!(counts, [8, 8, 8, 4, 2, 1, 1]);
         assert_eq!(taken.iter().fold(0, |all, slots| all ^ slots.0), u32::MAX);
         free.give_back(taken[3]);
-        assert!(taken[3].has(free) && !taken[0].overlaps(free));
-        assert_eq!(free.take().map(Slots::count), Some(2));
+        assert!(taken[3].has(free) && !taken[0].has(free));
+        assert_eq!(free.take(8, 2).map(Slots::count), Some(2));
+        let mut free = Slots::ALL;
+        assert_eq!(std::iter::from_fn(|| free.take(2, 8)).count(), 20, "pushes that go layer by layer");
     }
 }

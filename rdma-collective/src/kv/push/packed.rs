@@ -8,7 +8,7 @@ use rdma_core::{AttachedRange, RemoteMemory};
 
 use super::Pushes;
 use super::post::Posting;
-use crate::kv::message::{StagingAt, Unpacked};
+use crate::kv::message::{Begin, StagingAt, Unpacked};
 use crate::kv::plan::{End, Write};
 use crate::kv::staging::{SLOT_BYTES, SLOTS, Slots};
 
@@ -57,9 +57,11 @@ impl Packing {
         self.there.is_some()
     }
 
-    /// Takes slots of decode for a push; `None` when others have all of them.
-    pub(super) fn take(&mut self, grant: u64) -> Option<Slots> {
-        let slots = self.free.take()?;
+    /// Takes slots of decode for a push; `None` when others have all of them. A push that goes layer by layer has few,
+    /// because it keeps them while it waits for its layers.
+    pub(super) fn take(&mut self, begin: &Begin) -> Option<Slots> {
+        let (grant, (most, share)) = (begin.grant, if begin.by_layer { (2, 8) } else { (8, 2) });
+        let slots = self.free.take(most, share)?;
         self.taken.push(Taken { grant, slots, posted: 0, unpacked: 0, open: true });
         Some(slots)
     }
@@ -75,6 +77,15 @@ impl Packing {
         for taken in self.taken.iter_mut().filter(|taken| taken.grant == grant) {
             taken.open = false;
             taken.unpacked = if confirmed { taken.posted } else { taken.unpacked };
+        }
+        self.reap();
+    }
+
+    /// Notes that decode has unpacked all writes of a push, whatever became of the push here. One that may still post
+    /// ends by [`close`](Self::close).
+    pub(super) fn done(&mut self, grant: u64) {
+        for taken in self.taken.iter_mut().filter(|taken| taken.grant == grant && !taken.open) {
+            taken.unpacked = taken.posted;
         }
         self.reap();
     }

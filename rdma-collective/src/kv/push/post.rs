@@ -183,7 +183,7 @@ impl Pushes {
     /// Takes slots of decode for a push that needs some. Returns whether it has what it needs.
     fn has_slots(&mut self, posting: &mut Posting) -> bool {
         if posting.unpacks && posting.begin.slots == 0 {
-            posting.begin.slots = self.packing.take(posting.begin.grant).unwrap_or_default().0;
+            posting.begin.slots = self.packing.take(&posting.begin).unwrap_or_default().0;
         }
         !posting.unpacks || posting.begin.slots != 0
     }
@@ -230,6 +230,7 @@ impl Pushes {
         {
             of.all_posted.get_or_insert(posted);
         }
+        self.packing.close(posting.grant(), false);
         Attempt::Done
     }
 
