@@ -1,5 +1,5 @@
-//! KV transfers over one device, both ends in one process: the time that they take, and the part of it in which plans and
-//! requests are made.
+//! KV transfers over one device, both ends in one process: the time that they take, and the part of it in which plans
+//! and requests are made.
 
 use std::error::Error;
 use std::net::TcpListener;
@@ -19,17 +19,16 @@ type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 const BLOCKS: u32 = 128;
 const LIMIT: Duration = Duration::from_secs(120);
 
-/// What a request moves.
+/// The contents of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
     /// 4096 blocks of 64 KiB.
     Blocks,
-    /// Half of the heads of each of their tokens, which lie before those of the next token at both ends: the part of one
-    /// of two ranks.
+    /// Half of the heads of each of their tokens, which are neighbours at both ends: the part of one of two ranks.
     HalfOfHeads,
 }
 
-/// One request, pushed.
+/// A request that was pushed.
 #[derive(Debug, Clone, Copy)]
 pub struct Pushed {
     /// Seconds that both ends spent on plans and requests.

@@ -50,7 +50,7 @@ fn a_request_allocates_as_much_in_a_pool_of_a_million_blocks_as_in_one_of_a_thou
         "{REQUESTS} requests of {BLOCKS} blocks: {small} bytes in a pool of 1000, {large} in one of 1000000"
     );
     assert!(small > 0, "the counter counts");
-    // Runs of numbers near each other may need a few more bytes in one pool than in the other; a flag a block would be a
+    // Numbers near each other may need a few more bytes in one pool than in the other; a flag a block would be a
     // million bytes a request.
     assert!(large < 2 * small, "{large} bytes against {small}");
 }

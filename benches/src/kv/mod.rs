@@ -1,4 +1,4 @@
-//! KV transfers between ranks of any layouts: two processes, one with all ranks of prefill and one with those of decode.
+//! KV transfers between ranks of any layouts, in two processes: all ranks of prefill, and all ranks of decode.
 
 mod begin;
 mod ends;
@@ -21,17 +21,17 @@ const BLOCKS: u32 = 48;
 /// Layouts of both sides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Case {
-    /// One rank each, heads before tokens.
+    /// A rank at each side, heads before tokens.
     Whole,
-    /// The same, a tensor a layer.
+    /// A rank at each side, and a tensor a layer.
     Tensors,
     /// Four ranks fill two, heads before tokens.
     FourToTwo,
     /// Two ranks fill four, heads before tokens.
     TwoToFour,
-    /// One rank fills two, tokens before heads.
+    /// A rank fills two, tokens before heads.
     NhdSplit,
-    /// One rank fills one: tokens before heads, and heads before tokens.
+    /// A rank fills another: tokens before heads, and heads before tokens.
     NhdToHnd,
 }
 

@@ -36,7 +36,7 @@ impl fmt::Display for HoldKind {
 /// The hold on every block of a pool.
 #[derive(Debug)]
 pub(super) struct Holds {
-    /// One entry a block, so that a request touches one cache line for each of its blocks.
+    /// An entry a block, so that a request touches one cache line for each of its blocks.
     blocks: Box<[BlockHold]>,
     /// Number of the next hold.
     next: u64,

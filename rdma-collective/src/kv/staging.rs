@@ -74,8 +74,8 @@ impl Staging {
     }
 }
 
-/// Offset in the pool of one side, offset in the slot and length of each piece. Where runs lie side by side, as heads of
-/// several tokens do, their pieces take turns, so that the pool is gone through in order.
+/// Offset in the pool of one side, offset in the slot and length of each piece. Where runs lie side by side, as heads
+/// of several tokens do, their pieces take turns, so that the pool is gone through in order.
 fn rows(runs: &[Run], side: Side) -> impl Iterator<Item = (u64, usize, u64)> + '_ {
     let of = move |run: &Run| match side {
         Side::Source => (run.source, run.source_step),

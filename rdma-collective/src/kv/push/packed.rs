@@ -184,3 +184,51 @@ impl Pushes {
         Ok(())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(grant: u64) -> Begin {
+        let (lease, writes, write_bytes_max, pack_bytes) = (grant, 9, 1 << 20, 4096);
+        Begin { grant, lease, writes, write_bytes_max, pack_bytes, slots: 0, by_layer: false }
+    }
+
+    /// A push with two writes that decode has not unpacked, given up.
+    fn given_up() -> Packing {
+        let mut packing = Packing::new();
+        let slots = packing.take(&begin(1)).unwrap();
+        assert_eq!([packing.next(1), packing.next(1)], [slots.of(0), slots.of(1)]);
+        packing.close(1, false);
+        assert!(!slots.has(packing.free) && !packing.free.has(slots), "decode may still read them");
+        packing
+    }
+
+    #[test]
+    fn slots_of_a_push_that_was_given_up_come_back_when_decode_has_all_of_it() {
+        let mut packing = given_up();
+        packing.done(2);
+        assert_ne!(packing.free, Slots::ALL, "another push was confirmed");
+        packing.done(1);
+        assert_eq!(packing.free, Slots::ALL);
+    }
+
+    #[test]
+    fn slots_of_a_push_that_posts_still_are_not_given_away_by_its_confirmation() {
+        let mut packing = Packing::new();
+        let _ = packing.take(&begin(1));
+        packing.next(1);
+        packing.done(1);
+        assert_ne!(packing.free, Slots::ALL);
+        packing.close(1, true);
+        assert_eq!(packing.free, Slots::ALL);
+    }
+
+    #[test]
+    fn a_push_whose_writes_were_not_posted_leaves_its_slots_at_once() {
+        let mut packing = Packing::new();
+        let _ = packing.take(&begin(1));
+        packing.close(1, false);
+        assert_eq!(packing.free, Slots::ALL);
+    }
+}
