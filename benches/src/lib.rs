@@ -8,6 +8,7 @@ pub mod blocks;
 pub mod collectives;
 pub mod ends;
 pub mod footprint;
+pub mod kv;
 pub mod pair;
 pub mod peers;
 pub mod plain;

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use benches::blocks::{self, List};
+use benches::kv::{self, Case};
 use benches::ratio::{Bound, HEAD, Row};
 use benches::report::{Line, Report, SaveArgs};
 use benches::soft::Outcome as Result;
@@ -69,6 +70,8 @@ impl WireName {
 enum End {
     #[command(hide = true)]
     End { role: Role, kind: Kind, bytes: usize, block: usize },
+    #[command(hide = true)]
+    Kv { role: Role, case: Case },
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -120,6 +123,8 @@ fn main() -> ExitCode {
         Some(End::End { role, kind, bytes, block }) => {
             be(role, kind, args.wire.wire(), (bytes, block)).map(|()| true)
         }
+        Some(End::Kv { role: Role::First, case }) => kv::receive(args.wire.wire(), case).map(|()| true),
+        Some(End::Kv { role: Role::Second, case }) => kv::send(args.wire.wire(), case).map(|()| true),
     };
     match done {
         Ok(true) => ExitCode::SUCCESS,
@@ -154,6 +159,13 @@ impl Args {
         };
         Ok(pair::run(&end("first"), &end("second"))?.trim().parse()?)
     }
+
+    /// GB/s of transfers between the layouts of a case.
+    fn between(&self, case: Case) -> Result<f64> {
+        let wire = format!("--wire={}", self.wire.name());
+        let end = |role: &str| [&wire, "kv", role, &case.name()].map(str::to_owned);
+        Ok(rate(case.bytes(), pair::run(&end("first"), &end("second"))?.trim().parse()?))
+    }
 }
 
 /// Rows as they are measured.
@@ -169,6 +181,8 @@ fn compare(args: &Args) -> Result<bool> {
     table.puts()?;
     table.latencies()?;
     table.key_values()?;
+    table.layouts()?;
+    table.begin()?;
     table.report.save(&args.save, args.wire.name())?;
     Ok(table.all_hold)
 }
@@ -254,7 +268,7 @@ impl Table<'_> {
         let name = "KV, 4096 scattered blocks of 64 KiB, against";
         let ours = || scattered(64 << 10);
         for (peer, program, script, bound) in
-            [("NIXL", "venv-nixl", "kv_nixl.py", 1.2), ("Mooncake", "venv-mc", "kv_mooncake.py", 5.0)]
+            [("NIXL", "venv-nixl", "kv_nixl.py", 1.3), ("Mooncake", "venv-mc", "kv_mooncake.py", 4.8)]
         {
             let theirs = |python: &PathBuf| {
                 let mut command = Command::new(python);
@@ -269,17 +283,46 @@ impl Table<'_> {
         let list = Kind::Scattered.list(KV_BYTES, 64 << 10);
         let copy = |(): &()| Ok(rate(KV_BYTES, blocks::copy(list)?));
         self.row(&format!("{name} memcpy"), ("GB/s", Bound::AtLeast(0.9)), ours, Some(()), copy)?;
-        for (block, bound) in [(4 << 10, 0.8), (16 << 10, 0.9), (64 << 10, 0.95), (256 << 10, 0.95)] {
-            let name = format!("KV, scattered blocks of {} KiB against contiguous", block >> 10);
-            let theirs = |(): &()| {
-                let seconds = args.seconds(Kind::Contiguous, KV_BYTES, KV_BYTES)?;
-                Ok(rate(KV_BYTES, seconds))
-            };
+        for (block, bound) in [(4 << 10, 0.8), (16 << 10, 0.85), (64 << 10, 0.92), (256 << 10, 0.94)] {
+            let name =
+                format!("KV, scattered blocks of {} KiB against one process, around the caches", block >> 10);
+            let list = Kind::Scattered.list(KV_BYTES, block);
+            let theirs = |(): &()| Ok(rate(KV_BYTES, blocks::copy_around_caches(list)?));
             let bound = ("GB/s", Bound::AtLeast(bound));
             self.row(&name, bound, || scattered(block), Some(()), theirs)?;
             self.limits(block)?;
         }
         Ok(())
+    }
+
+    /// Measures transfers between layouts that differ.
+    fn layouts(&mut self) -> Result<()> {
+        let args = self.args;
+        for (name, case, bound) in [
+            ("KV, TP 4 to 2, HND, against the same bytes unsharded", Case::FourToTwo, 0.8),
+            ("KV, TP 2 to 4, HND, against the same bytes unsharded", Case::TwoToFour, 0.8),
+            ("KV, a pool of 80 tensors against one of one tensor", Case::Tensors, 0.97),
+        ] {
+            let whole = |(): &()| args.between(Case::Whole);
+            self.row(name, ("GB/s", Bound::AtLeast(bound)), || args.between(case), Some(()), whole)?;
+        }
+        for (name, case) in [
+            ("KV, TP 1 to 2, NHD, against a naive copy by one thread", Case::NhdSplit),
+            ("KV, NHD to HND, against a naive copy by one thread", Case::NhdToHnd),
+        ] {
+            let naive = |(): &()| Ok(rate(case.bytes(), kv::copy(case)?));
+            self.row(name, ("GB/s", Bound::AtLeast(1.0)), || args.between(case), Some(()), naive)?;
+        }
+        Ok(())
+    }
+
+    /// Measures the beginning of a request.
+    fn begin(&mut self) -> Result<()> {
+        let name = "KV, begin 8 blocks in a pool of 1000000, against a pool of 1000";
+        let micros = |blocks| Ok(kv::begin(blocks)? * 1e6);
+        self.row(name, ("us", Bound::AtMost(1.5)), || micros(1_000_000), Some(()), |(): &()| micros(1000))?;
+        let name = "KV, begin 8 blocks in a pool of 1000000, in microseconds";
+        self.row(name, ("us", Bound::AtMost(20.0)), || micros(1_000_000), Some(()), |(): &()| Ok(1.0))
     }
 
     /// Measures the limit of this memory: one thread of one process, blocks of that size, scattered against contiguous.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
 use benches::peers::{perftest_figure, serve_and_run};
-use benches::preparing;
+use benches::preparing::{self, Moved, Pushed};
 use benches::programs;
 use benches::ratio::{Bound, HEAD, Row};
 use benches::report::{Report, SaveArgs};
@@ -118,7 +118,7 @@ fn run(args: &Args) -> Result<bool> {
         )?;
         all_hold &= report.row(&row);
     }
-    if "KV transfer".contains(&args.only) {
+    if "KV transfer in 64 KiB blocks".contains(&args.only) {
         let reference = &specs()[0];
         let bound = Bound::AtLeast(0.9);
         let name = "KV transfer in 64 KiB blocks against ib_write_bw at 64 KiB";
@@ -132,11 +132,7 @@ fn run(args: &Args) -> Result<bool> {
         )?;
         all_hold &= report.row(&row);
     }
-    let row = "planning and requests of a KV transfer of 4096 blocks of 64 KiB against all of it";
-    if row.contains(&args.only) {
-        let row = preparing(args, row)?;
-        all_hold &= report.row(&row);
-    }
+    all_hold &= key_values(args, &mut report)?;
     all_hold &= all_reduces(args, &mut report)?;
     report.save(&args.save, "soft_roce")?;
     Ok(all_hold)
@@ -171,13 +167,52 @@ fn all_reduces(args: &Args, report: &mut Report) -> Result<bool> {
     Ok(all_hold)
 }
 
-/// Both figures of a pair are of one transfer.
-fn preparing(args: &Args, name: &str) -> Result<Row> {
+/// KV transfers with both ends in this process.
+fn key_values(args: &Args, report: &mut Report) -> Result<bool> {
+    let mut all_hold = true;
+    for (moved, what, share) in [
+        (Moved::Blocks, "KV of 4096 blocks of 64 KiB", 0.01),
+        (Moved::HalfOfHeads, "KV, TP 1 to 2, NHD", 0.1),
+    ] {
+        let name = format!("planning and requests, {what}, against all of it");
+        if name.contains(&args.only) {
+            let pairs = pushes(args, moved, |pushed| (pushed.preparing, pushed.took))?;
+            all_hold &= report.row(&Row { name, unit: "s", bound: Bound::AtMost(share), pairs });
+        }
+    }
+    let name = "bytes a request, KV, TP 1 to 2, NHD, against 4 KiB".to_owned();
+    if name.contains(&args.only) {
+        let pairs = pushes(args, Moved::HalfOfHeads, |pushed| {
+            (pushed.bytes as f64 / f64::from(pushed.writes), 4096.0)
+        })?;
+        all_hold &= report.row(&Row { name, unit: "B", bound: Bound::AtLeast(1.0), pairs });
+    }
+    let name = "KV, TP 1 to 2, NHD, against ib_write_bw of as many bytes a request";
+    if name.contains(&args.only) {
+        let mut link = link(args, Moved::HalfOfHeads)?;
+        let first = link.push().map_err(|error| error.to_string())?;
+        let reference = Spec { bytes: first.bytes / u64::from(first.writes), ..specs()[0] };
+        let ours = || {
+            let pushed = link.push().map_err(|error| error.to_string())?;
+            Ok(pushed.bytes as f64 / pushed.took / f64::from(1 << 20))
+        };
+        let row =
+            Row::measure(name, "MB/s", Bound::AtLeast(0.8), args.pairs, ours, || theirs(args, &reference))?;
+        all_hold &= report.row(&row);
+    }
+    Ok(all_hold)
+}
+
+fn link(args: &Args, moved: Moved) -> Result<preparing::Link> {
     let context = DeviceList::probe().find(&args.device)?.open()?;
-    let mut link = preparing::Link::new(&context, Some(args.gid_index)).map_err(|error| error.to_string())?;
-    let pairs = (0..args.pairs).map(|_| link.push()).collect::<std::result::Result<_, _>>();
-    let pairs = pairs.map_err(|error| error.to_string())?;
-    Ok(Row { name: name.to_owned(), unit: "s", bound: Bound::AtMost(0.05), pairs })
+    Ok(preparing::Link::new(&context, Some(args.gid_index), moved).map_err(|error| error.to_string())?)
+}
+
+/// Both figures of a pair are of one transfer.
+fn pushes(args: &Args, moved: Moved, of: impl Fn(Pushed) -> (f64, f64)) -> Result<Vec<(f64, f64)>> {
+    let mut link = link(args, moved)?;
+    let pairs = (0..args.pairs).map(|_| link.push().map(&of).map_err(|error| error.to_string()));
+    Ok(pairs.collect::<std::result::Result<_, _>>()?)
 }
 
 fn ours(args: &Args, spec: &Spec) -> Result<f64> {

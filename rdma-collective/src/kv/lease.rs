@@ -36,30 +36,38 @@ impl fmt::Display for HoldKind {
 /// The hold on every block of a pool.
 #[derive(Debug)]
 pub(super) struct Holds {
-    /// By block: 0 is free, a positive number counts leases, [`GRANTED`] and [`QUARANTINED`] are negative.
-    blocks: Box<[i32]>,
+    /// An entry a block, so that a request touches one cache line for each of its blocks.
+    blocks: Box<[BlockHold]>,
     /// Number of the next hold.
     next: u64,
-    /// By block: the number of the hold that took it last, so that a block which a request gives twice is noticed
-    /// without memory for each request.
-    taken_by: Box<[u64]>,
-    /// Generation of each block: how often it was granted, or written by the caller.
-    generations: Box<[AtomicU64]>,
+}
+
+/// The hold on one block.
+#[derive(Debug)]
+struct BlockHold {
+    /// 0 is free, a positive number counts leases, [`GRANTED`] and [`QUARANTINED`] are negative.
+    state: i32,
+    /// The number of the hold that took the block last, so that a block which a request gives twice is noticed without
+    /// memory for each request.
+    taken_by: u64,
+    /// How often the block was granted, or written by the caller.
+    generation: AtomicU64,
 }
 
 const GRANTED: i32 = -1;
 const QUARANTINED: i32 = -2;
+/// Not 0, so that the pages of all entries are there before the first request touches one.
+const NO_HOLD: u64 = u64::MAX;
 
 impl Holds {
     pub(super) fn new(blocks: u32) -> Self {
-        let generations = (0..blocks).map(|_| AtomicU64::new(0)).collect();
-        let taken_by = vec![0; blocks as usize].into();
-        Self { blocks: vec![0; blocks as usize].into(), next: 1, taken_by, generations }
+        let free = |_| BlockHold { state: 0, taken_by: NO_HOLD, generation: AtomicU64::new(0) };
+        Self { blocks: (0..blocks).map(free).collect(), next: 1 }
     }
 
     /// The hold on a block; a block out of range counts as free.
     pub(super) fn of(&self, block: u32) -> Option<HoldKind> {
-        match self.blocks.get(block as usize).copied().unwrap_or(0) {
+        match self.blocks.get(block as usize).map_or(0, |entry| entry.state) {
             0 => None,
             GRANTED => Some(HoldKind::Granted),
             QUARANTINED => Some(HoldKind::Quarantined),
@@ -71,14 +79,14 @@ impl Holds {
     pub(super) fn changes(&self, block: u32) {
         // Relaxed is enough because no other data is published by this counter: a thread that compares generations is
         // ordered after the change by the lock of the holds, or by its own use of the pool.
-        if let Some(generation) = self.generations.get(block as usize) {
-            generation.fetch_add(1, Ordering::Relaxed);
+        if let Some(entry) = self.blocks.get(block as usize) {
+            entry.generation.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// The number of the block's present contents.
     pub(super) fn generation(&self, block: u32) -> Option<u64> {
-        self.generations.get(block as usize).map(|generation| generation.load(Ordering::Relaxed))
+        self.blocks.get(block as usize).map(|entry| entry.generation.load(Ordering::Relaxed))
     }
 
     /// Takes `blocks` for a hold of `kind`, and returns its number. After an error no block is taken.
@@ -100,8 +108,7 @@ impl Holds {
     fn take_one(&mut self, kind: HoldKind, block: u32, number: u64) -> Result<(), KvError> {
         let (count, by) = (self.blocks.len() as u32, self.of(block));
         let side = if kind == HoldKind::Leased { Side::Source } else { Side::Destination };
-        let at = block as usize;
-        let (Some(state), Some(taken_by)) = (self.blocks.get_mut(at), self.taken_by.get_mut(at)) else {
+        let Some(BlockHold { state, taken_by, .. }) = self.blocks.get_mut(block as usize) else {
             return Err(PlanError::BlockOutOfRange { side, block, blocks: count }.into());
         };
         if std::mem::replace(taken_by, number) == number {
@@ -118,7 +125,7 @@ impl Holds {
     /// Ends a hold of `kind` on `blocks`, which [`take`](Self::take) has taken.
     fn give_back(&mut self, kind: HoldKind, blocks: &[u32]) {
         for block in blocks {
-            let Some(state) = self.blocks.get_mut(*block as usize) else { continue };
+            let Some(BlockHold { state, .. }) = self.blocks.get_mut(*block as usize) else { continue };
             *state = match kind {
                 HoldKind::Quarantined => QUARANTINED,
                 HoldKind::Granted => 0,

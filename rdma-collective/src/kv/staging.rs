@@ -8,6 +8,7 @@ use rdma_core::error::{RangeError, RegisterError};
 use rdma_core::memory::CacheHint;
 use rdma_core::{Access, Attached, AttachedRange, Memory, Region, RemoteMemory};
 
+use super::layout::Side;
 use super::plan::Run;
 use super::pool::Pool;
 use crate::engine::Engine;
@@ -17,8 +18,9 @@ use crate::link::{AttachedOnRails, FIRST_RAIL};
 pub(super) const SLOT_BYTES: u32 = 64 * 1024;
 /// Slots of a link at either end: 32, which is 2 MiB, so that several pushes have some.
 pub(super) const SLOTS: u32 = 32;
-/// Slots of decode that one push has at most: half are under way while others are unpacked.
-const SLOTS_OF_A_PUSH: u32 = 8;
+
+/// A slot is read again at once, so it stays in the caches.
+pub(super) const KEPT: CacheHint = CacheHint::Cached;
 
 /// Staging memory of one end of a link. A clone is another handle to the same memory.
 #[derive(Debug, Clone)]
@@ -55,25 +57,45 @@ impl Staging {
 
     /// Packs the pieces of the runs, which lie in the pool of the source, into a slot.
     pub(super) fn pack(&self, pool: &Pool, slot: u32, runs: &[Run]) -> Result<(), RangeError> {
-        let mut at = start(slot);
-        for (source, _, len) in runs.iter().flat_map(|run| run.pieces()) {
-            let (region, offset) = pool.place(source)?;
-            region.copy_to_hinted(offset, len as usize, (&self.region, at), CacheHint::of_total(0))?;
-            at += len as usize;
+        for (place, at, len) in rows(runs, Side::Source) {
+            let (region, offset) = pool.place(place)?;
+            region.copy_to_hinted(offset, len as usize, (&self.region, start(slot) + at), KEPT)?;
         }
         Ok(())
     }
 
     /// Unpacks a slot: the pieces of the runs go to the pool of the destination.
     pub(super) fn unpack(&self, pool: &Pool, slot: u32, runs: &[Run]) -> Result<(), RangeError> {
-        let mut at = start(slot);
-        for (_, destination, len) in runs.iter().flat_map(|run| run.pieces()) {
-            let (region, offset) = pool.place(destination)?;
-            self.region.copy_to_hinted(at, len as usize, (region, offset), CacheHint::of_total(0))?;
-            at += len as usize;
+        for (place, at, len) in rows(runs, Side::Destination) {
+            let (region, offset) = pool.place(place)?;
+            self.region.copy_to_hinted(start(slot) + at, len as usize, (region, offset), KEPT)?;
         }
         Ok(())
     }
+}
+
+/// Offset in the pool of one side, offset in the slot and length of each piece. Where runs lie side by side, as heads
+/// of several tokens do, their pieces take turns, so that the pool is gone through in order.
+fn rows(runs: &[Run], side: Side) -> impl Iterator<Item = (u64, usize, u64)> + '_ {
+    let of = move |run: &Run| match side {
+        Side::Source => (run.source, run.source_step),
+        Side::Destination => (run.destination, run.destination_step),
+    };
+    let beside = move |one: &Run, next: &Run| {
+        let ((at, step), (then, other)) = (of(one), of(next));
+        (one.count, one.len, step) == (next.count, next.len, other) && then == at + one.len
+    };
+    let mut first = 0;
+    runs.chunk_by(beside).flat_map(move |group| {
+        let (begin, (count, bytes)) = (first, group.first().map_or((0, 0), |run| (run.count, run.bytes())));
+        first += bytes as usize * group.len();
+        (0..u64::from(count)).flat_map(move |at| {
+            group.iter().enumerate().map(move |(n, run)| {
+                let (start, step) = of(run);
+                (start + at * step, begin + n * bytes as usize + (at * run.len) as usize, run.len)
+            })
+        })
+    })
 }
 
 fn start(slot: u32) -> usize {
@@ -87,9 +109,10 @@ pub(super) struct Slots(pub(super) u32);
 impl Slots {
     pub(super) const ALL: Self = Self(u32::MAX >> (u32::BITS - SLOTS));
 
-    /// Takes some of these slots for a push, at most half of those that are left; `None` when there are none.
-    pub(super) fn take(&mut self) -> Option<Self> {
-        let (mut taken, most) = (Self(0), SLOTS_OF_A_PUSH.min(self.count().div_ceil(2)));
+    /// Takes at most `most` of these slots, and at most one in `share` of those that are left; `None` when there are
+    /// none.
+    pub(super) fn take(&mut self, most: u32, share: u32) -> Option<Self> {
+        let (mut taken, most) = (Self(0), most.min(self.count().div_ceil(share)));
         while taken.count() < most {
             let lowest = self.0 & self.0.wrapping_neg();
             self.0 &= !lowest;
@@ -108,10 +131,6 @@ impl Slots {
 
     pub(super) fn has(self, others: Self) -> bool {
         others.0 & !self.0 == 0
-    }
-
-    pub(super) fn overlaps(self, other: Self) -> bool {
-        self.0 & other.0 != 0
     }
 
     /// The slot of the packed write with this number in its push: each slot in turn.
@@ -137,12 +156,14 @@ mod tests {
     #[test]
     fn several_pushes_have_slots_at_once_and_the_next_waits() {
         let mut free = Slots::ALL;
-        let taken: Vec<_> = std::iter::from_fn(|| free.take()).collect();
+        let taken: Vec<_> = std::iter::from_fn(|| free.take(8, 2)).collect();
         let counts: Vec<_> = taken.iter().map(|slots| slots.count()).collect();
         assert_eq!(counts, [8, 8, 8, 4, 2, 1, 1]);
         assert_eq!(taken.iter().fold(0, |all, slots| all ^ slots.0), u32::MAX);
         free.give_back(taken[3]);
-        assert!(taken[3].has(free) && !taken[0].overlaps(free));
-        assert_eq!(free.take().map(Slots::count), Some(2));
+        assert!(taken[3].has(free) && !taken[0].has(free));
+        assert_eq!(free.take(8, 2).map(Slots::count), Some(2));
+        let mut free = Slots::ALL;
+        assert_eq!(std::iter::from_fn(|| free.take(2, 8)).count(), 20, "pushes that go layer by layer");
     }
 }

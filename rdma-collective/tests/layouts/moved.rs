@@ -1,19 +1,22 @@
 //! Random families of layouts, over each wire, with real memory: every byte is where the oracle has it, and no other
 //! byte has changed.
 
-use rdma_collective::engine::Engine;
+use std::fmt::Debug;
+
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{Extent, Layout};
 use rdma_collective::kv::plan::{Plan, PlanOptions, PlanSize, Route};
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill, Sources};
-use rdma_core::{Memory, Wire};
+use rdma_core::{DeviceList, Memory};
 
 use super::common::{WIRES, long};
 use super::family::Family;
 use super::oracle::Pair;
 use super::pair::{CANARY, engine, link};
 
-/// Families on each wire.
+/// Families on each wire, and on a device.
 const FAMILIES: usize = 200;
+const FAMILIES_ON_A_DEVICE: usize = 20;
 
 /// The byte of a source at an offset of its pool.
 fn source_byte(source: usize, offset: u64) -> u8 {
@@ -183,11 +186,9 @@ fn planned(pair: &Pair) -> PlanSize {
     Plan::new(&route, [&pair.blocks[0], &pair.blocks[1]], &options).unwrap().size()
 }
 
-fn check(wire: Wire) {
-    let engines = [engine(wire, None), engine(wire, None)];
-    let engines = [&engines[0], &engines[1]];
+fn check(way: impl Debug, engines: [&Engine; 2], families: usize) {
     let (mut several, mut packed, mut number) = (0, 0, 0);
-    for family in (0..).filter_map(Family::random).take(FAMILIES) {
+    for family in (0..).filter_map(Family::random).take(families) {
         let kinds = [Place::Whole, Place::Each, Place::Shuffled];
         let bytes = moved(engines, &family, [kinds[number % 3], kinds[number / 3 % 3]]);
         let mut expected = vec![CANARY; bytes.len()];
@@ -197,17 +198,29 @@ fn check(wire: Wire) {
             }
         }
         let wrong = bytes.iter().zip(&expected).position(|(one, other)| one != other);
-        assert_eq!(wrong, None, "{wire:?}, family {number}: the first wrong byte; {family:?}");
+        assert_eq!(wrong, None, "{way:?}, family {number}: the first wrong byte; {family:?}");
         several += usize::from(!family.is_single());
         packed += usize::from(family.sources.iter().any(|pair| planned(pair).packed_bytes > 0));
         number += 1;
     }
-    println!("{wire:?}: {several} of {FAMILIES} requests had several sources, {packed} had packed writes");
-    assert!(packed >= FAMILIES / 5, "{packed} had packed writes");
-    assert!(several >= FAMILIES / 4, "{several} had several sources");
+    println!("{way:?}: {several} of {families} requests had several sources, {packed} had packed writes");
+    assert!(packed >= families / 5, "{packed} had packed writes");
+    assert!(several >= families / 4, "{several} had several sources");
 }
 
 #[test]
 fn every_byte_is_where_the_oracle_has_it_on_each_wire() {
-    WIRES.into_iter().for_each(check);
+    for wire in WIRES {
+        check(wire, [&engine(wire, None), &engine(wire, None)], FAMILIES);
+    }
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn every_byte_is_where_the_oracle_has_it_on_a_device() {
+    let name = std::env::var("ROCE_DEVICE").expect("ROCE_DEVICE names the device");
+    let context = DeviceList::probe().find(&name).unwrap().open().unwrap();
+    println!("device: {}", context.name());
+    let engine = || Engine::new(&context, EngineOptions::default()).unwrap();
+    check(name, [&engine(), &engine()], FAMILIES_ON_A_DEVICE);
 }

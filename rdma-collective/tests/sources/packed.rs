@@ -177,3 +177,64 @@ fn pulled_pieces_are_unpacked() {
         assert_moved(&room, &pairs(), &received.verdicts);
     }
 }
+
+/// Streams hold their slots until they are given up; the others have these slots then, and the links live on.
+#[test]
+fn slots_of_streams_that_are_given_up_go_to_those_that_wait() {
+    for wire in WIRES {
+        let engines = engines(wire);
+        let (prefills, sources, room) = halves(&engines, &LinkOptions::default());
+        let requests: Vec<u32> = (0..24).collect();
+        let granted = |at: &u32| sources.grant(u64::from(*at), &[63 - at], long()).unwrap();
+        let mut grants: Vec<_> = requests.iter().map(granted).collect();
+        let streams = |at: &u32| {
+            let stream = |prefill: &Prefill| prefill.push_layers(u64::from(*at), &[*at], long()).unwrap();
+            prefills.iter().map(stream).collect::<Vec<_>>()
+        };
+        let mut pushes: Vec<_> = requests.iter().map(streams).collect();
+        // More than have slots at a time have begun, or wait for a slot.
+        let others = (grants.split_off(20), pushes.split_off(20));
+        for stream in pushes.into_iter().flatten() {
+            stream.revoke(long()).unwrap();
+        }
+        grants.into_iter().for_each(|grant| _ = grant.revoke(long()).unwrap());
+        for (at, (grant, streams)) in (20..).zip(others.0.into_iter().zip(others.1)) {
+            for stream in &streams {
+                (0..WHOLE.layers).for_each(|layer| stream.layer_ready(layer).unwrap());
+            }
+            let verdicts = grant.wait().unwrap().verdicts;
+            assert!(verdicts.all_valid());
+            assert_true(&room, &[(at, 63 - at)], (0, 1), &verdicts);
+            streams.into_iter().for_each(|stream| _ = stream.wait().unwrap());
+        }
+    }
+}
+
+/// Prefill gives a push up while decode checks or confirms it. Its slots come back all the same.
+#[test]
+fn slots_of_pushes_that_are_given_up_as_they_are_confirmed_come_back() {
+    for wire in WIRES {
+        let engines = engines(wire);
+        let (prefills, sources, room) =
+            halves(&engines, &LinkOptions { checksums: true, ..LinkOptions::default() });
+        for round in 0..40 {
+            let grant = sources.grant(round, &[7], long()).unwrap();
+            let push = |prefill: &Prefill| prefill.push(round, &[5], long()).unwrap();
+            for push in prefills.iter().map(push).collect::<Vec<_>>() {
+                while push.progress().bytes_arrived == 0 {
+                    std::thread::yield_now();
+                }
+                push.revoke(long()).unwrap();
+            }
+            // Either all had arrived, or it is given up.
+            let _ = grant.wait();
+        }
+        let grant = sources.grant(99, &[9], long()).unwrap();
+        for prefill in &prefills {
+            prefill.push(99, &[4], long()).unwrap().wait().unwrap();
+        }
+        let verdicts = grant.wait().unwrap().verdicts;
+        assert!(verdicts.all_valid());
+        assert_true(&room, &[(4, 9)], (0, 1), &verdicts);
+    }
+}

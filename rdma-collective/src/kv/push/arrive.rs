@@ -116,6 +116,7 @@ impl Pushes {
 
     /// Handles DONE: decode has all blocks. The push ends in `finish`, once its own writes are done too.
     pub(super) fn confirmed(&mut self, done: Done) -> Result<(), &'static str> {
+        self.packing.done(done.grant);
         for state in self.pushes.iter_mut().flatten() {
             let lease = state.id();
             // A push that was given up here meanwhile takes the confirmation too: all its writes have arrived.

@@ -8,7 +8,7 @@ use rdma_core::{AttachedRange, RemoteMemory};
 
 use super::Pushes;
 use super::post::Posting;
-use crate::kv::message::{StagingAt, Unpacked};
+use crate::kv::message::{Begin, StagingAt, Unpacked};
 use crate::kv::plan::{End, Write};
 use crate::kv::staging::{SLOT_BYTES, SLOTS, Slots};
 
@@ -57,9 +57,11 @@ impl Packing {
         self.there.is_some()
     }
 
-    /// Takes slots of decode for a push; `None` when others have all of them.
-    pub(super) fn take(&mut self, grant: u64) -> Option<Slots> {
-        let slots = self.free.take()?;
+    /// Takes slots of decode for a push; `None` when others have all of them. A push that goes layer by layer has few,
+    /// because it keeps them while it waits for its layers.
+    pub(super) fn take(&mut self, begin: &Begin) -> Option<Slots> {
+        let (grant, (most, share)) = (begin.grant, if begin.by_layer { (2, 8) } else { (8, 2) });
+        let slots = self.free.take(most, share)?;
         self.taken.push(Taken { grant, slots, posted: 0, unpacked: 0, open: true });
         Some(slots)
     }
@@ -75,6 +77,15 @@ impl Packing {
         for taken in self.taken.iter_mut().filter(|taken| taken.grant == grant) {
             taken.open = false;
             taken.unpacked = if confirmed { taken.posted } else { taken.unpacked };
+        }
+        self.reap();
+    }
+
+    /// Notes that decode has unpacked all writes of a push, whatever became of the push here. One that may still post
+    /// ends by [`close`](Self::close).
+    pub(super) fn done(&mut self, grant: u64) {
+        for taken in self.taken.iter_mut().filter(|taken| taken.grant == grant && !taken.open) {
+            taken.unpacked = taken.posted;
         }
         self.reap();
     }
@@ -171,5 +182,53 @@ impl Pushes {
         taken.unpacked = unpacked.writes;
         self.packing.reap();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn begin(grant: u64) -> Begin {
+        let (lease, writes, write_bytes_max, pack_bytes) = (grant, 9, 1 << 20, 4096);
+        Begin { grant, lease, writes, write_bytes_max, pack_bytes, slots: 0, by_layer: false }
+    }
+
+    /// A push with two writes that decode has not unpacked, given up.
+    fn given_up() -> Packing {
+        let mut packing = Packing::new();
+        let slots = packing.take(&begin(1)).unwrap();
+        assert_eq!([packing.next(1), packing.next(1)], [slots.of(0), slots.of(1)]);
+        packing.close(1, false);
+        assert!(!slots.has(packing.free) && !packing.free.has(slots), "decode may still read them");
+        packing
+    }
+
+    #[test]
+    fn slots_of_a_push_that_was_given_up_come_back_when_decode_has_all_of_it() {
+        let mut packing = given_up();
+        packing.done(2);
+        assert_ne!(packing.free, Slots::ALL, "another push was confirmed");
+        packing.done(1);
+        assert_eq!(packing.free, Slots::ALL);
+    }
+
+    #[test]
+    fn slots_of_a_push_that_posts_still_are_not_given_away_by_its_confirmation() {
+        let mut packing = Packing::new();
+        let _ = packing.take(&begin(1));
+        packing.next(1);
+        packing.done(1);
+        assert_ne!(packing.free, Slots::ALL);
+        packing.close(1, true);
+        assert_eq!(packing.free, Slots::ALL);
+    }
+
+    #[test]
+    fn a_push_whose_writes_were_not_posted_leaves_its_slots_at_once() {
+        let mut packing = Packing::new();
+        let _ = packing.take(&begin(1));
+        packing.close(1, false);
+        assert_eq!(packing.free, Slots::ALL);
     }
 }

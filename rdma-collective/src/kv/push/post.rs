@@ -19,6 +19,7 @@ use crate::kv::layout::Extent;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Grant};
 use crate::kv::plan::{Count, End, Plan, Run, Stream, Wanted};
+use crate::kv::staging::KEPT;
 use crate::link::imm::Imm;
 
 /// A push that has begun and has not sent everything.
@@ -182,7 +183,7 @@ impl Pushes {
     /// Takes slots of decode for a push that needs some. Returns whether it has what it needs.
     fn has_slots(&mut self, posting: &mut Posting) -> bool {
         if posting.unpacks && posting.begin.slots == 0 {
-            posting.begin.slots = self.packing.take(posting.begin.grant).unwrap_or_default().0;
+            posting.begin.slots = self.packing.take(&posting.begin).unwrap_or_default().0;
         }
         !posting.unpacks || posting.begin.slots != 0
     }
@@ -216,7 +217,8 @@ impl Pushes {
             // The last write of what may be posted now asks for a signal, so that its completion is reported without
             // further writes.
             let last = posting.index == allowed || posting.writes.peek().is_none();
-            lane.write_range(from, to, imm, posting.hint, last);
+            let hint = if write.destination == End::Staging { KEPT } else { posting.hint };
+            lane.write_range(from, to, imm, hint, last);
             let packed = write.source == End::Staging;
             self.in_flight.push_back(Posted { key: posting.key, len: write.len as u32, packed });
             self.posted += 1;
@@ -228,6 +230,7 @@ impl Pushes {
         {
             of.all_posted.get_or_insert(posted);
         }
+        self.packing.close(posting.grant(), false);
         Attempt::Done
     }
 

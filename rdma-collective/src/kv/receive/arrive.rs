@@ -87,9 +87,6 @@ impl Receives {
             message::BEGIN => {
                 let (begin, piece) = Begin::read(parsed.body).map_err(|_| "a beginning that is malformed")?;
                 let (route, unpacks) = (Arc::clone(&self.link.route), self.link.staging.is_some());
-                if self.are_taken(Slots(begin.slots), begin.grant) {
-                    return Err("a beginning with slots of another push");
-                }
                 let since = Instant::now();
                 let begun = self.open(begin.grant)?.begins(begin, piece, (&route, unpacks), now);
                 self.journal.prepared(since);

@@ -35,6 +35,8 @@ impl Receives {
                 state.confirm(Verdicts::new(layers, blocks, BlockVerdict::Valid), now);
                 any = true;
             } else if state.sums.len() as u64 == state.sums_total(layers) {
+                // Checks may take long, and the slots are empty.
+                self.unpacked.extend(state.to_tell(true));
                 state.arrive(now);
                 any = true;
             }

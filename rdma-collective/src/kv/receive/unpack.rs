@@ -112,12 +112,4 @@ impl Receives {
             }
         }
     }
-
-    /// Whether a grant other than `grant` has some of the slots.
-    pub(super) fn are_taken(&self, slots: Slots, grant: u64) -> bool {
-        let others = self.grants.iter().flatten();
-        let others = others.filter(|state| state.grant.grant != grant && state.is_open());
-        let mut taken = others.filter_map(|state| state.begin.as_ref()?.unpack.as_ref());
-        taken.any(|unpack| unpack.slots.overlaps(slots))
-    }
 }

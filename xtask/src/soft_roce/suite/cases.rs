@@ -30,6 +30,7 @@ const BUILD: &[&str] = &[
     "--test=forked_engines",
     "--test=unwinding",
     "--test=on_device",
+    "--test=layouts",
     "--test=chaos",
     "--test=processes",
     "--test=planted",
@@ -243,6 +244,13 @@ const CASES: &[Case] = &[
         name: "links and communicators",
         hosts: &[1],
         server: "{test:on_device} --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "pools of any layout",
+        hosts: &[1],
+        server: "{test:layouts} on_a_device --ignored --nocapture --test-threads=1",
         names_device: Sides::Server,
         ..PLAIN
     },

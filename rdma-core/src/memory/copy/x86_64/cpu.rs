@@ -15,6 +15,8 @@ pub(super) struct Cpu {
     pub(super) fast_rep_movsb: bool,
     /// The shortest copy that is stored around the caches without a hint, in bytes.
     pub(super) stream_from: usize,
+    /// A core stores more slowly around the caches than through them.
+    pub(super) slow_streams: bool,
 }
 
 impl Cpu {
@@ -27,6 +29,9 @@ impl Cpu {
             avx512: is_x86_feature_detected!("avx512f"),
             fast_rep_movsb: has_fast_rep_movsb() && !is_emulated(),
             stream_from: stream_from_of(last_level_cache()),
+            slow_streams: leaf(0, 0)
+                .zip(leaf(1, 0))
+                .is_some_and(|(vendor, model)| is_skylake_server(vendor, model)),
         })
     }
 }
@@ -49,6 +54,17 @@ fn stream_from_of(last_level_cache: Option<usize>) -> usize {
 fn has_fast_rep_movsb() -> bool {
     const ERMS: u32 = 1 << 9;
     leaf(7, 0).is_some_and(|features| features.ebx & ERMS != 0)
+}
+
+/// Returns whether this is one of Intel's servers with a Skylake core: Skylake, Cascade Lake or Cooper Lake.
+///
+/// Measured on a Cascade Lake at 2.5 GHz, scattered blocks of 4, 16, 64 and 256 KiB, in GB/s: around the caches 3.0,
+/// 4.2, 4.7 and 4.8, by a loop of vectors 4.0, 4.9, 5.2 and 5.4. Servers from Sapphire Rapids on, and AMD's, are the
+/// other way round.
+fn is_skylake_server(vendor: CpuidResult, model: CpuidResult) -> bool {
+    let name = [vendor.ebx, vendor.edx, vendor.ecx].map(u32::to_le_bytes);
+    let (family, number) = (model.eax >> 8 & 0xF, model.eax >> 12 & 0xF0 | model.eax >> 4 & 0xF);
+    name.as_flattened() == b"GenuineIntel" && (family, number) == (6, 0x55)
 }
 
 /// Returns whether QEMU's TCG interprets the processor. TCG reports ERMS but copies byte by byte.
@@ -98,6 +114,17 @@ mod tests {
         assert_eq!(stream_from_of(Some(480 << 20)), 16 << 20);
         assert_eq!(stream_from_of(Some(4096)), 1 << 20);
         assert_eq!(stream_from_of(None), 16 << 20);
+    }
+
+    #[test]
+    fn servers_with_a_skylake_core_are_told_apart() {
+        let [ebx, edx, ecx] = [*b"Genu", *b"ineI", *b"ntel"].map(u32::from_le_bytes);
+        let (intel, none) =
+            (CpuidResult { eax: 0, ebx, ecx, edx }, CpuidResult { eax: 0, ebx: 0, ecx: 0, edx: 0 });
+        let model = |eax: u32| CpuidResult { eax, ..none };
+        assert!(is_skylake_server(intel, model(0x0005_0657)), "Cascade Lake");
+        assert!(!is_skylake_server(none, model(0x0005_0657)), "not Intel's");
+        assert!(!is_skylake_server(intel, model(0x0008_06f8)), "Sapphire Rapids");
     }
 
     #[test]

@@ -109,6 +109,7 @@ impl Kernel {
         // length.
         match cpu.avx {
             _ if !apart => Self::Memmove,
+            true if streamed && cpu.slow_streams => Self::LoopAvx,
             _ if streamed && cpu.avx512 => Self::StreamAvx512,
             true if streamed => Self::StreamAvx,
             false if streamed => Self::StreamSse2,

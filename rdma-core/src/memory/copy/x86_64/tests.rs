@@ -3,7 +3,8 @@
 use super::super::tests::pattern;
 use super::*;
 
-const CPU: Cpu = Cpu { avx: true, avx512: false, fast_rep_movsb: true, stream_from: 1 << 20 };
+const CPU: Cpu =
+    Cpu { avx: true, avx512: false, fast_rep_movsb: true, stream_from: 1 << 20, slow_streams: false };
 
 /// Returns the kernels that this processor can run.
 fn kernels() -> Vec<Kernel> {
@@ -97,6 +98,11 @@ fn the_kernel_follows_from_length_expectation_and_processor() {
     assert_eq!(choose(newest, CPU.stream_from, Cached), Kernel::StreamAvx512);
     assert_eq!(choose(newest, STREAM_BYTES_MIN, Streamed), Kernel::StreamAvx512);
     assert_eq!(choose(newest, LOOP_BYTES_MAX, Cached), Kernel::LoopAvx);
+
+    let skylake = Cpu { slow_streams: true, ..newest };
+    assert_eq!(choose(skylake, CPU.stream_from, Cached), Kernel::LoopAvx);
+    assert_eq!(choose(skylake, 64 << 10, Streamed), Kernel::LoopAvx);
+    assert_eq!(choose(skylake, 64 << 10, Cached), Kernel::RepMovsb);
 
     let slow_rep_movsb = Cpu { fast_rep_movsb: false, ..CPU };
     assert_eq!(choose(slow_rep_movsb, CPU.stream_from - 1, Cached), Kernel::LoopAvx);
