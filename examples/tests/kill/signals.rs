@@ -85,7 +85,7 @@ fn name_of(pid: i32, variables: &[String]) -> String {
         return format!("rank {rank}");
     }
     let line = fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap();
-    line.trim_end_matches('\0').rsplit('\0').next().unwrap_or_default().to_owned()
+    line.split('\0').skip_while(|word| *word != "--role").nth(1).unwrap_or_default().to_owned()
 }
 
 /// The GIDs in a header, which are the names of the devices' sockets.
