@@ -8,6 +8,7 @@ use super::post::Posting;
 use super::{IncomingGrant, PushKey, Pushes, Stage, State, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
+use crate::kv::blocks::tokens_of;
 use crate::kv::message::{self, Begin, Refusal, Refuse};
 use crate::kv::plan::{Count, Plan, PlanError, PlanOptions, Route, Wanted, parts_of};
 use crate::kv::staging::SLOT_BYTES;
@@ -51,8 +52,17 @@ impl Pushes {
                         let PlanOptions { write_bytes_max, pack_bytes, by_layer, .. } = options;
                         // Slots are taken when the blocks are sent.
                         let slots = 0;
-                        let begin =
-                            Begin { grant, lease, writes, write_bytes_max, pack_bytes, slots, by_layer };
+                        let tokens = !state.hold.tokens().is_empty();
+                        let begin = Begin {
+                            grant,
+                            lease,
+                            writes,
+                            write_bytes_max,
+                            pack_bytes,
+                            slots,
+                            by_layer,
+                            tokens,
+                        };
                         let (all_posted, confirmed) = (None, None);
                         state.stage = Stage::Writing(Writing { grant, at: now, all_posted, confirmed });
                         state.writes = writes;
@@ -122,7 +132,10 @@ fn plan(
         return Err(counts());
     }
     let wanted = granted.wanted(layers);
-    let plan = match Plan::of_parts(route, [source, destination], options, wanted.clone()) {
+    let tokens = tokens_of(state.hold.tokens(), &granted.tokens(layers));
+    let tokens = tokens.ok_or((Refusal::Tokens, KvError::TokenRanges { request }))?;
+    let options = PlanOptions { tokens, ..options.clone() };
+    let plan = match Plan::of_parts(route, [source, destination], &options, wanted.clone()) {
         Err(PlanError::TokenCounts { .. }) => return Err(counts()),
         plan => plan.map_err(|error| (Refusal::Plan, error.into()))?,
     };

@@ -134,7 +134,10 @@ impl Receives {
         let transfer = self.free_slot(request)?;
         let (hold, wanted) = hold(&self.pool)?;
         hold.begin();
-        let (blocks, cover) = (hold.list(), Arc::clone(&self.link.cover));
+        let (blocks, cover) = (hold.blocks(), Arc::clone(&self.link.cover));
+        if pulls && self.checksums && !hold.tokens().is_empty() {
+            return Err(KvError::ChecksumsOfPull);
+        }
         let left = deadline.instant().saturating_duration_since(now).as_millis();
         let grant = Grant {
             grant: self.next_grant,
@@ -143,14 +146,16 @@ impl Receives {
             transfer,
             checksums: self.checksums,
             partial: wanted.is_some(),
+            tokens: !hold.tokens().is_empty(),
             // The number fits 32 bits: it is at most the number of blocks in the pool.
             blocks: blocks.len() as u32,
         };
-        let bytes = self.link.route.bytes_of(&blocks, wanted.as_ref());
+        let bytes = self.link.route.bytes_of(blocks, wanted.as_ref());
         // A pull is not told to the peer, so its list is empty.
         let list = blocks.iter().filter(|_| !pulls);
         let words = wanted.as_ref().filter(|_| !pulls).map_or(&[][..], Wanted::words);
-        let list = list.chain(words).copied().collect();
+        let ranges = hold.numbers().get(blocks.len()..).filter(|_| !pulls).unwrap_or_default();
+        let list = list.chain(words).chain(ranges).copied().collect();
         self.next_grant += 1;
         let state = State {
             grant,
