@@ -50,9 +50,8 @@ impl Pushes {
         let mut ended = 0;
         for place in &mut self.pushes {
             let Some(state) = place else { continue };
-            let Stage::Writing(Writing { all_posted: Some(last), grant, .. }) = state.stage else { continue };
+            let Stage::Writing(Writing { all_posted: Some(last), .. }) = state.stage else { continue };
             let Some(sent) = state.sent(now).filter(|_| self.done >= last) else { continue };
-            self.packing.close(grant, true);
             state.end(Ok(sent));
             ended += 1;
             if state.abandoned {

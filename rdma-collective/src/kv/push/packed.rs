@@ -38,6 +38,13 @@ struct Taken {
     open: bool,
 }
 
+impl Taken {
+    /// Whether decode has emptied one of the slots.
+    fn has_room(&self) -> bool {
+        self.posted - self.unpacked < self.slots.count()
+    }
+}
+
 /// Both ends of a write, or the reason why it is not posted now.
 pub(super) enum Place {
     At(AttachedRange, RemoteMemory),
@@ -71,13 +78,9 @@ impl Packing {
         self.sent += 1;
     }
 
-    /// Notes that a push posts nothing more. Its slots come back once decode has unpacked what it has posted; at once
-    /// if decode has confirmed the push.
-    pub(super) fn close(&mut self, grant: u64, confirmed: bool) {
-        for taken in self.taken.iter_mut().filter(|taken| taken.grant == grant) {
-            taken.open = false;
-            taken.unpacked = if confirmed { taken.posted } else { taken.unpacked };
-        }
+    /// Notes that a push posts nothing more. Its slots come back once decode has unpacked what it has posted.
+    pub(super) fn close(&mut self, grant: u64) {
+        self.taken.iter_mut().filter(|taken| taken.grant == grant).for_each(|taken| taken.open = false);
         self.reap();
     }
 
@@ -104,7 +107,7 @@ impl Packing {
     /// The slot of decode for the next packed write of a push; `None` while all of its slots are in use.
     fn next(&mut self, grant: u64) -> Option<u32> {
         let taken = self.taken.iter_mut().find(|taken| taken.grant == grant)?;
-        if taken.posted - taken.unpacked >= taken.slots.count() {
+        if !taken.has_room() {
             return None;
         }
         taken.posted += 1;
@@ -115,8 +118,7 @@ impl Packing {
     fn has_room(&self, grant: u64, write: Write) -> bool {
         let here = write.source != End::Staging || self.packed - self.sent < u64::from(SLOTS);
         let of = self.taken.iter().find(|taken| taken.grant == grant);
-        let there = write.destination != End::Staging
-            || of.is_some_and(|taken| taken.posted - taken.unpacked < taken.slots.count());
+        let there = write.destination != End::Staging || of.is_some_and(Taken::has_room);
         here && there
     }
 }
@@ -199,7 +201,7 @@ mod tests {
         let mut packing = Packing::new();
         let slots = packing.take(&begin(1)).unwrap();
         assert_eq!([packing.next(1), packing.next(1)], [slots.of(0), slots.of(1)]);
-        packing.close(1, false);
+        packing.close(1);
         assert!(!slots.has(packing.free) && !packing.free.has(slots), "decode may still read them");
         packing
     }
@@ -220,7 +222,8 @@ mod tests {
         packing.next(1);
         packing.done(1);
         assert_ne!(packing.free, Slots::ALL);
-        packing.close(1, true);
+        packing.close(1);
+        packing.done(1);
         assert_eq!(packing.free, Slots::ALL);
     }
 
@@ -228,7 +231,7 @@ mod tests {
     fn a_push_whose_writes_were_not_posted_leaves_its_slots_at_once() {
         let mut packing = Packing::new();
         let _ = packing.take(&begin(1));
-        packing.close(1, false);
+        packing.close(1);
         assert_eq!(packing.free, Slots::ALL);
     }
 }

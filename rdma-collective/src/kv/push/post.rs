@@ -230,7 +230,7 @@ impl Pushes {
         {
             of.all_posted.get_or_insert(posted);
         }
-        self.packing.close(posting.grant(), false);
+        self.packing.close(posting.grant());
         Attempt::Done
     }
 

@@ -50,7 +50,7 @@ impl Pushes {
         if of.confirmed.is_none() {
             self.quiesced.push_back(Quiesced { grant: of.grant, reason, writes });
         }
-        self.packing.close(of.grant, of.confirmed.is_some());
+        self.packing.close(of.grant);
         // `last` is the latest write of the lane, whichever push posted it: writes complete in posting order, so when
         // `last` is done, those of this push are done.
         state.stage = Stage::Quiescing { of, last: self.posted, cause, fence };
