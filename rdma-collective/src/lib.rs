@@ -32,4 +32,6 @@ mod documents {
     mod readme {}
     #[doc = include_str!("../../docs/guide.md")]
     mod guide {}
+    #[doc = include_str!("../../docs/layouts.md")]
+    mod layouts {}
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use rdma_core::{Deadline, PeerAccess};
 
+use super::blocks::{Blocks, List};
 use super::journal::{LinkEvent, LinkStats, TransferKind};
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, Opening, Prepared};
@@ -89,8 +90,13 @@ impl Decode {
     /// [`KvError::PartOfBlocks`] when the link brings a part of each block alone; [`KvError::Plan`] for an empty
     /// list, a block out of range or a block given twice; [`KvError::Held`], [`KvError::RequestRepeated`],
     /// [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After any error no block is granted.
-    pub fn grant(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Grant, KvError> {
-        self.begun((TransferKind::Grant, request), (blocks.into(), None), deadline)
+    pub fn grant<'a>(
+        &self,
+        request: u64,
+        blocks: impl Into<Blocks<'a>>,
+        deadline: Deadline,
+    ) -> Result<Grant, KvError> {
+        self.begun((TransferKind::Grant, request), (blocks.into().into(), None), deadline)
     }
 
     /// Grants again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, so that only those
@@ -109,7 +115,7 @@ impl Decode {
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
-        let blocks = (verdicts.blocks().into(), Some(verdicts));
+        let blocks = (verdicts.list(), Some(verdicts));
         self.begun((TransferKind::Grant, request), blocks, deadline)
     }
 
@@ -123,8 +129,13 @@ impl Decode {
     /// [`KvError::ChecksumsOfPull`] on a link with checksums between pools of other orders;
     /// [`KvError::LeaseExpired`] when prefill took back an offer for the request within the last 60 s, which is
     /// reported once; otherwise the errors of [`grant`](Self::grant).
-    pub fn pull(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Pull, KvError> {
-        self.begun((TransferKind::Pull, request), (blocks.into(), None), deadline)
+    pub fn pull<'a>(
+        &self,
+        request: u64,
+        blocks: impl Into<Blocks<'a>>,
+        deadline: Deadline,
+    ) -> Result<Pull, KvError> {
+        self.begun((TransferKind::Pull, request), (blocks.into().into(), None), deadline)
     }
 
     /// Pulls again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, so that only those
@@ -140,7 +151,7 @@ impl Decode {
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Pull, KvError> {
-        let blocks = (verdicts.blocks().into(), Some(verdicts));
+        let blocks = (verdicts.list(), Some(verdicts));
         self.begun((TransferKind::Pull, request), blocks, deadline)
     }
 
@@ -148,7 +159,7 @@ impl Decode {
     fn begun(
         &self,
         (kind, request): (TransferKind, u64),
-        (blocks, missing): (Arc<[u32]>, Option<&Verdicts>),
+        (list, missing): (List, Option<&Verdicts>),
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
         if let Some(gap) = self.gap {
@@ -156,14 +167,14 @@ impl Decode {
         }
         missing.map_or(Ok(()), |verdicts| check_layers(verdicts, self.pool()))?;
         let hold = |pool: &Pool| {
-            let hold = Hold::grant(pool, Arc::clone(&blocks))?;
+            let hold = Hold::grant(pool, list.clone())?;
             // Only after the blocks are held: before, another transfer or [`Pool::write`] could still change them.
             match missing.map(|verdicts| verdicts.owed(self.cover(), pool)) {
                 Some(None) => Err(KvError::NothingMissing { request }),
                 wanted => Ok((hold, wanted.flatten())),
             }
         };
-        self.begin((kind, request), &blocks, hold, deadline)
+        self.begin((kind, request), list.blocks(), hold, deadline)
     }
 
     /// Begins a transfer of blocks that `hold` takes, once the transfer can begin.

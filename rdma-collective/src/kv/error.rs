@@ -202,9 +202,10 @@ pub enum KvError {
     )]
     NotReadable,
     /// Prefill sums up its blocks before it knows how they go over, so a pull is checked only between pools whose
-    /// blocks have the same bytes in the same order.
+    /// blocks have the same bytes in the same order, and only whole blocks.
     #[error(
-        "pulled blocks can only be checked between pools of one layout: turn LinkOptions::checksums off, or push"
+        "pulled blocks can only be checked whole, and between pools of one layout: turn LinkOptions::checksums off, or \
+         push"
     )]
     ChecksumsOfPull,
     /// The link brings a part of each block alone, and the rest comes from other ranks.
@@ -252,6 +253,15 @@ pub enum KvError {
         source_blocks: u32,
         /// Blocks at decode.
         granted: u32,
+    },
+    /// The ends of a request name different token ranges.
+    #[error(
+        "the ends of request {request} name ranges of different numbers of tokens, or one end names none; name as many \
+         tokens at both ends, or none"
+    )]
+    TokenRanges {
+        /// The request.
+        request: u64,
     },
     /// The grant had expired before a push met it.
     #[error(

@@ -1,9 +1,11 @@
 //! The holds of a pool: which blocks transfers read (leased), which they write (granted), and which are quarantined.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use super::blocks::List;
 use super::pool::{Pool, PoolId};
 use crate::kv::KvError;
 use crate::kv::layout::Side;
@@ -21,6 +23,13 @@ pub enum HoldKind {
     Granted,
     /// The device refused to end a lane over which the block may still be read or written, so it is never used again.
     Quarantined,
+}
+
+impl HoldKind {
+    /// The side whose transfers hold blocks so.
+    fn side(self) -> Side {
+        if self == Self::Leased { Side::Source } else { Side::Destination }
+    }
 }
 
 impl fmt::Display for HoldKind {
@@ -107,7 +116,7 @@ impl Holds {
 
     fn take_one(&mut self, kind: HoldKind, block: u32, number: u64) -> Result<(), KvError> {
         let (count, by) = (self.blocks.len() as u32, self.of(block));
-        let side = if kind == HoldKind::Leased { Side::Source } else { Side::Destination };
+        let side = kind.side();
         let Some(BlockHold { state, taken_by, .. }) = self.blocks.get_mut(block as usize) else {
             return Err(PlanError::BlockOutOfRange { side, block, blocks: count }.into());
         };
@@ -143,6 +152,8 @@ pub(super) struct Origin {
     pool: PoolId,
     /// By position in the request.
     generations: Arc<[u64]>,
+    /// The token ranges of the request.
+    pub(super) tokens: Arc<[Range<u32>]>,
 }
 
 impl Origin {
@@ -161,7 +172,7 @@ impl Origin {
 /// unless they are quarantined.
 #[derive(Debug, Clone)]
 pub(super) struct Hold {
-    blocks: Arc<[u32]>,
+    list: List,
     /// Number of the hold, unique in the pool.
     number: u64,
     pool: PoolId,
@@ -183,22 +194,24 @@ struct Taken {
 impl Hold {
     /// Leases `blocks` for reading. Several transfers may lease the same block, because requests with a common prefix
     /// share blocks.
-    pub(super) fn lease(pool: &Pool, blocks: impl Into<Arc<[u32]>>) -> Result<Self, KvError> {
-        Self::new(pool, HoldKind::Leased, blocks.into())
+    pub(super) fn lease(pool: &Pool, list: impl Into<List>) -> Result<Self, KvError> {
+        Self::new(pool, HoldKind::Leased, list.into())
     }
 
     /// Grants `blocks` to one transfer for writing. Their contents count as unchanged until [`begin`](Self::begin),
     /// so that verdicts can still be compared with them.
-    pub(super) fn grant(pool: &Pool, blocks: impl Into<Arc<[u32]>>) -> Result<Self, KvError> {
-        Self::new(pool, HoldKind::Granted, blocks.into())
+    pub(super) fn grant(pool: &Pool, list: impl Into<List>) -> Result<Self, KvError> {
+        Self::new(pool, HoldKind::Granted, list.into())
     }
 
-    fn new(pool: &Pool, kind: HoldKind, blocks: Arc<[u32]>) -> Result<Self, KvError> {
-        let number = pool.holds().take(kind, &blocks)?;
+    fn new(pool: &Pool, kind: HoldKind, list: List) -> Result<Self, KvError> {
+        list.check(pool.layout(), kind.side())?;
+        let blocks = list.blocks();
+        let number = pool.holds().take(kind, blocks)?;
         let quarantined = AtomicBool::new(false);
-        let taken = Taken { pool: pool.clone(), kind, blocks: Arc::clone(&blocks), quarantined };
+        let taken = Taken { pool: pool.clone(), kind, blocks: Arc::clone(blocks), quarantined };
         let generations = Arc::default();
-        Ok(Self { blocks, number, pool: pool.id(), generations, taken: Some(Arc::new(taken)) })
+        Ok(Self { list, number, pool: pool.id(), generations, taken: Some(Arc::new(taken)) })
     }
 
     /// Starts new contents: verdicts on the blocks from before no longer apply. Only the first share to begin does so.
@@ -206,23 +219,24 @@ impl Hold {
         let Some(taken) = &self.taken else { return };
         self.generations.get_or_init(|| {
             let holds = taken.pool.holds();
-            self.blocks.iter().for_each(|block| holds.changes(*block));
-            self.blocks.iter().filter_map(|block| holds.generation(*block)).collect()
+            self.blocks().iter().for_each(|block| holds.changes(*block));
+            self.blocks().iter().filter_map(|block| holds.generation(*block)).collect()
         });
     }
 
     pub(super) fn blocks(&self) -> &[u32] {
-        &self.blocks
+        self.list.blocks()
     }
 
-    /// The list itself, for whoever needs it while the hold may change.
-    pub(super) fn list(&self) -> Arc<[u32]> {
-        Arc::clone(&self.blocks)
+    /// The blocks and token ranges of the request.
+    pub(super) fn list(&self) -> &List {
+        &self.list
     }
 
     /// The contents that this transfer leaves, for its verdicts.
     pub(super) fn origin(&self) -> Origin {
-        Origin { pool: self.pool.clone(), generations: self.generations.get().cloned().unwrap_or_default() }
+        let generations = self.generations.get().cloned().unwrap_or_default();
+        Origin { pool: self.pool.clone(), generations, tokens: Arc::clone(self.list.tokens()) }
     }
 
     /// The number of the hold, unique in the pool.
@@ -242,7 +256,7 @@ impl Hold {
             taken.quarantined.store(true, Ordering::Relaxed);
         }
         crate::log::error!(
-            blocks = self.blocks.len(),
+            blocks = self.blocks().len(),
             "blocks are quarantined, because the device did not end their lane; make a new pool, and see the device's log"
         );
     }

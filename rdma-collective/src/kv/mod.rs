@@ -54,6 +54,7 @@
 //! # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
 //! ```
 
+mod blocks;
 mod checksum;
 mod decode;
 mod error;
@@ -85,6 +86,7 @@ pub(crate) use link::fuzz as fuzz_payload;
 #[cfg(any(fuzzing, test))]
 pub(crate) use message::fuzz;
 
+pub use blocks::Blocks;
 pub use decode::Decode;
 pub use error::{KvError, PoolError, TransferError};
 pub use journal::{LinkEvent, LinkStats, TransferKind, TransferOutcome};

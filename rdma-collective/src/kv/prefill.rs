@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use rdma_core::{Deadline, PeerAccess};
 
+use super::blocks::{Blocks, List};
 use super::journal::{LinkEvent, LinkStats, TransferKind};
 use super::link::{Link, LinkOptions, Opening, Prepared};
 use super::pool::{Pool, PoolUse};
@@ -85,8 +86,13 @@ impl Prefill {
     /// [`KvError::GrantExpired`] or [`KvError::PeerRevoked`] when decode took back a grant for this request within
     /// the last 60 s. That is reported once, and a new grant of the request lifts it. So a request that is tried again
     /// has a new number, or is granted again before it is pushed again. After any error no block is leased.
-    pub fn push(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Push, KvError> {
-        self.begun((TransferKind::Push, request), blocks, deadline)
+    pub fn push<'a>(
+        &self,
+        request: u64,
+        blocks: impl Into<Blocks<'a>>,
+        deadline: Deadline,
+    ) -> Result<Push, KvError> {
+        self.begun((TransferKind::Push, request), blocks.into(), deadline)
     }
 
     /// Pushes like [`push`](Self::push), but layer by layer: the blocks of a layer are pushed once the layer was
@@ -98,8 +104,13 @@ impl Prefill {
     /// # Errors
     ///
     /// The errors of [`push`](Self::push).
-    pub fn push_layers(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Push, KvError> {
-        self.begun((TransferKind::Stream, request), blocks, deadline)
+    pub fn push_layers<'a>(
+        &self,
+        request: u64,
+        blocks: impl Into<Blocks<'a>>,
+        deadline: Deadline,
+    ) -> Result<Push, KvError> {
+        self.begun((TransferKind::Stream, request), blocks.into(), deadline)
     }
 
     /// Offers `blocks`, in all layers, to the pull of `request`, which reads them in that order.
@@ -115,22 +126,27 @@ impl Prefill {
     /// [`KvError::NotReadable`] unless the pool is a [`SourceToPull`](super::PoolUse::SourceToPull),
     /// [`KvError::Plan`], [`KvError::Held`], [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`],
     /// [`KvError::TooManyWrites`] and [`KvError::LinkEnded`]. After any error no block is leased.
-    pub fn offer(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Offer, KvError> {
-        self.begun((TransferKind::Offer, request), blocks, deadline)
+    pub fn offer<'a>(
+        &self,
+        request: u64,
+        blocks: impl Into<Blocks<'a>>,
+        deadline: Deadline,
+    ) -> Result<Offer, KvError> {
+        self.begun((TransferKind::Offer, request), blocks.into(), deadline)
     }
 
     fn begun(
         &self,
         (kind, request): (TransferKind, u64),
-        blocks: &[u32],
+        blocks: Blocks<'_>,
         deadline: Deadline,
     ) -> Result<Push, KvError> {
-        let (shared, blocks) = (&self.shared, Arc::from(blocks));
+        let (shared, list) = (&self.shared, List::from(blocks));
         let id = shared.change(|state, core, now| match kind {
-            TransferKind::Offer => state.offer(core, request, &blocks, deadline, now),
-            _ => state.add(core, (kind, request), &blocks, deadline, now),
+            TransferKind::Offer => state.offer(core, request, &list, deadline, now),
+            _ => state.add(core, (kind, request), &list, deadline, now),
         })?;
-        Ok(Transfer::new(shared, (id, request), blocks, deadline))
+        Ok(Transfer::new(shared, (id, request), Arc::clone(list.blocks()), deadline))
     }
 
     #[cfg(test)]

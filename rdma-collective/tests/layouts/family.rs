@@ -1,7 +1,7 @@
 //! Random families of sources: all ranks and pipeline stages of prefill that fill one rank of decode.
 
 use rdma_collective::kv::layout::TensorParallel;
-use rdma_collective::kv::plan::PlanOptions;
+use rdma_collective::kv::plan::{PlanOptions, Tokens};
 
 use super::oracle::{Pair, block_tokens, options};
 use super::pools::{Layers, Model, Rng, describe};
@@ -48,6 +48,12 @@ impl Family {
                 pair.blocks[1].extend(&room);
             }
         }
+        if rng.chance(3) {
+            let each = |group: usize| [tokens[0][group], tokens[1][group]];
+            let ranges: Vec<Tokens> =
+                (0..models.len()).map(|group| range(rng, &sources[0], group, each(group))).collect();
+            sources.iter_mut().for_each(|pair| pair.options.tokens = ranges.clone());
+        }
         sources.retain(|pair| !pair.expected().is_empty());
         Some(Self { sources })
     }
@@ -60,6 +66,18 @@ impl Family {
     pub fn is_single(&self) -> bool {
         self.sources.len() == 1
     }
+}
+
+/// Tokens that begin in the first block of either list and end in the last.
+fn range(rng: &mut Rng, pair: &Pair, group: usize, each: [u32; 2]) -> Tokens {
+    let described = &pair.layouts[1].groups[group];
+    let blocks = described.first_block..described.first_block + described.shape.blocks;
+    let total = pair.blocks[1].iter().filter(|block| blocks.contains(block)).count() as u32 * each[1];
+    let least = each[0].min(each[1]);
+    let skip = [rng.below(least), rng.below(least)];
+    let below = [0, 1].map(|side| total.saturating_sub(each[side] + skip[side]));
+    let (below, most) = (below[0].max(below[1]), total - skip[0].max(skip[1]));
+    Tokens { source_skip: skip[0], destination_skip: skip[1], count: below + 1 + rng.below(most - below) }
 }
 
 /// Blocks of a group, by their numbers in the layout.

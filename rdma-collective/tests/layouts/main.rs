@@ -9,6 +9,7 @@ mod oracle;
 mod pair;
 mod pools;
 mod refusals;
+mod tokens;
 
 use std::sync::Arc;
 

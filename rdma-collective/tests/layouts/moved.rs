@@ -2,11 +2,12 @@
 //! byte has changed.
 
 use std::fmt::Debug;
+use std::ops::Range;
 
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{Extent, Layout};
-use rdma_collective::kv::plan::{Plan, PlanOptions, PlanSize, Route};
-use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill, Sources};
+use rdma_collective::kv::plan::{Plan, PlanOptions, PlanSize, Route, Tokens};
+use rdma_collective::kv::{Blocks, Decode, LinkOptions, Pool, PoolUse, Prefill, Sources};
 use rdma_core::{DeviceList, Memory};
 
 use super::common::{WIRES, long};
@@ -133,7 +134,8 @@ fn request(prefills: &[Prefill], decodes: Vec<Decode>, family: &Family) {
     let options = family.options();
     let bytes: Vec<u64> = family.sources.iter().map(|pair| pair.expected().len() as u64).collect();
     let sending = prefills.iter().zip(&family.sources).map(|(prefill, pair)| {
-        let blocks = &pair.blocks[0];
+        let ranges = ranges(&options.tokens, |tokens| tokens.source_skip);
+        let blocks = Blocks::new(&pair.blocks[0]).tokens_by_group(&ranges);
         let sending = match (options.pulls, options.by_layer) {
             (true, _) => prefill.offer(1, blocks, long()).unwrap(),
             (false, false) => prefill.push(1, blocks, long()).unwrap(),
@@ -145,7 +147,8 @@ fn request(prefills: &[Prefill], decodes: Vec<Decode>, family: &Family) {
         sending
     });
     let sending: Vec<_> = sending.collect();
-    let blocks = &family.sources[0].blocks[1];
+    let ranges = ranges(&options.tokens, |tokens| tokens.destination_skip);
+    let blocks = Blocks::new(&family.sources[0].blocks[1]).tokens_by_group(&ranges);
     // A link that brings whole blocks needs no others.
     let (received, _links) = if family.is_single() {
         let decode = &decodes[0];
@@ -171,23 +174,29 @@ fn request(prefills: &[Prefill], decodes: Vec<Decode>, family: &Family) {
     assert_eq!(u64::from(received.writes), planned.iter().map(|size| size.writes).sum::<u64>());
 }
 
+/// The ranges of one side.
+fn ranges(tokens: &[Tokens], skip: impl Fn(&Tokens) -> u32) -> Vec<Range<u32>> {
+    tokens.iter().map(|tokens| skip(tokens)..skip(tokens) + tokens.count).collect()
+}
+
 /// The size of the plan that a link makes.
 fn planned(pair: &Pair) -> PlanSize {
     let [source, destination] = &pair.layouts;
     let route = Route::new(&source.layout, &destination.layout).unwrap().into();
-    let PlanOptions { write_bytes_max, pack_bytes, by_layer, pulls, .. } = pair.options;
+    let PlanOptions { write_bytes_max, pack_bytes, by_layer, pulls, ref tokens, .. } = pair.options;
     let options = PlanOptions {
         write_bytes_max,
         pack_bytes,
         by_layer: by_layer && !pulls,
         pulls,
+        tokens: tokens.clone(),
         ..PlanOptions::default()
     };
     Plan::new(&route, [&pair.blocks[0], &pair.blocks[1]], &options).unwrap().size()
 }
 
 fn check(way: impl Debug, engines: [&Engine; 2], families: usize) {
-    let (mut several, mut packed, mut number) = (0, 0, 0);
+    let (mut several, mut packed, mut ranged, mut number) = (0, 0, 0, 0);
     for family in (0..).filter_map(Family::random).take(families) {
         let kinds = [Place::Whole, Place::Each, Place::Shuffled];
         let bytes = moved(engines, &family, [kinds[number % 3], kinds[number / 3 % 3]]);
@@ -201,9 +210,13 @@ fn check(way: impl Debug, engines: [&Engine; 2], families: usize) {
         assert_eq!(wrong, None, "{way:?}, family {number}: the first wrong byte; {family:?}");
         several += usize::from(!family.is_single());
         packed += usize::from(family.sources.iter().any(|pair| planned(pair).packed_bytes > 0));
+        ranged += usize::from(!family.options().tokens.is_empty());
         number += 1;
     }
-    println!("{way:?}: {several} of {families} requests had several sources, {packed} had packed writes");
+    println!(
+        "{way:?}: {several} of {families} requests had several sources, {packed} had packed writes, {ranged} token ranges"
+    );
+    assert!(ranged >= families / 5, "{ranged} had token ranges");
     assert!(packed >= families / 5, "{packed} had packed writes");
     assert!(several >= families / 4, "{several} had several sources");
 }

@@ -85,7 +85,9 @@ message! {
         /// Whether prefill has to send checksums.
         checksums: bool,
         /// Whether the list goes on behind the blocks with the bit set of wanted blocks; otherwise all are wanted.
-        partial: bool [1 zeros],
+        partial: bool,
+        /// Whether the list ends with first and end of each group's tokens; otherwise all tokens of the blocks move.
+        tokens: bool,
         /// Number of blocks in the list.
         blocks: u32,
     } with a list
@@ -103,7 +105,9 @@ message! {
         /// Slots of decode that packed writes take in turn, a bit each.
         slots: u32,
         /// Whether no write has bytes of two layers, and writes come layer by layer.
-        by_layer: bool [3 zeros],
+        by_layer: bool,
+        /// Whether the list ends with first and end of each group's tokens.
+        tokens: bool [2 zeros],
     } with a list
 }
 
@@ -175,9 +179,11 @@ pub(super) enum Refusal {
     Expired = 2,
     /// The source cannot make a plan of it.
     Plan = 3,
+    /// The source has ranges of another number of tokens.
+    Tokens = 4,
 }
 
-codes!(Refusal: Blocks, Expired, Plan);
+codes!(Refusal: Blocks, Expired, Plan, Tokens);
 
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,8 @@ message! {
         /// Time to live in milliseconds, counted from its arrival: after that it may not be taken. A duration, because
         /// the two hosts' clocks differ.
         time_to_live_ms: u32,
+        /// Whether the list ends with first and end of each group's tokens.
+        tokens: bool [3 zeros],
     } with a list
 }
 
@@ -65,12 +67,12 @@ mod tests {
 
     #[test]
     fn messages_of_leases_come_back_and_others_do_not() {
-        let mut bytes = [0; 40];
-        let offer = Offer { lease: 1, request: 2, time_to_live_ms: 3 };
+        let mut bytes = [0; 44];
+        let offer = Offer { lease: 1, request: 2, time_to_live_ms: 3, tokens: false };
         offer.write(&mut Writer::new(&mut bytes), &[7, 8, 9], 1, 10).unwrap();
-        let (back, piece) = Offer::read(&bytes[..36]).unwrap();
+        let (back, piece) = Offer::read(&bytes[..40]).unwrap();
         assert_eq!((back, piece.total, piece.first, piece.numbers().len()), (offer, 3, 1, 2));
-        assert!((0..28).chain([29, 40]).all(|len| Offer::read(&bytes[..len]).is_err()));
+        assert!((0..32).chain([33, 44]).all(|len| Offer::read(&bytes[..len]).is_err()));
         let take = Take { lease: 1, checksums: true };
         take.write(&mut Writer::new(&mut bytes)).unwrap();
         assert_eq!((Take::read(&bytes[..12]), Take::read(&bytes[..13])), (Ok(take), Err(Ended)));

@@ -48,6 +48,14 @@ pub enum PlanError {
         /// Tokens of all destination blocks.
         destination_tokens: u64,
     },
+    /// The number of token ranges is not that of the groups.
+    #[error("{ranges} token ranges for a layout of {groups} groups; give a range for each group, or none")]
+    TokenRanges {
+        /// Ranges that were given.
+        ranges: usize,
+        /// Groups of the layout.
+        groups: usize,
+    },
     /// A token range does not begin in the first block and end in the last.
     #[error(
         "tokens {first} to {end} of group {group} do not fit {tokens} tokens of {side} blocks of {each}; begin in the \

@@ -49,6 +49,7 @@ pub(in crate::kv) use parts::{Wanted, pairs, parts_of, words_of};
 pub use route::Route;
 pub use runs::Run;
 pub use segments::Tokens;
+pub(in crate::kv) use segments::fits;
 pub(in crate::kv) use writes::Writes;
 pub use writes::{End, Write};
 
@@ -86,7 +87,8 @@ pub struct PlanOptions {
     /// Longest write in bytes (1 MiB).
     pub write_bytes_max: u32,
     /// Pieces shorter than this are packed into staging memory (4 KiB; 0 packs none): a write of that length takes as
-    /// long on the wire as its request takes to make.
+    /// long on the wire as its request takes to make. Layouts whose whole blocks have no such piece pack none, because
+    /// their links have no staging memory.
     pub pack_bytes: u32,
     /// Most bytes that are packed into one write (64 KiB), which stay in a processor's cache.
     pub stage_bytes: u32,
@@ -196,6 +198,7 @@ impl Plan {
         let joins = |number: usize| !options.by_layer && wanted.is_none() && whole(number);
         let joined = (0..route.groups.len()).map(joins).collect();
         let PlanOptions { write_bytes_max, pack_bytes, stage_bytes, by_layer, pulls, unpacks, .. } = *options;
+        let pack_bytes = if route.has_pieces_below(pack_bytes) { pack_bytes } else { 0 };
         Ok(Arc::new(Self {
             route: Arc::clone(route),
             segments,

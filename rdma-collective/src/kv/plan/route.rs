@@ -6,6 +6,7 @@ use std::ops::Range;
 use super::Wanted;
 use super::owner::{heads_sent, sources};
 use super::segments::Segment;
+use crate::kv::blocks::List;
 use crate::kv::layout::nest::{DIMS, Dim, Nest};
 use crate::kv::layout::{Attention, Layout, LayoutError, Place, Placed, Side};
 
@@ -32,6 +33,8 @@ pub struct Route {
     pub(super) source: Layout,
     pub(super) destination: Layout,
     pub(super) groups: Vec<GroupRoute>,
+    /// Bytes of the shortest piece of a whole block.
+    shortest: u64,
 }
 
 /// The route of one group.
@@ -97,7 +100,8 @@ impl Route {
         if groups.iter().all(|group| group.entries.is_empty()) {
             return Err(nothing_common(source, destination));
         }
-        Ok(Self { source: source.clone(), destination: destination.clone(), groups })
+        let shortest = groups.iter().filter_map(GroupRoute::shortest).min().unwrap_or(0);
+        Ok(Self { source: source.clone(), destination: destination.clone(), groups, shortest })
     }
 
     /// Bytes of a whole block of the destination, in group `group`, that go over this route; 0 without such a group.
@@ -113,13 +117,9 @@ impl Route {
         first.map_or(0, GroupRoute::layer_block_bytes)
     }
 
-    /// Whether pieces are shorter than `bytes`.
+    /// Whether whole blocks have pieces shorter than `bytes`.
     pub(in crate::kv) fn has_pieces_below(&self, bytes: u32) -> bool {
-        let short = |group: &GroupRoute| {
-            let of = |entry: &Entry| group.nest(&entry.steps, group.tokens[0].min(group.tokens[1]), 1).len;
-            group.entries.iter().any(|entry| of(entry) < u64::from(bytes))
-        };
-        self.groups.iter().any(short)
+        self.shortest < u64::from(bytes)
     }
 
     /// Whether a block has the same bytes in the same order at both ends.
@@ -138,8 +138,12 @@ impl Route {
         layers[0] == layers[1] && here.eq(there) && self.groups.iter().all(whole)
     }
 
-    /// Bytes of the blocks of the destination's `list` over this route, or of the wanted ones.
-    pub(in crate::kv) fn bytes_of(&self, list: &[u32], wanted: Option<&Wanted>) -> u64 {
+    /// Bytes of the blocks of the destination's `list` over this route, or of their token ranges, or else of the wanted
+    /// blocks, which may have more tokens than their range.
+    pub(in crate::kv) fn bytes_of(&self, list: &List, wanted: Option<&Wanted>) -> u64 {
+        if list.has_tokens() && wanted.is_none() {
+            return self.bytes_of_tokens(list.tokens());
+        }
         let bytes = |(place, block): (u32, &u32)| {
             let group = self.destination.group_of(*block).and_then(|(group, _)| self.groups.get(group));
             let of = |group: &GroupRoute| {
@@ -154,16 +158,26 @@ impl Route {
             };
             group.map_or(0, of)
         };
-        (0..).zip(list).map(bytes).sum()
+        (0..).zip(list.blocks().iter()).map(bytes).sum()
     }
 
-    /// Bytes of blocks of the source over this route.
-    pub(in crate::kv) fn bytes_of_source(&self, list: &[u32]) -> u64 {
+    /// Bytes of blocks of the source, or of their token ranges, over this route.
+    pub(in crate::kv) fn bytes_of_source(&self, list: &List) -> u64 {
+        if list.has_tokens() {
+            return self.bytes_of_tokens(list.tokens());
+        }
         let bytes = |block: &u32| {
             let group = self.source.group_of(*block).and_then(|(group, _)| self.groups.get(group));
             group.map_or(0, |group| group.layers * group.token_bytes() * u64::from(group.tokens[0]))
         };
-        list.iter().map(bytes).sum()
+        list.blocks().iter().map(bytes).sum()
+    }
+
+    fn bytes_of_tokens(&self, ranges: &[Range<u32>]) -> u64 {
+        let of = |(group, range): (&GroupRoute, &Range<u32>)| {
+            group.layers * group.token_bytes() * u64::from(range.end.saturating_sub(range.start))
+        };
+        self.groups.iter().zip(ranges).map(of).sum()
     }
 
     /// Most blocks of one side that a request can have: more hold more tokens than the other side has.
@@ -304,6 +318,12 @@ impl GroupRoute {
         let token = Dim { count: tokens, steps: steps.token };
         let head = Dim { count: self.heads.len() as u32, steps: steps.head };
         Nest::new(self.element_bytes, [steps.parts, token, head], by)
+    }
+
+    /// Bytes of the shortest piece of a whole block; `None` when nothing goes over.
+    fn shortest(&self) -> Option<u64> {
+        let tokens = self.tokens[0].min(self.tokens[1]);
+        self.entries.iter().map(|entry| self.nest(&entry.steps, tokens, 1).len).min()
     }
 
     /// Bytes of a block in one layer, if a block is one piece in every layer and the pieces of all layers follow each

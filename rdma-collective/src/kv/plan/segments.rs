@@ -1,5 +1,7 @@
 //! Segments: the tokens of a request, in stretches that lie in one block at either side.
 
+use std::ops::Range;
+
 use crate::kv::layout::{Layout, Side};
 use crate::kv::plan::PlanError;
 
@@ -72,7 +74,7 @@ pub(super) fn cut(
     Ok(segments)
 }
 
-/// Fails unless the range begins in the first block of either list and ends in the last.
+/// Fails unless the range fits the blocks of either list.
 fn check_range(
     group: usize,
     (skip, count): ([u32; 2], u64),
@@ -80,11 +82,21 @@ fn check_range(
     each: [u32; 2],
 ) -> Result<(), PlanError> {
     for (at, side) in [Side::Source, Side::Destination].into_iter().enumerate() {
-        let (first, end) = (u64::from(skip[at]), u64::from(skip[at]) + count);
-        let last_block = all[at].saturating_sub(u64::from(each[at]));
-        if count == 0 || skip[at] >= each[at] || end > all[at] || end <= last_block {
-            return Err(PlanError::TokenRange { side, group, first, end, tokens: all[at], each: each[at] });
+        let (first, tokens) = (u64::from(skip[at]), all[at]);
+        let end = first + count;
+        if !fits(first..end, tokens, each[at]) {
+            return Err(PlanError::TokenRange { side, group, first, end, tokens, each: each[at] });
         }
     }
     Ok(())
+}
+
+/// Whether a range begins in the first block and ends in the last, of blocks that have `tokens` in all and `each` in
+/// one. The range of no blocks is 0..0.
+pub(in crate::kv) fn fits(range: Range<u64>, tokens: u64, each: u32) -> bool {
+    let each = u64::from(each);
+    match tokens {
+        0 => range == (0..0),
+        _ => range.start < range.end.min(each) && range.end <= tokens && range.end + each > tokens,
+    }
 }

@@ -3,10 +3,12 @@
 //! This file owns the confirmation of a push, which stays in `Writing` or `Quiescing`. A message that cannot be is a
 //! violation, which ends the link.
 
+use std::ops::Range;
 use std::time::{Duration, Instant};
 
 use super::{IncomingGrant, Pushes, Stage};
 use crate::engine::EngineState;
+use crate::kv::blocks::ranges;
 use crate::kv::layout::Side;
 use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, StagingAt, Take, Unpacked};
 use crate::kv::plan::{Wanted, words_of};
@@ -82,7 +84,9 @@ impl Pushes {
             return Err("a grant of no blocks, or of more than there are");
         }
         let words = if grant.partial { words_of(layers, grant.blocks) } else { Some(0) };
-        if words.and_then(|words| words.checked_add(grant.blocks)) != Some(piece.total) {
+        let ranges = if grant.tokens { 2 * theirs.groups().len() as u32 } else { 0 };
+        let all = words.and_then(|words| words.checked_add(grant.blocks)?.checked_add(ranges));
+        if all != Some(piece.total) {
             return Err("a grant of another length than its blocks take");
         }
         if piece.first == 0 && place.is_none() {
@@ -152,7 +156,14 @@ impl IncomingGrant {
 
     /// The wanted blocks of a partial grant; `None` when all are wanted.
     pub(super) fn wanted(&self, layers: u32) -> Option<Wanted> {
-        let words = self.list.get(self.grant.blocks as usize..).filter(|_| self.grant.partial)?;
-        Wanted::from_words(layers, self.grant.blocks, words)
+        let words = words_of(layers, self.grant.blocks).filter(|_| self.grant.partial)? as usize;
+        let first = self.grant.blocks as usize;
+        Wanted::from_words(layers, self.grant.blocks, self.list.get(first..first + words)?)
+    }
+
+    /// The token ranges of the grant; none when it has all tokens.
+    pub(super) fn tokens(&self, layers: u32) -> Vec<Range<u32>> {
+        let words = if self.grant.partial { words_of(layers, self.grant.blocks).unwrap_or(0) } else { 0 };
+        ranges(self.list.get((self.grant.blocks + words) as usize..).unwrap_or_default())
     }
 }

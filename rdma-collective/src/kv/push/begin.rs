@@ -8,6 +8,7 @@ use super::post::Posting;
 use super::{IncomingGrant, PushKey, Pushes, Stage, State, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
+use crate::kv::blocks::tokens_of;
 use crate::kv::message::{self, Begin, Refusal, Refuse};
 use crate::kv::plan::{Count, Plan, PlanError, PlanOptions, Route, Wanted, parts_of};
 use crate::kv::staging::SLOT_BYTES;
@@ -46,19 +47,10 @@ impl Pushes {
                 self.journal.prepared(since);
                 match planned {
                     Ok(planned) => {
-                        let (grant, lease) = (granted.grant.grant, state.id());
-                        let writes = planned.count.writes;
-                        let PlanOptions { write_bytes_max, pack_bytes, by_layer, .. } = options;
-                        // Slots are taken when the blocks are sent.
-                        let slots = 0;
-                        let begin =
-                            Begin { grant, lease, writes, write_bytes_max, pack_bytes, slots, by_layer };
-                        let (all_posted, confirmed) = (None, None);
-                        state.stage = Stage::Writing(Writing { grant, at: now, all_posted, confirmed });
-                        state.writes = writes;
-                        state.bytes = planned.plan.bytes();
+                        let begin = state.begin(&planned, &options, &granted, now);
+                        let key = PushKey { place, id: begin.lease };
                         self.posting.push_back(Posting::new(
-                            (PushKey { place, id: lease }, state.bytes),
+                            (key, state.bytes),
                             begin,
                             granted.grant,
                             planned,
@@ -86,6 +78,34 @@ impl Pushes {
                 return;
             }
             self.refusals.pop_front();
+        }
+    }
+}
+
+impl State {
+    /// `Waiting` → `Writing`. Returns the message for the peer.
+    fn begin(
+        &mut self,
+        planned: &Planned,
+        options: &PlanOptions,
+        granted: &IncomingGrant,
+        now: Instant,
+    ) -> Begin {
+        let (grant, writes) = (granted.grant.grant, planned.count.writes);
+        let (all_posted, confirmed) = (None, None);
+        self.stage = Stage::Writing(Writing { grant, at: now, all_posted, confirmed });
+        self.writes = writes;
+        self.bytes = planned.plan.bytes();
+        Begin {
+            grant,
+            lease: self.id(),
+            writes,
+            write_bytes_max: options.write_bytes_max,
+            pack_bytes: options.pack_bytes,
+            // Slots are taken when the blocks are sent.
+            slots: 0,
+            by_layer: options.by_layer,
+            tokens: self.hold.list().has_tokens(),
         }
     }
 }
@@ -122,7 +142,10 @@ fn plan(
         return Err(counts());
     }
     let wanted = granted.wanted(layers);
-    let plan = match Plan::of_parts(route, [source, destination], options, wanted.clone()) {
+    let tokens = tokens_of(state.hold.list().tokens(), &granted.tokens(layers));
+    let tokens = tokens.ok_or((Refusal::Tokens, KvError::TokenRanges { request }))?;
+    let options = PlanOptions { tokens, ..options.clone() };
+    let plan = match Plan::of_parts(route, [source, destination], &options, wanted.clone()) {
         Err(PlanError::TokenCounts { .. }) => return Err(counts()),
         plan => plan.map_err(|error| (Refusal::Plan, error.into()))?,
     };

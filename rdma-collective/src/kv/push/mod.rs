@@ -19,7 +19,6 @@ mod revoke;
 mod tests;
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::time::Instant;
 
 use rdma_core::Deadline;
@@ -27,6 +26,7 @@ use rdma_core::Deadline;
 use self::offer::OfferState;
 use self::packed::Packing;
 use self::post::Posting;
+use super::blocks::List;
 use super::checksum;
 use super::fence::Fence;
 use super::journal::{Entry, Journal, TransferKind, TransferOutcome};
@@ -88,8 +88,9 @@ pub(super) struct Pushes {
 #[derive(Debug)]
 struct IncomingGrant {
     grant: Grant,
-    /// The destination blocks, followed by the bit set of wanted blocks if the grant is partial. The list of a grant of
-    /// more blocks than this side's pool has stays empty, because no push can meet such a grant.
+    /// The destination blocks, followed by the bit set of wanted blocks if the grant is partial, and by token ranges if
+    /// it has any. The list of a grant of more blocks than this side's pool has stays empty, because no push can meet
+    /// such a grant.
     list: Vec<u32>,
     /// Length of the whole list, and how much of it has arrived.
     total: u32,
@@ -203,7 +204,7 @@ impl Pushes {
         &mut self,
         core: &mut EngineState,
         (kind, request): (TransferKind, u64),
-        blocks: &Arc<[u32]>,
+        list: &List,
         deadline: Deadline,
         now: Instant,
     ) -> Result<u64, KvError> {
@@ -215,15 +216,15 @@ impl Pushes {
         if self.pushes.iter().flatten().count() >= TRANSFERS_MAX {
             return Err(KvError::TooManyTransfers { max: TRANSFERS_MAX });
         }
-        let hold = Hold::lease(&self.pool, Arc::clone(blocks))?;
+        let hold = Hold::lease(&self.pool, list.clone())?;
         if let Some(reason) = self.taken_back.take(request, now) {
             return Err(revoke::taken_back(request, reason));
         }
         let id = hold.number();
-        let bytes = self.link.route.bytes_of_source(blocks);
+        let bytes = self.link.route.bytes_of_source(list);
         let state = State {
             request,
-            entry: self.journal.begin(kind, request, blocks.len(), now),
+            entry: self.journal.begin(kind, request, list.blocks().len(), now),
             hold,
             deadline,
             started: now,

@@ -3,7 +3,6 @@
 //! An offer goes `Open` → `Ended` when decode releases it, or `Open` → `Recalling` → `Ended` when it is taken back or
 //! expires. The blocks are leased until `Ended`, because decode may read them until it has released them.
 
-use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -12,6 +11,7 @@ use rdma_core::Deadline;
 use super::Pushes;
 use crate::engine::EngineState;
 use crate::kv::KvError;
+use crate::kv::blocks::List;
 use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::fence::{Fence, RECALL_WITHIN};
 use crate::kv::journal::{Entry, TransferKind, TransferOutcome};
@@ -132,7 +132,7 @@ impl Pushes {
         &mut self,
         core: &mut EngineState,
         request: u64,
-        blocks: &Arc<[u32]>,
+        list: &List,
         deadline: Deadline,
         now: Instant,
     ) -> Result<u64, KvError> {
@@ -147,13 +147,13 @@ impl Pushes {
         if self.offers.len() >= TRANSFERS_MAX {
             return Err(KvError::TooManyTransfers { max: TRANSFERS_MAX });
         }
-        if parts_of(self.pool.layout().layers(), blocks.len()).is_none() {
+        if parts_of(self.pool.layout().layers(), list.blocks().len()).is_none() {
             return Err(KvError::TooManyWrites { request, max: WRITES_MAX });
         }
-        let hold = Hold::lease(&self.pool, Arc::clone(blocks))?;
+        let hold = Hold::lease(&self.pool, list.clone())?;
         let lease = hold.number();
         let (told, sums, stage, abandoned) = (0, None, OfferStage::Open, false);
-        let entry = self.journal.begin(TransferKind::Offer, request, blocks.len(), now);
+        let entry = self.journal.begin(TransferKind::Offer, request, list.blocks().len(), now);
         let offered =
             OfferState { request, entry, hold, deadline, offered: now, told, sums, stage, abandoned };
         self.offers.push(offered);
@@ -190,7 +190,7 @@ impl Pushes {
     /// The progress of an offer, of which this side knows nothing before decode has released it.
     pub(super) fn offer_progress(&self, lease: u64) -> Option<Progress> {
         let offered = self.offers.iter().find(|offered| offered.id() == lease)?;
-        let bytes = self.link.route.bytes_of_source(offered.hold.blocks());
+        let bytes = self.link.route.bytes_of_source(offered.hold.list());
         let sent = if let OfferStage::Ended(Ok(sent)) = offered.stage { Some(sent) } else { None };
         // Decode may have wanted some of the blocks alone.
         let none = Progress { bytes, ..Progress::default() };
@@ -247,10 +247,12 @@ impl Pushes {
             let lease = offered.id();
             let left = offered.deadline.remaining().as_millis();
             let time_to_live_ms = u32::try_from(left).unwrap_or(u32::MAX);
-            let offer = Offer { lease, request: offered.request, time_to_live_ms };
-            while matches!(offered.stage, OfferStage::Open) && offered.told < offered.hold.blocks().len() {
-                let (blocks, told) = (offered.hold.blocks(), offered.told);
-                if !self.link.send(core, message::OFFER, |body| offer.write(body, blocks, told, room)) {
+            let tokens = offered.hold.list().has_tokens();
+            let offer = Offer { lease, request: offered.request, time_to_live_ms, tokens };
+            let list = offered.hold.list().numbers();
+            while matches!(offered.stage, OfferStage::Open) && offered.told < list.len() {
+                let told = offered.told;
+                if !self.link.send(core, message::OFFER, |body| offer.write(body, list, told, room)) {
                     return false;
                 }
                 offered.told += room;
@@ -327,7 +329,7 @@ impl Pushes {
         let Some(offered) = self.offers.iter_mut().find(open) else {
             return Err("a release of a lease that is not open");
         };
-        if release.bytes > self.link.route.bytes_of_source(offered.hold.blocks()) {
+        if release.bytes > self.link.route.bytes_of_source(offered.hold.list()) {
             return Err("a release of more than was offered");
         }
         let request = offered.request;

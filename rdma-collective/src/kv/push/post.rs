@@ -140,7 +140,9 @@ impl Pushes {
         let (mut any, mut again, mut at) = (false, false, 0);
         let mut left = DRIVE_BYTES_MAX;
         while let Some(mut posting) = self.posting.remove(at) {
-            let state = self.push_mut(posting.key).map(|state| (state.hold.list(), state.ready));
+            let state = self
+                .push_mut(posting.key)
+                .map(|state| (Arc::clone(state.hold.list().numbers()), state.ready));
             let Some((blocks, ready)) = state else { continue };
             let posted_before = self.posted;
             let attempt = if !self.has_slots(&mut posting) {

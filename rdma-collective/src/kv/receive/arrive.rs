@@ -11,6 +11,7 @@ use super::state::{Announced, Stage, State};
 use super::unpack::Unpack;
 use crate::engine::EngineState;
 use crate::kv::KvError;
+use crate::kv::blocks::{ranges as ranges_of, tokens_of};
 use crate::kv::layout::{Layout, Side};
 use crate::kv::message::{self, Begin, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
 use crate::kv::plan::{Count, Plan, PlanOptions, Route};
@@ -158,7 +159,9 @@ impl State {
         now: Instant,
     ) -> Result<(), &'static str> {
         let blocks = self.hold.blocks();
-        if piece.total == 0 || piece.total > route.blocks_max(Side::Source) || self.told < self.list.len() {
+        let ranges = if begin.tokens { 2 * route.source().groups().len() as u32 } else { 0 };
+        let blocks_told = piece.total.saturating_sub(ranges);
+        if blocks_told == 0 || blocks_told > route.blocks_max(Side::Source) || self.told < self.list.len() {
             return Err("a beginning with more blocks than can fill those that were granted");
         }
         let begun = self.begin.get_or_insert_with(|| Announced::new(begin, piece.total, now));
@@ -170,7 +173,10 @@ impl State {
             return Ok(());
         }
         let Begin { write_bytes_max, pack_bytes, by_layer, .. } = begin;
-        let (stage_bytes, tokens, pulls) = (SLOT_BYTES, Vec::new(), false);
+        let theirs = ranges_of(&begun.sources.split_off(blocks_told as usize));
+        let tokens = tokens_of(&theirs, self.hold.list().tokens());
+        let tokens = tokens.ok_or("a beginning with another number of tokens than were granted")?;
+        let (stage_bytes, pulls) = (SLOT_BYTES, false);
         let options =
             PlanOptions { write_bytes_max, pack_bytes, stage_bytes, by_layer, pulls, unpacks, tokens };
         let plan = Plan::of_parts(route, [&begun.sources, blocks], &options, self.wanted.clone());
@@ -216,6 +222,7 @@ impl State {
             Refusal::Blocks => KvError::BlockCounts { request, source_blocks: refuse.blocks, granted },
             Refusal::Expired => KvError::GrantExpired { request },
             Refusal::Plan => KvError::GrantRefused { request },
+            Refusal::Tokens => KvError::TokenRanges { request },
         };
         self.fail(Arc::new(cause), layout);
         Ok(())

@@ -133,8 +133,11 @@ impl Receives {
         }
         let transfer = self.free_slot(request)?;
         let (hold, wanted) = hold(&self.pool)?;
+        let (blocks, tokens) = (hold.blocks(), hold.list().has_tokens());
+        if pulls && self.checksums && tokens {
+            return Err(KvError::ChecksumsOfPull);
+        }
         hold.begin();
-        let (blocks, cover) = (hold.list(), Arc::clone(&self.link.cover));
         let left = deadline.instant().saturating_duration_since(now).as_millis();
         let grant = Grant {
             grant: self.next_grant,
@@ -143,20 +146,19 @@ impl Receives {
             transfer,
             checksums: self.checksums,
             partial: wanted.is_some(),
+            tokens,
             // The number fits 32 bits: it is at most the number of blocks in the pool.
             blocks: blocks.len() as u32,
         };
-        let bytes = self.link.route.bytes_of(&blocks, wanted.as_ref());
+        let bytes = self.link.route.bytes_of(hold.list(), wanted.as_ref());
         // A pull is not told to the peer, so its list is empty.
-        let list = blocks.iter().filter(|_| !pulls);
-        let words = wanted.as_ref().filter(|_| !pulls).map_or(&[][..], Wanted::words);
-        let list = list.chain(words).copied().collect();
+        let list = if pulls { Vec::new() } else { numbers_of(&hold, wanted.as_ref()) };
         self.next_grant += 1;
         let state = State {
             grant,
             entry: self.journal.begin(kind, request, blocks.len(), now),
             hold,
-            cover,
+            cover: Arc::clone(&self.link.cover),
             wanted,
             list,
             bytes,
@@ -349,4 +351,10 @@ impl Service for Receives {
         let grants = self.grants.iter().flatten().filter_map(State::due);
         grants.chain(self.unchecked).min()
     }
+}
+
+/// The list of a grant: its blocks, which of them are wanted, and its token ranges.
+fn numbers_of(hold: &Hold, wanted: Option<&Wanted>) -> Vec<u32> {
+    let (blocks, ranges) = hold.list().numbers().split_at(hold.blocks().len());
+    [blocks, wanted.map_or(&[], Wanted::words), ranges].concat()
 }

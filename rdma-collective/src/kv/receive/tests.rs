@@ -63,6 +63,7 @@ fn begun(route: &Arc<Route>) -> Announced {
         pack_bytes: 0,
         slots: 0,
         by_layer: false,
+        tokens: false,
     };
     let mut begun = Announced::new(begin, 2, Instant::now());
     begun.plan = Some(Plan::new(route, [&[0, 1], &[1, 2]], &PlanOptions::unpacked()).unwrap());

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use rdma_core::{Deadline, Refused};
 
+use super::blocks::{Blocks, List};
 use super::decode::{Decode, check_layers};
 use super::journal::TransferKind;
 use super::lease::Hold;
@@ -113,8 +114,13 @@ impl Sources {
     ///
     /// The errors of [`Decode::grant`]. Those of a link name its source, as [`KvError::OfSource`]: parts that had begun
     /// on other links are given up then, and the blocks are free once those have ended.
-    pub fn grant(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Joint, KvError> {
-        self.begin((TransferKind::Grant, request), (blocks.into(), None), deadline)
+    pub fn grant<'a>(
+        &self,
+        request: u64,
+        blocks: impl Into<Blocks<'a>>,
+        deadline: Deadline,
+    ) -> Result<Joint, KvError> {
+        self.begin((TransferKind::Grant, request), (blocks.into().into(), None), deadline)
     }
 
     /// Grants again the blocks of an earlier transfer that `verdicts` has as missing or corrupt. A source that owes
@@ -132,7 +138,7 @@ impl Sources {
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Joint, KvError> {
-        let blocks = (verdicts.blocks().into(), Some(verdicts));
+        let blocks = (verdicts.list(), Some(verdicts));
         self.begin((TransferKind::Grant, request), blocks, deadline)
     }
 
@@ -141,8 +147,13 @@ impl Sources {
     /// # Errors
     ///
     /// The errors of [`Decode::pull`]. Those of a link name its source, as [`KvError::OfSource`].
-    pub fn pull(&self, request: u64, blocks: &[u32], deadline: Deadline) -> Result<Joint, KvError> {
-        self.begin((TransferKind::Pull, request), (blocks.into(), None), deadline)
+    pub fn pull<'a>(
+        &self,
+        request: u64,
+        blocks: impl Into<Blocks<'a>>,
+        deadline: Deadline,
+    ) -> Result<Joint, KvError> {
+        self.begin((TransferKind::Pull, request), (blocks.into().into(), None), deadline)
     }
 
     /// Pulls again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, from the sources that
@@ -157,7 +168,7 @@ impl Sources {
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Joint, KvError> {
-        let blocks = (verdicts.blocks().into(), Some(verdicts));
+        let blocks = (verdicts.list(), Some(verdicts));
         self.begin((TransferKind::Pull, request), blocks, deadline)
     }
 
@@ -165,14 +176,14 @@ impl Sources {
     fn begin(
         &self,
         (kind, request): (TransferKind, u64),
-        (blocks, missing): (Arc<[u32]>, Option<&Verdicts>),
+        (list, missing): (List, Option<&Verdicts>),
         deadline: Deadline,
     ) -> Result<Joint, KvError> {
         let pool = self.pool();
         // A forked child must not take the lock of the holds.
         self.first().check_process()?;
         missing.map_or(Ok(()), |verdicts| check_layers(verdicts, pool))?;
-        let hold = Hold::grant(pool, Arc::clone(&blocks))?;
+        let hold = Hold::grant(pool, list.clone())?;
         let owed = |link: &Decode| match missing {
             None => Some(None),
             Some(verdicts) => verdicts.owed(link.cover(), pool).map(Some),
@@ -189,7 +200,7 @@ impl Sources {
                 continue;
             };
             let share = hold.clone();
-            match link.begin((kind, request), &blocks, |_| Ok((share, wanted)), deadline) {
+            match link.begin((kind, request), list.blocks(), |_| Ok((share, wanted)), deadline) {
                 Ok(part) => joint.add(link, part),
                 Err(cause) => {
                     // The parts that have begun end by themselves, and free the blocks.

@@ -87,7 +87,7 @@ fn a_pull_that_waits_for_the_rest_of_an_offer_is_told_when_it_is_recalled() {
         let shared = prefill.shared();
         shared.engine.lock_with(|core| {
             let state = shared.lock();
-            let offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000 };
+            let offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000, tokens: false };
             assert!(state.link.send(core, OFFER, |body| offer.write(body, &[0, 3], 0, 1)));
             assert!(state.link.send(core, RECALL, |body| Recall { lease: 1, reason }.write(body)));
         });

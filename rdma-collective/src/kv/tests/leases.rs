@@ -5,7 +5,7 @@ use crate::kv::message::{
     LEASE_CHECKSUMS, OFFER, Offer, RECALL, RELEASE, Recall, Release, TAKE, Take, write_checksums,
 };
 
-const OFFERED: Offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000 };
+const OFFERED: Offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000, tokens: false };
 
 #[test]
 fn what_a_decode_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() {

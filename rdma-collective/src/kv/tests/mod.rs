@@ -81,6 +81,7 @@ pub(super) const TOLD: message::Grant = message::Grant {
     transfer: 0,
     checksums: false,
     partial: false,
+    tokens: false,
     blocks: 2,
 };
 
@@ -93,6 +94,7 @@ const BEGIN_OF_TWO: Begin = Begin {
     pack_bytes: 0,
     slots: 0,
     by_layer: false,
+    tokens: false,
 };
 
 /// Something that one end sends.

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use super::blocks::List;
 use super::layout::Layout;
 use super::lease::Origin;
 use super::plan::{Cover, Plan, Run, Wanted, pairs};
@@ -163,6 +164,12 @@ impl Verdicts {
     #[must_use]
     pub fn of_source(&self, at: usize) -> Option<&Self> {
         self.by_source.get(at).map(|(_, verdicts)| verdicts)
+    }
+
+    /// The blocks and token ranges of the request.
+    pub(super) fn list(&self) -> List {
+        let tokens = self.origin.as_ref().map(|origin| Arc::clone(&origin.tokens)).unwrap_or_default();
+        List::new((&*self.blocks).into(), tokens)
     }
 
     /// The number of layers.

@@ -20,6 +20,7 @@ fn messages_come_back_and_their_pieces_do_not() {
         transfer: 255,
         checksums: true,
         partial: true,
+        tokens: false,
         blocks: 2,
     };
     let bytes = written(|writer| grant.write(writer, &[7, 8, 9], 1, 10));
@@ -29,8 +30,16 @@ fn messages_come_back_and_their_pieces_do_not() {
     assert!(piece.numbers().eq([8, 9]));
     assert!((0..36).chain([37, 38, 39]).all(|len| Grant::read(&bytes[..len]).is_err()));
 
-    let begin =
-        Begin { grant: 1, lease: 2, writes: 3, write_bytes_max: 4, pack_bytes: 5, slots: 6, by_layer: true };
+    let begin = Begin {
+        grant: 1,
+        lease: 2,
+        writes: 3,
+        write_bytes_max: 4,
+        pack_bytes: 5,
+        slots: 6,
+        by_layer: true,
+        tokens: false,
+    };
     let bytes = written(|writer| begin.write(writer, &[5; 20], 18, 10));
     let (back, piece) = Begin::read(&bytes).unwrap();
     assert_eq!((back, piece.numbers().len()), (begin, 2));

@@ -16,6 +16,7 @@ use super::Receives;
 use super::state::{Announced, Revocation, Stage, State};
 use crate::engine::EngineState;
 use crate::kv::KvError;
+use crate::kv::blocks::{ranges as ranges_of, tokens_of};
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Begin, Offer, Reason, Release, Take};
 use crate::kv::plan::{End, Plan, PlanError, PlanOptions, Route, Run, Stream, parts_of};
@@ -48,8 +49,8 @@ pub(super) struct Pulls {
 #[derive(Debug)]
 struct IncomingOffer {
     offer: Offer,
-    /// The blocks. The list of an offer of more blocks than this side's pool has stays empty, because no pull can meet
-    /// such an offer.
+    /// The blocks, followed by token ranges if it has any. The list of an offer of more blocks than this side's pool
+    /// has stays empty, because no pull can meet such an offer.
     blocks: Vec<u32>,
     /// Number of blocks, and how many of them have arrived.
     total: u32,
@@ -77,6 +78,14 @@ struct Reading {
     /// Cache hint of the reads, from the bytes that all of them move.
     hint: CacheHint,
     index: u32,
+}
+
+impl IncomingOffer {
+    /// Number of blocks in the list.
+    fn blocks_told(&self, route: &Route) -> u32 {
+        let ranges = if self.offer.tokens { 2 * route.source().groups().len() as u32 } else { 0 };
+        self.total.saturating_sub(ranges)
+    }
 }
 
 impl Pulls {
@@ -135,6 +144,7 @@ impl Receives {
                         pack_bytes: 0,
                         slots: 0,
                         by_layer: false,
+                        tokens: false,
                     };
                     let mut begun = Announced::new(begin, known.total, now);
                     begun.plan = Some(Arc::clone(&plan));
@@ -380,14 +390,19 @@ fn plan(
         return Err(KvError::LeaseExpired { request });
     }
     let counts = || {
-        let (source_blocks, granted) = (known.total, blocks.len() as u32);
+        let (source_blocks, granted) = (known.blocks_told(route), blocks.len() as u32);
         KvError::BlockCounts { request, source_blocks, granted }
     };
     // Empty because this side did not keep a list of more blocks than any pull could meet.
     if known.blocks.is_empty() {
         return Err(counts());
     }
-    let plan = match Plan::of_parts(route, [&known.blocks, blocks], options, state.wanted.clone()) {
+    let (sources, ranges) =
+        known.blocks.split_at_checked(known.blocks_told(route) as usize).ok_or_else(counts)?;
+    let tokens = tokens_of(&ranges_of(ranges), state.hold.list().tokens());
+    let tokens = tokens.ok_or(KvError::TokenRanges { request })?;
+    let options = PlanOptions { tokens, ..options.clone() };
+    let plan = match Plan::of_parts(route, [sources, blocks], &options, state.wanted.clone()) {
         Err(PlanError::TokenCounts { .. }) => return Err(counts()),
         plan => plan?,
     };

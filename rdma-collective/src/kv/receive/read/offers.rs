@@ -22,7 +22,9 @@ impl Receives {
         now: Instant,
     ) -> Result<(), &'static str> {
         let pulls = &mut self.pulls;
-        if piece.total == 0 || piece.total > self.link.route.source().blocks() {
+        let ranges = if offer.tokens { 2 * self.link.route.source().groups().len() as u32 } else { 0 };
+        let blocks = piece.total.saturating_sub(ranges);
+        if blocks == 0 || blocks > self.link.route.source().blocks() {
             return Err("an offer of no blocks, or of more than there are");
         }
         if piece.first == 0 {
@@ -39,15 +41,15 @@ impl Receives {
             let expires = now.checked_add(Duration::from_millis(offer.time_to_live_ms.into()));
             // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
             // bad peer could make this side allocate without bound.
-            let (blocks, total, arrived) = (Vec::new(), piece.total, 0);
-            pulls.offers.push(IncomingOffer { offer, blocks, total, arrived, expires });
+            let (list, total, arrived) = (Vec::new(), piece.total, 0);
+            pulls.offers.push(IncomingOffer { offer, blocks: list, total, arrived, expires });
         }
         match pulls.offers.iter_mut().find(|known| known.offer.lease == offer.lease) {
             Some(known) if known.total == piece.total && known.arrived == piece.first => {
                 let numbers = piece.numbers();
                 // A piece never goes beyond the whole list.
                 known.arrived += numbers.len() as u32;
-                if known.total <= self.link.route.blocks_max(Side::Source) {
+                if blocks <= self.link.route.blocks_max(Side::Source) {
                     known.blocks.extend(numbers);
                 }
                 Ok(())

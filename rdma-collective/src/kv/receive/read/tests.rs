@@ -16,7 +16,7 @@ fn offers_beyond_what_can_be_said_of_their_leases_end_the_link() {
         let (prefill, decode) = pair();
         let ended = |lease| Release { lease, done: false, reads: 0, corrupt: 0, bytes: 0 };
         decode.shared().lock().pulls.releases.extend((1..=untold as u64).map(ended));
-        let offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000 };
+        let offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000, tokens: false };
         let shared = prefill.shared();
         let told = shared.engine.lock_with(|core| {
             shared.lock().link.send(core, message::OFFER, |body| offer.write(body, &[0, 1], 0, 9))
@@ -66,7 +66,7 @@ fn an_offer_of_more_blocks_than_this_pool_has_is_refused_and_its_list_is_not_kep
     let route = Route::new(&theirs, decode.pool().layout()).unwrap();
     decode.shared().lock().link.route = Arc::new(route);
     let list: Vec<u32> = (0..blocks).collect();
-    let offer = Offer { lease: 1, request: 9, time_to_live_ms: 60_000 };
+    let offer = Offer { lease: 1, request: 9, time_to_live_ms: 60_000, tokens: false };
     let mut told = 0;
     while told < list.len() {
         let shared = prefill.shared();
