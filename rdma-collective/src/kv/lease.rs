@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use super::blocks::List;
 use super::pool::{Pool, PoolId};
 use crate::kv::KvError;
-use crate::kv::layout::Side;
+use crate::kv::layout::{Layout, Side};
 use crate::kv::plan::PlanError;
 
 /// The hold of a transfer on a block.
@@ -42,9 +42,10 @@ impl fmt::Display for HoldKind {
     }
 }
 
-/// The hold on every block of a pool.
+/// The hold on every block of a pool. Blocks of groups that share memory have one hold together.
 #[derive(Debug)]
 pub(super) struct Holds {
+    layout: Layout,
     /// An entry a block, so that a request touches one cache line for each of its blocks.
     blocks: Box<[BlockHold]>,
     /// Number of the next hold.
@@ -69,14 +70,22 @@ const QUARANTINED: i32 = -2;
 const NO_HOLD: u64 = u64::MAX;
 
 impl Holds {
-    pub(super) fn new(blocks: u32) -> Self {
+    pub(super) fn new(layout: Layout) -> Self {
         let free = |_| BlockHold { state: 0, taken_by: NO_HOLD, generation: AtomicU64::new(0) };
-        Self { blocks: (0..blocks).map(free).collect(), next: 1 }
+        Self { blocks: (0..layout.blocks()).map(free).collect(), layout, next: 1 }
+    }
+
+    fn get(&self, block: u32) -> Option<&BlockHold> {
+        self.blocks.get(self.layout.page(block) as usize)
+    }
+
+    fn get_mut(&mut self, block: u32) -> Option<&mut BlockHold> {
+        self.blocks.get_mut(self.layout.page(block) as usize)
     }
 
     /// The hold on a block; a block out of range counts as free.
     pub(super) fn of(&self, block: u32) -> Option<HoldKind> {
-        match self.blocks.get(block as usize).map_or(0, |entry| entry.state) {
+        match self.get(block).map_or(0, |entry| entry.state) {
             0 => None,
             GRANTED => Some(HoldKind::Granted),
             QUARANTINED => Some(HoldKind::Quarantined),
@@ -88,14 +97,14 @@ impl Holds {
     pub(super) fn changes(&self, block: u32) {
         // Relaxed is enough because no other data is published by this counter: a thread that compares generations is
         // ordered after the change by the lock of the holds, or by its own use of the pool.
-        if let Some(entry) = self.blocks.get(block as usize) {
+        if let Some(entry) = self.get(block) {
             entry.generation.fetch_add(1, Ordering::Relaxed);
         }
     }
 
     /// The number of the block's present contents.
     pub(super) fn generation(&self, block: u32) -> Option<u64> {
-        self.blocks.get(block as usize).map(|entry| entry.generation.load(Ordering::Relaxed))
+        self.get(block).map(|entry| entry.generation.load(Ordering::Relaxed))
     }
 
     /// Takes `blocks` for a hold of `kind`, and returns its number. After an error no block is taken.
@@ -117,7 +126,7 @@ impl Holds {
     fn take_one(&mut self, kind: HoldKind, block: u32, number: u64) -> Result<(), KvError> {
         let (count, by) = (self.blocks.len() as u32, self.of(block));
         let side = kind.side();
-        let Some(BlockHold { state, taken_by, .. }) = self.blocks.get_mut(block as usize) else {
+        let Some(BlockHold { state, taken_by, .. }) = self.get_mut(block) else {
             return Err(PlanError::BlockOutOfRange { side, block, blocks: count }.into());
         };
         if std::mem::replace(taken_by, number) == number {
@@ -134,7 +143,7 @@ impl Holds {
     /// Ends a hold of `kind` on `blocks`, which [`take`](Self::take) has taken.
     fn give_back(&mut self, kind: HoldKind, blocks: &[u32]) {
         for block in blocks {
-            let Some(BlockHold { state, .. }) = self.blocks.get_mut(*block as usize) else { continue };
+            let Some(BlockHold { state, .. }) = self.get_mut(*block) else { continue };
             *state = match kind {
                 HoldKind::Quarantined => QUARANTINED,
                 HoldKind::Granted => 0,

@@ -34,8 +34,7 @@ impl Family {
         for (group, (from, to)) in tokens[0].iter().zip(&tokens[1]).enumerate() {
             let each = [*from, *to];
             let unit = each[0].max(each[1]);
-            let capacity =
-                |pair: &Pair, side: usize| pair.layouts[side].groups[group].shape.blocks * each[side];
+            let capacity = |pair: &Pair, side: usize| pair.layouts[side].groups[group].room();
             let most = sources.iter().map(|pair| capacity(pair, 0).min(capacity(pair, 1))).min()?;
             if most < unit {
                 return None;
@@ -83,7 +82,7 @@ fn range(rng: &mut Rng, pair: &Pair, group: usize, each: [u32; 2]) -> Tokens {
 /// Blocks of a group, by their numbers in the layout.
 fn some_blocks(rng: &mut Rng, pair: &Pair, (side, group): (usize, usize), count: u32) -> Vec<u32> {
     let group = &pair.layouts[side].groups[group];
-    let mut ids: Vec<u32> = (0..group.shape.blocks).collect();
+    let mut ids = group.ids.clone();
     rng.shuffle(&mut ids);
     ids.iter().take(count as usize).map(|id| group.first_block + id).collect()
 }

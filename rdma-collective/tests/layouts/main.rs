@@ -9,6 +9,7 @@ mod oracle;
 mod pair;
 mod pools;
 mod refusals;
+mod shared;
 mod tokens;
 
 use std::sync::Arc;

@@ -14,6 +14,7 @@ use super::common::{WIRES, long};
 use super::family::Family;
 use super::oracle::Pair;
 use super::pair::{CANARY, engine, link};
+use super::pools::Described;
 
 /// Families on each wire, and on a device.
 const FAMILIES: usize = 200;
@@ -196,7 +197,7 @@ fn planned(pair: &Pair) -> PlanSize {
 }
 
 fn check(way: impl Debug, engines: [&Engine; 2], families: usize) {
-    let (mut several, mut packed, mut ranged, mut number) = (0, 0, 0, 0);
+    let (mut several, mut packed, mut ranged, mut shared, mut number) = (0, 0, 0, 0, 0);
     for family in (0..).filter_map(Family::random).take(families) {
         let kinds = [Place::Whole, Place::Each, Place::Shuffled];
         let bytes = moved(engines, &family, [kinds[number % 3], kinds[number / 3 % 3]]);
@@ -211,11 +212,15 @@ fn check(way: impl Debug, engines: [&Engine; 2], families: usize) {
         several += usize::from(!family.is_single());
         packed += usize::from(family.sources.iter().any(|pair| planned(pair).packed_bytes > 0));
         ranged += usize::from(!family.options().tokens.is_empty());
+        let sides = family.sources.iter().flat_map(|pair| &pair.layouts);
+        shared += usize::from(sides.into_iter().any(Described::shares_memory));
         number += 1;
     }
     println!(
-        "{way:?}: {several} of {families} requests had several sources, {packed} had packed writes, {ranged} token ranges"
+        "{way:?}: {several} of {families} requests had several sources, {packed} had packed writes, {ranged} token ranges, {shared} \
+         groups that share memory"
     );
+    assert!(shared >= families / 10, "{shared} had groups that share memory");
     assert!(ranged >= families / 5, "{ranged} had token ranges");
     assert!(packed >= families / 5, "{packed} had packed writes");
     assert!(several >= families / 4, "{several} had several sources");

@@ -34,9 +34,9 @@ impl Pair {
         let mut ranges = Vec::new();
         // Pools of less than one whole block at either side have room for a range alone.
         let small = |group: usize| {
-            let groups = [0, 1].map(|side| &layouts[side].groups[group].shape);
-            let room = groups.iter().map(|shape| shape.blocks * shape.block_tokens).min();
-            room < groups.iter().map(|shape| shape.block_tokens).max()
+            let groups = [0, 1].map(|side| &layouts[side].groups[group]);
+            let room = groups.iter().map(|group| group.room()).min();
+            room < groups.iter().map(|group| group.shape.block_tokens).max()
         };
         let with_range = rng.chance(3) || (0..models.len()).any(small);
         for group in 0..models.len() {
@@ -130,6 +130,11 @@ impl Pair {
 }
 
 impl DescribedGroup {
+    /// Tokens of the blocks that requests use.
+    pub fn room(&self) -> u32 {
+        self.ids.len() as u32 * self.shape.block_tokens
+    }
+
     /// Offset of an element in the pool.
     fn element(&self, row: usize, part: u32, list: &[u32], token: u32, head: u32) -> u64 {
         let parts = self.shape.attention.parts() as usize;
@@ -173,19 +178,18 @@ fn request(
     lists: &mut [Vec<u32>; 2],
 ) -> Tokens {
     let each = groups.map(|group| group.shape.block_tokens);
-    let most = groups.map(|group| group.shape.blocks * group.shape.block_tokens);
+    let most = groups.map(DescribedGroup::room);
     let unit = each[0].max(each[1]);
-    let most = most[0].min(most[1]);
     let (skip, count) = if with_range {
         let skip = each.map(|each| rng.below(each));
-        let room = [0, 1].map(|side| groups[side].shape.blocks * each[side] - skip[side]);
+        let room = [0, 1].map(|side| most[side] - skip[side]);
         (skip, 1 + rng.below(room[0].min(room[1])))
     } else {
-        ([0; 2], unit * (1 + rng.below(most / unit)))
+        ([0; 2], unit * (1 + rng.below(most[0].min(most[1]) / unit)))
     };
     for side in 0..2 {
         let group = groups[side];
-        let mut ids: Vec<u32> = (0..group.shape.blocks).collect();
+        let mut ids = group.ids.clone();
         if rng.chance(2) {
             rng.shuffle(&mut ids);
         }
@@ -197,7 +201,7 @@ fn request(
 
 /// How many pairs there were of each kind.
 #[derive(Debug, Default)]
-pub struct Kinds([(&'static str, u32); 9]);
+pub struct Kinds([(&'static str, u32); 10]);
 
 impl Kinds {
     pub fn count(&mut self, pair: &Pair) {
@@ -222,6 +226,10 @@ impl Kinds {
             ("NHD to HND", moves && orders(HeadOrder::Nhd, HeadOrder::Hnd)),
             ("HND to NHD", moves && orders(HeadOrder::Hnd, HeadOrder::Nhd)),
             ("groups", moves && source.groups.len() > 1),
+            (
+                "groups that share memory",
+                moves && [source, destination].iter().any(|side| side.shares_memory()),
+            ),
             ("token ranges", moves && !pair.options.tokens.is_empty()),
             (
                 "block sizes",

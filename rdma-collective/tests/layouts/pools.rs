@@ -1,5 +1,6 @@
 //! Random pools: shapes, tensors and strides.
 
+use super::shared;
 use rdma_collective::kv::layout::{
     Attention, CacheType, Group, HeadOrder, Layout, Order, Place, Shape, TensorParallel, Tensors,
 };
@@ -47,6 +48,13 @@ pub struct Described {
     pub groups: Vec<DescribedGroup>,
 }
 
+impl Described {
+    /// Whether its groups share their blocks.
+    pub fn shares_memory(&self) -> bool {
+        self.groups.iter().any(|group| group.ids.len() < group.shape.blocks as usize)
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct DescribedGroup {
     pub shape: Shape,
@@ -58,6 +66,8 @@ pub struct DescribedGroup {
     pub places: Vec<[u64; 4]>,
     /// Number of block 0 in the layout.
     pub first_block: u32,
+    /// Blocks of the group that requests use: of a group that shares its memory, those that the others do not use.
+    pub ids: Vec<u32>,
 }
 
 /// The properties that two ends have in common.
@@ -91,7 +101,7 @@ pub enum Layers {
 }
 
 impl Layers {
-    fn numbers(self, rng: &mut Rng, layers: u32) -> Vec<u32> {
+    pub fn numbers(self, rng: &mut Rng, layers: u32) -> Vec<u32> {
         match self {
             Self::Random => {
                 let first = rng.below(layers);
@@ -110,6 +120,9 @@ pub fn describe(
     tokens: &[u32],
     layers: Layers,
 ) -> Described {
+    if models.len() > 1 && rng.chance(2) {
+        return shared::describe(rng, models, rank, tokens, layers);
+    }
     let mut groups = Vec::new();
     let mut described = Vec::new();
     let (mut start, mut first_block) = (0, 0);
@@ -149,6 +162,7 @@ pub fn describe(
             layers: numbers,
             places: places.collect(),
             first_block,
+            ids: (0..shape.blocks).collect(),
         });
         first_block += shape.blocks;
         groups.push(group);

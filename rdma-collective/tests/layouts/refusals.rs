@@ -4,13 +4,15 @@ use std::sync::Arc;
 
 use rdma_collective::engine::Engine;
 use rdma_collective::kv::layout::{
-    Attention, Group, HeadOrder, Layout, LayoutError, Model, Order, Place, Shape, TensorParallel, Tensors,
+    Attention, Group, HeadOrder, Layout, LayoutError, Model, Order, Place, Shape, Side, TensorParallel,
+    Tensors,
 };
 use rdma_collective::kv::plan::{Plan, PlanError, PlanOptions, Route, Tokens};
-use rdma_collective::kv::{LinkError, LinkOptions, Pool, PoolError, PoolUse, Prefill};
+use rdma_collective::kv::{HoldKind, KvError, LinkError, LinkOptions, Pool, PoolError, PoolUse, Prefill};
 use rdma_core::{Memory, Refused, Wire};
 
-use super::pair::{TOKEN, engine};
+use super::common::long;
+use super::pair::{TOKEN, engine, link};
 
 const SHAPE: Shape = Shape { layers: 4, ..Model::LLAMA_3_1_8B.shape(16, 2, Order::LayerPartBlock) };
 
@@ -79,6 +81,86 @@ fn a_group_without_blocks_is_refused() {
     let refused = Layout::of([Group::new(SHAPE), Group::new(Shape { blocks: 0, ..SHAPE })]).unwrap_err();
     assert_eq!(refused, LayoutError::Zero { dimension: "blocks" });
     assert_eq!(Layout::of([]).unwrap_err(), LayoutError::Zero { dimension: "groups" });
+}
+
+#[test]
+fn groups_that_share_memory_have_the_same_blocks() {
+    let group = || Group::new(SHAPE).in_tensors(Tensors::PerLayer);
+    let refused = |groups: [Group; 2]| Layout::of(groups).unwrap_err();
+    let other = Group::new(Shape { blocks: 3, ..SHAPE }).in_tensors(Tensors::PerLayer);
+    assert_eq!(
+        refused([group(), other.sharing_with(0)]),
+        LayoutError::SharedBlocks { group: 1, blocks: 3, with: 0, theirs: 2 }
+    );
+    for with in [1, 7, usize::MAX] {
+        let error = refused([group(), group().sharing_with(with)]);
+        assert!(matches!(error, LayoutError::SharedGroup { group: 1, .. }), "{error}");
+    }
+    let chain = Layout::of([group(), group().sharing_with(0), group().sharing_with(1)]).unwrap_err();
+    assert_eq!(chain, LayoutError::SharedGroup { group: 2, with: 1 });
+    let more = Group::new(Shape { layers: 5, ..SHAPE }).in_tensors(Tensors::PerLayer);
+    let missing = LayoutError::NoSuchTensor { tensor: 4, tensors: 4 };
+    assert_eq!(refused([group(), more.sharing_with(0)]), missing);
+    let long = Group::new(Shape { block_tokens: 32, ..SHAPE }).in_tensors(Tensors::PerLayer);
+    let error = refused([group(), long.sharing_with(0)]);
+    assert!(
+        matches!(error, LayoutError::TensorTooShort { tensor: 0, need: 262_144, len: 131_072 }),
+        "{error}"
+    );
+    // Keys of all blocks before their values, and a block's keys before its values.
+    let mixed = Group::new(Shape { order: Order::LayerBlockPart, ..SHAPE }).in_tensors(Tensors::PerLayer);
+    let error = refused([group(), mixed.sharing_with(0)]);
+    assert_eq!(error, LayoutError::BlocksMeet { groups: [0, 1], tensor: 0 });
+    // A block of the second group would have the end of a block of the first, and the start of the next.
+    let place = |part: u64, shift: u64| Place {
+        tensor: 0,
+        offset: shift + part * 32768,
+        block: 65536,
+        token: 2048,
+        head: 256,
+    };
+    let at = |shift| {
+        Group::new(Shape { layers: 1, ..SHAPE }).at([3 * 65536], [0, 1].map(|part| place(part, shift)))
+    };
+    assert_eq!(
+        refused([at(0), at(256).sharing_with(0)]),
+        LayoutError::BlocksMeet { groups: [0, 1], tensor: 0 }
+    );
+    Layout::of([at(256), at(256).sharing_with(0)]).unwrap();
+    let layout = Layout::of([group(), group().sharing_with(0), group()]).unwrap();
+    assert_eq!((layout.tensors().len(), layout.blocks(), layout.block(2, 1)), (8, 6, Ok(5)));
+}
+
+/// Block 1 of either group is the same memory, which one transfer holds, and one request names once.
+#[test]
+fn a_block_that_groups_share_is_held_once() {
+    let engine = engine(Wire::Local, None);
+    let group = || Group::new(SHAPE).in_tensors(Tensors::PerLayer);
+    let layout = Layout::of([group(), group().sharing_with(0)]).unwrap();
+    let [source, room] = [PoolUse::Source, PoolUse::Destination]
+        .map(|purpose| Pool::allocate(&engine, &layout, purpose).unwrap());
+    assert_eq!((room.stats().free, layout.blocks()), (2, 4));
+    let (prefill, decode) = link((&engine, &source), (&engine, &room), &LinkOptions::default());
+    let twice = decode.grant(1, &[1, 3], long()).unwrap_err();
+    let KvError::Plan(PlanError::BlockRepeated { block: 3, .. }) = twice else { panic!("{twice}") };
+    let grant = decode.grant(1, &[0, 3], long()).unwrap();
+    assert_eq!((room.held(1), room.held(2)), (Some(HoldKind::Granted), Some(HoldKind::Granted)));
+    assert_eq!((room.stats().free, room.stats().granted), (0, 2));
+    let held = decode.grant(2, &[1], long()).unwrap_err();
+    assert!(matches!(held, KvError::Held { block: 1, by: HoldKind::Granted }), "{held}");
+    assert!(matches!(room.write(0, 1, 0, &[1]), Err(PoolError::Held { block: 1, .. })));
+    let push = prefill.push(1, &[1, 2], long()).unwrap();
+    let verdicts = grant.wait().unwrap().verdicts;
+    push.wait().unwrap();
+    assert_eq!((room.held(1), room.stats().free), (None, 2));
+    let nothing = decode.grant_missing(3, &verdicts, long()).unwrap_err();
+    assert!(matches!(nothing, KvError::NothingMissing { request: 3 }), "{nothing}");
+    // The block is missing once the other group has written its memory.
+    room.write(0, 1, 0, &[1]).unwrap();
+    drop(decode.grant_missing(4, &verdicts, long()).unwrap());
+    let route = Arc::new(Route::new(&layout, &layout).unwrap());
+    let twice = Plan::new(&route, [&[0, 3], &[1, 3]], &PlanOptions::default()).unwrap_err();
+    assert!(matches!(twice, PlanError::BlockRepeated { side: Side::Destination, .. }), "{twice}");
 }
 
 fn of_rank(rank: u32, size: u32) -> Result<Layout, LayoutError> {
@@ -162,9 +244,9 @@ fn a_blob_that_is_not_as_it_was_made_is_refused() {
     for at in 0..blob.len() {
         let mut other = blob.clone();
         other[at] ^= 0x41;
-        let refused = decode.connect(&other, super::common::long()).unwrap_err();
+        let refused = decode.connect(&other, long()).unwrap_err();
         assert!(matches!(refused, LinkError::Setup(_)), "byte {at}: {refused}");
-        assert!(decode.connect(&blob[..at], super::common::long()).is_err());
+        assert!(decode.connect(&blob[..at], long()).is_err());
     }
 }
 

@@ -95,6 +95,42 @@ pub enum LayoutError {
         /// The second place.
         second: usize,
     },
+    /// A group shares the memory of a group that comes behind it, or that shares the memory of another one.
+    #[error(
+        "group {group} cannot share the memory of group {with}; name an earlier group that has tensors of its own"
+    )]
+    SharedGroup {
+        /// The group.
+        group: usize,
+        /// The group that it names.
+        with: usize,
+    },
+    /// Groups that share memory have different numbers of blocks.
+    #[error(
+        "group {group} has {blocks} blocks, and group {with}, whose memory it shares, {theirs}; give both equally many"
+    )]
+    SharedBlocks {
+        /// The group.
+        group: usize,
+        /// Blocks of the group.
+        blocks: u32,
+        /// The group whose memory it shares.
+        with: usize,
+        /// The blocks of that group.
+        theirs: u32,
+    },
+    /// Groups share memory in which a block of one lies in two blocks of the other.
+    #[error(
+        "blocks of groups {} and {} lie across each other in tensor {tensor}; groups that share memory have their \
+         blocks at the same distances, each within the bytes of the other's, or apart from them",
+        groups[0], groups[1]
+    )]
+    BlocksMeet {
+        /// The groups, by their positions.
+        groups: [usize; 2],
+        /// The tensor, by its position in the layout.
+        tensor: u32,
+    },
     /// The group is not one of the layout's.
     #[error("group {group} is not one of {groups}; groups count from 0")]
     NoSuchGroup {

@@ -23,6 +23,8 @@ pub struct Group {
     /// Numbers of the layers in the model; absent for all of them.
     layers: Option<Vec<u32>>,
     memory: Memory,
+    /// The group whose tensors and blocks it shares.
+    shared: Option<u8>,
 }
 
 /// The tensors of a group.
@@ -69,7 +71,7 @@ impl Group {
     /// A group of all layers of a model, in one tensor.
     #[must_use]
     pub const fn new(shape: Shape) -> Self {
-        Self { shape, layers: None, memory: Memory::Regular(Tensors::One) }
+        Self { shape, layers: None, memory: Memory::Regular(Tensors::One), shared: None }
     }
 
     /// Names the layers by their numbers in the model: those of a pipeline stage, or of one kind of attention. They
@@ -95,6 +97,36 @@ impl Group {
         let memory =
             Memory::Given { bytes: bytes.into_iter().collect(), places: places.into_iter().collect() };
         Self { memory, ..self }
+    }
+
+    /// Keeps the group in the tensors of an earlier group, by its position in the layout, and shares its blocks: block
+    /// 7 of either is the same memory, as vLLM's hybrid manager has it. A block is held for one of the groups at a
+    /// time.
+    ///
+    /// Tensor 0 of this group is tensor 0 of the other, and so on; this group may have fewer. Both have equally many
+    /// blocks, and the bytes of a block lie within those of the other group's block, or apart from all of its blocks.
+    ///
+    /// ```
+    /// use rdma_collective::kv::layout::{Group, Layout, Model, Order, Shape, Tensors};
+    ///
+    /// let full = Shape { layers: 16, ..Model::LLAMA_3_1_8B.shape(16, 1000, Order::LayerBlockPart) };
+    /// let layout = Layout::of([
+    ///     Group::new(full).of_layers((0..32).step_by(2)).in_tensors(Tensors::PerLayer),
+    ///     Group::new(full).of_layers((1..32).step_by(2)).in_tensors(Tensors::PerLayer).sharing_with(0),
+    /// ])?;
+    /// // Half the tensors of 32 layers.
+    /// assert_eq!(layout.tensors().len(), 16);
+    /// # Ok::<(), rdma_collective::kv::layout::LayoutError>(())
+    /// ```
+    #[must_use]
+    pub fn sharing_with(self, group: usize) -> Self {
+        // A group that is out of range stays so, and is refused with the layout.
+        Self { shared: Some(u8::try_from(group).unwrap_or(u8::MAX)), ..self }
+    }
+
+    /// The group whose tensors and blocks it shares.
+    pub(super) fn shared_with(&self) -> Option<usize> {
+        self.shared.map(usize::from)
     }
 
     /// The shape of each layer.

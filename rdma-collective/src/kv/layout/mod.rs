@@ -15,6 +15,7 @@ mod overlap;
 mod placed;
 mod shape;
 mod tensor_parallel;
+mod tensors;
 #[cfg(test)]
 pub(in crate::kv) mod tests;
 
@@ -42,8 +43,8 @@ pub const GROUPS_MAX: usize = 64;
 /// page, since devices map pages.
 const TENSOR_ALIGN: u64 = 4096;
 
-/// The place of every block of a pool, known to be in bounds and apart from every other. A clone is another handle to
-/// the same table.
+/// The place of every block of a pool, known to be in bounds and apart from every other, but for blocks that groups
+/// [share](Group::sharing_with). A clone is another handle to the same table.
 ///
 /// Offsets count from the start of the pool. [Tensors](Self::tensors) follow each other there, with a gap between two,
 /// wherever they lie in memory.
@@ -102,8 +103,8 @@ impl Layout {
     /// # Errors
     /// [`LayoutError`] when a dimension is 0, when there are more groups, layers, blocks or tensors than a layout may
     /// have, when heads and tensor-parallel ranks do not divide, when a latent cache asks for keys and values apart,
-    /// when tensors are shorter than their layers or places overlap, or when the pool has more bytes than a machine
-    /// can address.
+    /// when tensors are shorter than their layers or places overlap, when groups share memory that has not the same
+    /// blocks, or when the pool has more bytes than a machine can address.
     pub fn of(groups: impl IntoIterator<Item = Group>) -> Result<Self, LayoutError> {
         let mut inner =
             Inner { groups: Vec::new(), layers: Vec::new(), tensors: Vec::new(), bytes: 0, blocks: 0 };
@@ -115,9 +116,17 @@ impl Layout {
             let (mut placed, tensors) = Placed::new(group, inner.blocks)?;
             let blocks = inner.blocks.checked_add(placed.group.shape().blocks);
             inner.blocks = blocks.ok_or(LayoutError::TooMany { what: "blocks", max: u32::MAX.into() })?;
-            let first_tensor = inner.tensors.len() as u32;
-            tensors.into_iter().try_for_each(|bytes| inner.add_tensor(bytes, placed.group.shape()))?;
-            placed.settle(first_tensor, &inner.tensors);
+            match placed.group.shared_with() {
+                None => {
+                    placed.first_tensor = inner.tensors.len() as u32;
+                    tensors
+                        .into_iter()
+                        .try_for_each(|bytes| inner.add_tensor(bytes, placed.group.shape()))?;
+                }
+                Some(with) => inner.share(&mut placed, &tensors, with)?,
+            }
+            placed.settle(&inner.tensors);
+            inner.check_shared(&placed)?;
             numbers.push(placed.group.layer_numbers()?);
             inner.groups.push(placed);
         }
@@ -248,6 +257,14 @@ impl Layout {
         Some((at, placed))
     }
 
+    /// The block whose memory a block has: itself, unless its group shares the memory of another one.
+    pub(in crate::kv) fn page(&self, block: u32) -> u32 {
+        if self.0.groups.len() == 1 {
+            return block;
+        }
+        self.group_of(block).map_or(block, |(_, placed)| placed.first_page + (block - placed.first_block))
+    }
+
     pub(in crate::kv) fn placed(&self) -> &[Placed] {
         &self.0.groups
     }
@@ -273,19 +290,5 @@ impl fmt::Debug for Layout {
             .field("tensors", &self.tensors().len())
             .field("bytes", &self.bytes())
             .finish()
-    }
-}
-
-impl Inner {
-    /// Adds a tensor behind those before it.
-    fn add_tensor(&mut self, bytes: u64, shape: &Shape) -> Result<(), LayoutError> {
-        if self.tensors.len() == TENSORS_MAX {
-            return Err(LayoutError::TooMany { what: "tensors", max: TENSORS_MAX as u64 });
-        }
-        let offset = if self.tensors.is_empty() { 0 } else { (self.bytes / TENSOR_ALIGN + 1) * TENSOR_ALIGN };
-        let end = offset.checked_add(bytes).filter(|end| *end <= isize::MAX as u64 - TENSOR_ALIGN);
-        self.bytes = end.ok_or(LayoutError::TooLarge { shape: *shape })?;
-        self.tensors.push(Extent { offset, len: bytes });
-        Ok(())
     }
 }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use super::nest::{Dim, Nest};
+use super::overlap::Frame;
 use super::{Extent, Group, LAYERS_MAX, LayoutError, Order, Place, overlap};
 
 /// A group of a layout, with the place of each part of each of its layers.
@@ -17,6 +18,11 @@ pub(in crate::kv) struct Placed {
     pub(in crate::kv) layer_block_bytes: u64,
     /// Number of its block 0 in the layout.
     pub(in crate::kv) first_block: u32,
+    /// Number in the layout of the block that has the memory of its block 0: another one only in a group that shares
+    /// the memory of an earlier one.
+    pub(super) first_page: u32,
+    /// Number of its tensor 0 in the layout.
+    pub(super) first_tensor: u32,
     /// Positions of its layers among those of the layout, in ascending order.
     pub(in crate::kv) layers: Vec<u32>,
     /// By layer, then by part; the offsets count from the start of the pool.
@@ -62,16 +68,42 @@ impl Placed {
             overlap::check(&places, counts, element_bytes)?;
         }
         let (layer_block_bytes, layers) = (part_bytes * parts, Vec::new());
-        let placed = Self { group, heads, element_bytes, layer_block_bytes, first_block, layers, places };
-        Ok((placed, tensors))
+        let (first_page, first_tensor) = (first_block, 0);
+        Ok((
+            Self {
+                group,
+                heads,
+                element_bytes,
+                layer_block_bytes,
+                first_block,
+                first_page,
+                first_tensor,
+                layers,
+                places,
+            },
+            tensors,
+        ))
     }
 
     /// Turns numbers and offsets of the group's tensors into those of the pool, whose tensors are `tensors`.
-    pub(super) fn settle(&mut self, first_tensor: u32, tensors: &[Extent]) {
+    pub(super) fn settle(&mut self, tensors: &[Extent]) {
         for place in &mut self.places {
-            place.tensor += first_tensor;
+            place.tensor += self.first_tensor;
             place.offset += tensors.get(place.tensor as usize).map_or(0, |tensor| tensor.offset);
         }
+    }
+
+    /// The bytes of the blocks, for groups that share them.
+    pub(super) fn frames(&self) -> Vec<Frame> {
+        let (tokens, heads) = (self.group.shape().block_tokens, self.heads.end - self.heads.start);
+        let frame = |place: &Place| Frame {
+            tensor: place.tensor,
+            start: place.offset,
+            len: self.element_bytes + u64::from(tokens - 1) * place.token + u64::from(heads - 1) * place.head,
+            stride: place.block,
+            blocks: self.group.shape().blocks,
+        };
+        self.places.iter().map(frame).collect()
     }
 
     /// Parts of each layer.

@@ -27,8 +27,8 @@ pub enum PlanError {
         /// Blocks of the pool.
         blocks: u32,
     },
-    /// A block is listed twice.
-    #[error("{side} block {block} is given twice; give each block of a request once")]
+    /// A block is listed twice, or with the block of another group that has the same memory.
+    #[error("{side} block {block} is given twice; give each block of a request once, and to one group")]
     BlockRepeated {
         /// The pool.
         side: Side,

@@ -386,7 +386,7 @@ fn check_blocks(side: Side, list: &[u32], layout: &Layout) -> Result<(), PlanErr
     if let Some(&block) = list.iter().find(|block| **block >= count) {
         return Err(PlanError::BlockOutOfRange { side, block, blocks: count });
     }
-    let mut sorted = list.to_vec();
+    let mut sorted: Vec<u32> = list.iter().map(|block| layout.page(*block)).collect();
     sorted.sort_unstable();
     match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
         Some(pair) => Err(PlanError::BlockRepeated { side, block: pair[0] }),

@@ -147,7 +147,7 @@ impl Pool {
 
     pub(super) fn new(memory: Pieces<(Region, usize)>, layout: &Layout, purpose: PoolUse) -> Self {
         let layout = layout.clone();
-        let holds = OwnProcess::new(RwLock::new(Holds::new(layout.blocks())));
+        let holds = OwnProcess::new(RwLock::new(Holds::new(layout.clone())));
         let attachments = Mutex::new(Attachments::default());
         Self { inner: Arc::new(Inner { memory, attachments, layout, purpose, holds }) }
     }

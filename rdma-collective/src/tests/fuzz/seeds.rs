@@ -7,7 +7,7 @@ use super::*;
 use crate::collective::AbortReason;
 use crate::collective::operation::{ABORT, OPERATION};
 use crate::collective::tuning::Tuning;
-use crate::kv::layout::{HeadOrder, Layout, Model, Order, Shape};
+use crate::kv::layout::{Group, HeadOrder, Layout, Model, Order, Shape, Tensors};
 use crate::link::codec::Writer;
 use crate::link::control::Kind;
 
@@ -87,12 +87,20 @@ fn layout(head_order: HeadOrder) -> Vec<u8> {
     Layout::new(Shape { head_order, layers: 2, ..shape }).unwrap().encode()
 }
 
-/// Two layouts with other orders of heads, four options, and blocks in pairs.
-fn plan() -> Vec<u8> {
-    let (source, destination) = (layout(HeadOrder::Nhd), layout(HeadOrder::Hnd));
+/// Two groups that share the memory of a tensor a layer.
+fn shared() -> Vec<u8> {
+    let shape = Model::LLAMA_3_1_8B.shape(16, 16, Order::LayerBlockPart);
+    let group = |layers: [u32; 2]| {
+        Group::new(Shape { layers: 2, ..shape }).of_layers(layers).in_tensors(Tensors::PerLayer)
+    };
+    Layout::of([group([0, 2]), group([1, 3]).sharing_with(0)]).unwrap().encode()
+}
+
+/// Two layouts, four options, and blocks in pairs.
+fn plan(source: &[u8], destination: &[u8]) -> Vec<u8> {
     let lengths = [source.len() as u8, destination.len() as u8];
     let pairs: Vec<u8> = (0..8_u64).flat_map(|block| (block << 32 | (15 - block)).to_le_bytes()).collect();
-    [&lengths[..], &source, &destination, &[0, 64, 0, 0], &pairs].concat()
+    [&lengths[..], source, destination, &[0, 64, 0, 0], &pairs].concat()
 }
 
 fn targets() -> [Target; 7] {
@@ -112,7 +120,14 @@ fn targets() -> [Target; 7] {
         ("control_message", control_message, operations()),
         ("environment", environment, vec![("torchrun", launched.to_vec())]),
         ("frame", frame, vec![("requests", fuzz::frames())]),
-        ("kv_plan", kv_plan, vec![("blocks", plan())]),
+        (
+            "kv_plan",
+            kv_plan,
+            vec![
+                ("blocks", plan(&layout(HeadOrder::Nhd), &layout(HeadOrder::Hnd))),
+                ("shared", plan(&shared(), &shared())),
+            ],
+        ),
         ("store", store, vec![("three_ranks", events.concat())]),
         ("tuning", tuning, vec![("built_in", Tuning::default().to_string().into_bytes())]),
     ]

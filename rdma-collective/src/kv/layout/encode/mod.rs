@@ -7,7 +7,7 @@ use super::{
 use crate::link::codec::{Ended, Reader};
 
 /// The version of the encoding below.
-const VERSION: u16 = 3;
+const VERSION: u16 = 4;
 
 impl Layout {
     /// Encodes the layout for the wire, behind `bytes`.
@@ -79,7 +79,9 @@ impl Group {
             None => 3,
         };
         let named = u8::from(!self.has_all_layers());
-        bytes.extend([order, attention, shape.cache_type.code(), head_order, memory, named, 0, 0]);
+        // A layout has at most 64 groups.
+        let shared = self.shared_with().map_or(0, |group| group as u8 + 1);
+        bytes.extend([order, attention, shape.cache_type.code(), head_order, memory, named, shared, 0]);
         let TensorParallel { rank, size } = shape.tensor_parallel;
         for word in [shape.layers, shape.block_tokens, first, second, rank, size, shape.blocks] {
             bytes.extend(word.to_le_bytes());
@@ -97,14 +99,14 @@ impl Group {
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, LayoutError> {
-        let [order, attention, cache_type, head_order, memory, named, reserved @ ..] =
+        let [order, attention, cache_type, head_order, memory, named, shared, reserved] =
             reader.array::<8>().map_err(malformed("shape"))?;
         let mut words = [0; 7];
         for word in &mut words {
             *word = reader.u32().map_err(malformed("shape"))?;
         }
         let wrong = |field| Err(LayoutError::Malformed { field });
-        if reserved != [0; 2] {
+        if reserved != 0 {
             return wrong("reserved");
         }
         let [layers, block_tokens, first, second, rank, size, blocks] = words;
@@ -143,6 +145,10 @@ impl Group {
                 Self::new(shape).of_layers(numbers)
             }
             _ => return wrong("layers"),
+        };
+        let group = match shared.checked_sub(1) {
+            None => group,
+            Some(with) => group.sharing_with(with.into()),
         };
         match memory {
             0 => Ok(group),

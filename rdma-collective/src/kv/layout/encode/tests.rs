@@ -1,4 +1,4 @@
-//! Round trips and arbitrary bytes, and the encoding of version 3.
+//! Round trips and arbitrary bytes, and the encoding of version 4.
 
 use proptest::prelude::*;
 
@@ -14,9 +14,9 @@ fn hex(bytes: &[u8]) -> String {
 
 /// Changing the encoding without its version breaks peers of the same version.
 #[test]
-fn encoding_of_version_3() {
+fn encoding_of_version_4() {
     let layout = Layout::new(SHAPE).unwrap();
-    insta::assert_snapshot!(hex(&layout.encode()), @"030001000100000000000000200000001000000008000000800000000000000001000000e8030000");
+    insta::assert_snapshot!(hex(&layout.encode()), @"040001000100000000000000200000001000000008000000800000000000000001000000e8030000");
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn another_version_and_each_unknown_value_is_refused() {
         bytes[at] = value;
         Layout::decode(&bytes)
     };
-    assert_eq!(with(0, 2), Err(LayoutError::OtherVersion { ours: 3, theirs: 2 }));
+    assert_eq!(with(0, 3), Err(LayoutError::OtherVersion { ours: 4, theirs: 3 }));
     for (at, field) in [
         (2, "shape"),
         (3, "number of groups"),
@@ -36,7 +36,7 @@ fn another_version_and_each_unknown_value_is_refused() {
         (7, "head order"),
         (8, "memory"),
         (9, "layers"),
-        (10, "reserved"),
+        (11, "reserved"),
     ] {
         assert_eq!(with(at, 9), Err(LayoutError::Malformed { field }), "byte {at}");
     }
