@@ -9,6 +9,7 @@ use std::process::{Command, ExitCode};
 
 use benches::blocks::{self, List};
 use benches::kv::{self, Case};
+use benches::only::OnlyArgs;
 use benches::ratio::{Bound, HEAD, Row};
 use benches::report::{Line, Report, SaveArgs};
 use benches::soft::Outcome as Result;
@@ -28,9 +29,8 @@ struct Args {
     /// Interleaved pairs a row.
     #[arg(long, default_value_t = 9)]
     pairs: usize,
-    /// Only rows whose names contain this.
-    #[arg(long, default_value = "")]
-    only: String,
+    #[command(flatten)]
+    only: OnlyArgs,
     /// Another wire instead.
     #[arg(long, default_value = "mapped")]
     wire: WireName,
@@ -197,7 +197,7 @@ impl Table<'_> {
         peer: Option<P>,
         theirs: impl Fn(&P) -> Result<f64>,
     ) -> Result<()> {
-        if !name.contains(&self.args.only) {
+        if !self.args.only.has(name) {
             return Ok(());
         }
         if self.args.alone {

@@ -7,6 +7,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
+use benches::only::OnlyArgs;
 use benches::peers::{perftest_figure, serve_and_run};
 use benches::preparing::{self, Moved, Pushed};
 use benches::programs;
@@ -38,9 +39,8 @@ struct Args {
     /// Interleaved pairs a row.
     #[arg(long, default_value_t = 5)]
     pairs: usize,
-    /// Only the rows whose name contains this.
-    #[arg(long, default_value = "")]
-    only: String,
+    #[command(flatten)]
+    only: OnlyArgs,
     #[command(flatten)]
     save: SaveArgs,
 }
@@ -107,7 +107,7 @@ fn run(args: &Args) -> Result<bool> {
         "device {}, GID index {}, MTU 4096, depth 128, moderation 100\n{HEAD}",
         args.device, args.gid_index
     );
-    for spec in specs().iter().filter(|spec| spec.name.contains(&args.only)) {
+    for spec in specs().iter().filter(|spec| args.only.has(spec.name)) {
         let row = Row::measure(
             spec.name,
             spec.unit,
@@ -118,7 +118,7 @@ fn run(args: &Args) -> Result<bool> {
         )?;
         all_hold &= report.row(&row);
     }
-    if "KV transfer in 64 KiB blocks".contains(&args.only) {
+    if args.only.has("KV transfer in 64 KiB blocks") {
         let reference = &specs()[0];
         let bound = Bound::AtLeast(0.9);
         let name = "KV transfer in 64 KiB blocks against ib_write_bw at 64 KiB";
@@ -142,7 +142,7 @@ fn run(args: &Args) -> Result<bool> {
 fn all_reduces(args: &Args, report: &mut Report) -> Result<bool> {
     let mut all_hold = true;
     let name = "all-reduce of 8 B, 2 ranks, against half a round trip of ib_write_lat";
-    if name.contains(&args.only) {
+    if args.only.has(name) {
         let arguments = ["--device", &args.device].map(str::to_owned);
         let ours = || Ok(programs::all_reduce_times(&arguments, 2, (8, 8), 3000)?[0].1);
         let reference = Spec { bytes: 8, ..latency(name, ["write_lat", "ib_write_lat"], 1.6) };
@@ -155,7 +155,7 @@ fn all_reduces(args: &Args, report: &mut Report) -> Result<bool> {
     for (data_type, (bytes, iterations)) in types.into_iter().flat_map(|one| sizes.map(|size| (one, size))) {
         let what = format!("all-reduce of {data_type}, 2 ranks, {} MiB", bytes >> 20);
         let name = format!("{what}, against one direction of ib_write_bw -b");
-        if !name.contains(&args.only) {
+        if !args.only.has(&name) {
             continue;
         }
         let arguments = ["--device", &args.device, "-d", data_type].map(str::to_owned);
@@ -175,20 +175,20 @@ fn key_values(args: &Args, report: &mut Report) -> Result<bool> {
         (Moved::HalfOfHeads, "KV, TP 1 to 2, NHD", 0.1),
     ] {
         let name = format!("planning and requests, {what}, against all of it");
-        if name.contains(&args.only) {
+        if args.only.has(&name) {
             let pairs = pushes(args, moved, |pushed| (pushed.preparing, pushed.took))?;
             all_hold &= report.row(&Row { name, unit: "s", bound: Bound::AtMost(share), pairs });
         }
     }
     let name = "bytes a request, KV, TP 1 to 2, NHD, against 4 KiB".to_owned();
-    if name.contains(&args.only) {
+    if args.only.has(&name) {
         let pairs = pushes(args, Moved::HalfOfHeads, |pushed| {
             (pushed.bytes as f64 / f64::from(pushed.writes), 4096.0)
         })?;
         all_hold &= report.row(&Row { name, unit: "B", bound: Bound::AtLeast(1.0), pairs });
     }
     let name = "KV, TP 1 to 2, NHD, against ib_write_bw of as many bytes a request";
-    if name.contains(&args.only) {
+    if args.only.has(name) {
         let mut link = link(args, Moved::HalfOfHeads)?;
         let first = link.push().map_err(|error| error.to_string())?;
         let reference = Spec { bytes: first.bytes / u64::from(first.writes), ..specs()[0] };
