@@ -33,3 +33,31 @@ impl Plot {
         fs::write(&self.0, figure).with_context(|| format!("--plot {} cannot be written", self.0.display()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    fn args(path: &str) -> Args {
+        Args::parse_from(["kvcache_transfer", "--explain", "--plot", path])
+    }
+
+    #[test]
+    fn an_old_drawing_stays_until_the_new_one_is_made() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("plan.svg");
+        fs::write(&path, "old").unwrap();
+        let args = args(path.to_str().unwrap());
+        let plot = Plot::open(&args).unwrap().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        plot.write(&args).unwrap();
+        assert!(fs::read_to_string(&path).unwrap().starts_with("<svg"));
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_is_named() {
+        let error = Plot::open(&args("/nonexistent/plan.svg")).unwrap_err().to_string();
+        assert_eq!(error, "--plot /nonexistent/plan.svg cannot be written");
+    }
+}

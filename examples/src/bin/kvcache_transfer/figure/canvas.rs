@@ -45,15 +45,6 @@ pub fn width(words: &str, size: f64) -> f64 {
     words.chars().count() as f64 * size * CHARACTER
 }
 
-impl Text {
-    /// Left and right edge, as expected.
-    pub fn span(&self) -> [f64; 2] {
-        let width = width(&self.words, self.size);
-        let left = if self.centred { self.x - width / 2.0 } else { self.x };
-        [left, left + width]
-    }
-}
-
 impl Canvas {
     /// Writes from this place on.
     pub fn text(&mut self, [x, y]: [f64; 2], size: f64, bold: bool, words: impl Into<String>) {

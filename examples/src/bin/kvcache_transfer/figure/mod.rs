@@ -223,7 +223,7 @@ impl Canvas {
 /// The parts of a piece that are drawn, by colour: the colour, the first byte within the piece, and the bytes.
 fn by_colour(pool: &Strip, piece: &Piece) -> Vec<(u32, u64, u64)> {
     let mut parts: Vec<(u32, u64, u64)> = Vec::new();
-    for (cell, bytes) in pool.within(&(piece.source..piece.source + piece.len)) {
+    for (cell, bytes) in pool.within(piece.source..piece.source + piece.len) {
         let (from, len) = (bytes.start - piece.source, bytes.end - bytes.start);
         match parts.last_mut().filter(|(colour, start, len)| *colour == cell.colour && start + len == from) {
             Some((_, _, all)) => *all += len,

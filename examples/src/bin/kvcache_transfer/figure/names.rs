@@ -54,7 +54,7 @@ impl Canvas {
         };
         let parts = placed.groups(|cell| cell.part as usize % 2);
         let fit = |names: &&[&str; 2]| all_fit(parts.iter().map(|(part, edges)| (names[*part], *edges)));
-        for names in choices.iter().find(fit) {
+        if let Some(names) = choices.iter().find(fit) {
             parts.iter().for_each(|(part, edges)| self.centred(*edges, y, PLAIN, names[*part]));
         }
     }

@@ -90,14 +90,13 @@ impl Strip {
                 let bytes = bytes.start - from + to..bytes.end - from + to;
                 Cell { bytes, ..cell.clone() }
             };
-            pool.within(&(from..from + piece.len)).map(moved).collect::<Vec<_>>()
+            pool.within(from..from + piece.len).map(moved).collect::<Vec<_>>()
         };
         Self { bytes: 0..len, cells: pieces.iter().flat_map(staged).collect() }
     }
 
     /// The cells that have bytes of a range, each with these bytes.
-    pub fn within(&self, range: &Range<u64>) -> impl Iterator<Item = (&Cell, Range<u64>)> {
-        let range = range.clone();
+    pub fn within(&self, range: Range<u64>) -> impl Iterator<Item = (&Cell, Range<u64>)> {
         let both = move |cell: &Cell| cell.bytes.start.max(range.start)..cell.bytes.end.min(range.end);
         self.cells.iter().map(move |cell| (cell, both(cell))).filter(|(_, bytes)| !bytes.is_empty())
     }

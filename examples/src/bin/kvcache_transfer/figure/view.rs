@@ -133,7 +133,7 @@ impl View {
             self.pieces += pieces.len();
             let pool = &self.sides[1][to].strip;
             pieces.retain(|piece| {
-                pool.within(&(piece.destination..piece.destination + piece.len)).next().is_some()
+                pool.within(piece.destination..piece.destination + piece.len).next().is_some()
             });
             if !pieces.is_empty() {
                 self.writes.push(Sent { from, to, number, write, pieces });

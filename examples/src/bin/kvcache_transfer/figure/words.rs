@@ -1,6 +1,6 @@
 //! The words below a figure: what is drawn, what is left out, and what the bands mean.
 
-use super::view::View;
+use super::view::{Sent, View};
 use crate::args::Args;
 use crate::sides::Role;
 use rdma_collective::kv::layout::HeadOrder;
@@ -26,13 +26,20 @@ fn pieces(args: &Args, view: &View) -> String {
 
 /// Says that writes have more bytes than those drawn, if they do.
 fn beyond(args: &Args, view: &View) -> Option<String> {
-    let longer = view.writes.iter().filter(|sent| {
-        let drawn: u64 = sent.pieces.iter().map(|piece| piece.len).sum();
-        drawn < sent.write.len
-    });
+    let longer = view.writes.iter().filter(|sent| has_more(sent));
     let bytes = size(longer.map(|sent| sent.write.len).max()?);
     let carry = if args.pull { "read" } else { "write" };
     Some(format!("A {carry} has up to {bytes}: also bytes of tokens, blocks or layers that are not drawn."))
+}
+
+/// Whether a write has bytes besides its drawn pieces.
+fn has_more(sent: &Sent) -> bool {
+    sent.pieces.iter().map(|piece| piece.len).sum::<u64>() < sent.write.len
+}
+
+/// Whether the staging memory of a write, if it has any, is drawn in part.
+fn is_staged_in_part(sent: &Sent) -> bool {
+    has_more(sent) && [sent.write.source, sent.write.destination].contains(&End::Staging)
 }
 
 /// Says who copies, if anyone does.
@@ -51,8 +58,9 @@ fn block(args: &Args, view: &View) -> String {
         1 => format!(", token 0 of its {}", args.block),
         tokens => format!(", tokens 0 to {} of its {}", tokens - 1, args.block),
     };
-    let strips = view.sides.iter().flatten().map(|pool| pool.strip.gaps());
-    let dots = if strips.sum::<usize>() > 0 { " Dots stand for bytes that are left out." } else { "" };
+    let mut pools = view.sides.iter().flatten();
+    let has_dots = pools.any(|pool| pool.strip.gaps() > 0) || view.writes.iter().any(is_staged_in_part);
+    let dots = if has_dots { " Dots stand for bytes that are not drawn." } else { "" };
     format!("Memory of the first block in the first layer{tokens}.{dots}")
 }
 
