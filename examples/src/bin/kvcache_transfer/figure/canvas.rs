@@ -22,7 +22,7 @@ pub struct Text {
     pub centred: bool,
     /// Whether it is bold.
     pub bold: bool,
-    /// Its words.
+    /// Words.
     pub words: String,
 }
 

@@ -15,7 +15,7 @@ const CELL_MAX: f64 = 26.0;
 /// A strip on the page.
 #[derive(Debug)]
 pub struct Placed {
-    /// Its cells, from left to right.
+    /// Cells, from left to right.
     pub strip: Strip,
     /// Left edge of each cell.
     lefts: Vec<f64>,

@@ -3,10 +3,10 @@
 use rdma_collective::kv::layout::{HeadOrder, Layout};
 use std::ops::Range;
 
-/// One head of one token in one part.
+/// A head of a token in a part.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Cell {
-    /// Its place, in bytes from the start of the pool or of the staging memory.
+    /// Place in bytes from the start of the pool or of the staging memory.
     pub bytes: Range<u64>,
     /// Key or value, from 0.
     pub part: u32,

@@ -18,7 +18,7 @@ const RANKS_MAX: usize = 16;
 /// A rank's pool.
 #[derive(Debug)]
 pub struct Pool {
-    /// Its tensor-parallel rank.
+    /// Tensor-parallel rank.
     pub rank: u32,
     /// The block.
     pub strip: Strip,
@@ -31,7 +31,7 @@ pub struct Sent {
     pub from: usize,
     /// Position of the destination among the drawn ranks of decode.
     pub to: usize,
-    /// Its number among the writes between these two ranks, from 1.
+    /// Number among the writes between these two ranks, from 1.
     pub number: usize,
     /// The write.
     pub write: Write,
@@ -171,7 +171,8 @@ fn ranks(args: &Args) -> anyhow::Result<[Vec<Rank>; 2]> {
                 sources.push(source);
             }
         }
-        if !decode.is_empty() && !(has_room(&sources)? && has_room(&destinations)?) {
+        let fits = has_room(&sources)? && has_room(&destinations)?;
+        if !fits && !decode.is_empty() {
             prefill.sort_by_key(|rank: &Rank| rank.number);
             return Ok([prefill, decode]);
         }
