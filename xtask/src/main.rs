@@ -64,8 +64,8 @@ enum Command {
     Compare(compare::Args),
     /// Makes benches/RESULTS.md and README's rows of what the benches have saved.
     Results(results::Args),
-    /// Draws the figures of docs/collectives.md anew, by programs that run on this machine.
-    Figures,
+    /// Draws the figures of docs/collectives.md and docs/layouts.md anew, by programs that run on this machine.
+    Figures(figures::Args),
 }
 
 fn main() -> ExitCode {
@@ -84,7 +84,7 @@ fn main() -> ExitCode {
         Command::Instructions(args) => instructions::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Compare(args) => compare::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Results(args) => results::main(&args).map(|()| ExitCode::SUCCESS),
-        Command::Figures => figures::main().map(|()| ExitCode::SUCCESS),
+        Command::Figures(args) => figures::main(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

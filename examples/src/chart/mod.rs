@@ -1,11 +1,12 @@
 //! Draws curves against message size as one SVG file that needs no other: no script, no font but the viewer's own.
 
 mod scale;
+pub mod svg;
 
 use scale::Axis;
 use std::fmt::{self, Write};
+use svg::{Escaped, INK, PAPER, begin};
 
-const WIDTH: f64 = 860.0;
 const LEFT: f64 = 84.0;
 const RIGHT: f64 = 832.0;
 const TOP: f64 = 52.0;
@@ -72,18 +73,6 @@ impl fmt::Display for Charts {
     }
 }
 
-/// Everything before the first line that is drawn.
-fn begin(f: &mut fmt::Formatter<'_>, height: f64, title: &str) -> fmt::Result {
-    writeln!(
-        f,
-        r#"<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" role="img" font-family="system-ui, sans-serif" font-size="13" fill="{INK}">"#,
-    )?;
-    writeln!(f, "<title>{}</title>", Escaped(title))?;
-    writeln!(f, r#"<rect width="100%" height="100%" fill="{PAPER}"/>"#)
-}
-
-const INK: &str = "#222222";
-const PAPER: &str = "#ffffff";
 const GRID: &str = "#e2e2e2";
 
 impl Chart {
@@ -196,21 +185,6 @@ impl Curve {
         let (colour, shape) = (self.colour(), shape[self.number % shape.len()]);
         let fill = if self.dashed { PAPER } else { colour };
         writeln!(f, r#"<path d="M{x:.1} {y:.1}{shape}" fill="{fill}" stroke="{colour}"/>"#)
-    }
-}
-
-/// Text as XML takes it: names come from files and the command line.
-struct Escaped<'a>(&'a str);
-
-impl fmt::Display for Escaped<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.chars().try_for_each(|character| match character {
-            '&' => f.write_str("&amp;"),
-            '<' => f.write_str("&lt;"),
-            '>' => f.write_str("&gt;"),
-            character if character.is_control() => f.write_char(' '),
-            character => f.write_char(character),
-        })
     }
 }
 

@@ -8,6 +8,7 @@ use examples::fault::CorruptAt;
 use examples::wire::WireName;
 use rdma_collective::kv::layout::Model;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Moves the KV cache of requests from a prefill process to a decode process, and checks every byte
@@ -29,6 +30,10 @@ pub struct Args {
     /// Print the plan of the request, rank by rank, and do nothing else
     #[arg(long)]
     pub explain: bool,
+
+    /// Draw the plan of the first block in the first layer as SVG
+    #[arg(long, value_name = "FILE", requires = "explain")]
+    pub plot: Option<PathBuf>,
 
     /// Tensor-parallel ranks of prefill and of decode, each of which is a process
     #[arg(long, value_name = "PREFILL:DECODE", default_value = "1:1")]
@@ -211,6 +216,7 @@ mod tests {
             "kvcache_transfer --tp 1:65",
             "kvcache_transfer --head-order nhd:dhn",
             "kvcache_transfer --tensors few",
+            "kvcache_transfer --plot plan.svg",
         ] {
             assert!(parse(line).is_err(), "{line}");
         }

@@ -8,7 +8,9 @@ mod blocks;
 mod content;
 mod decode;
 mod explain;
+mod figure;
 mod place;
+mod plot;
 mod pool;
 mod prefill;
 mod presets;
@@ -24,6 +26,7 @@ use args::Args;
 use clap::Parser;
 use examples::processes::{self, Group};
 use examples::{debug, memory, output};
+use plot::Plot;
 use presets::Request;
 use rdma_collective::bootstrap::{JobToken, StoreOptions, StoreServer};
 use rdma_collective::env::{NcclOptions, Variables};
@@ -43,7 +46,7 @@ fn main() -> ExitCode {
 /// Is the side that the flags ask for, or starts both; returns the exit status.
 fn run(args: &Args) -> anyhow::Result<u8> {
     if args.explain {
-        output::say(explain::explain(args).context("kvcache_transfer")?)?;
+        explain(args).context("kvcache_transfer")?;
         return Ok(0);
     }
     let nccl = NcclOptions::read(&Variables::of_process())?;
@@ -62,6 +65,16 @@ fn run(args: &Args) -> anyhow::Result<u8> {
         }
     };
     run().context(rank.name(args)).map(|ok| u8::from(!ok))
+}
+
+/// Draws the plan, if that is asked for, and prints it.
+fn explain(args: &Args) -> anyhow::Result<()> {
+    let plot = Plot::open(args)?;
+    let text = explain::explain(args)?;
+    if let Some(plot) = plot {
+        plot.write(args)?;
+    }
+    output::say(text)
 }
 
 /// The request as the first of the ranks has it, once it is known that the pools of all of them fit.
