@@ -92,7 +92,7 @@ mod tests {
             Box::new(LinkError::OtherEngine),
             Box::new(PlanError::NoBlocks),
             Box::new(PoolError::OtherEngine),
-            Box::new(TransferError { cause, verdicts: Verdicts::new(1, &[0], BlockVerdict::Missing) }),
+            Box::new(TransferError { cause, verdicts: Verdicts::new(1, [0], BlockVerdict::Missing) }),
         ];
         for error in samples {
             assert_eq!(format!("{error:?}"), error.to_string());

@@ -79,55 +79,54 @@ impl<'a> From<&'a Vec<u32>> for Blocks<'a> {
     }
 }
 
-/// [`Blocks`] that a transfer keeps.
+/// [`Blocks`] that a transfer keeps. A clone is another handle to the same list.
 #[derive(Clone, Debug)]
-pub(super) struct List {
-    blocks: Arc<[u32]>,
-    tokens: Arc<[Range<u32>]>,
+pub(crate) struct List {
+    /// The blocks, and behind them first and end of each range: the list as it goes over the wire.
     numbers: Arc<[u32]>,
+    /// Number of blocks.
+    blocks: usize,
+    /// Whether the request names tokens; otherwise all tokens of the blocks move.
+    tokens: bool,
 }
 
 impl List {
-    pub(super) fn new(blocks: Arc<[u32]>, tokens: Arc<[Range<u32>]>) -> Self {
-        let ranges = || tokens.iter().flat_map(|range| [range.start, range.end]);
-        let numbers = if tokens.is_empty() {
-            Arc::clone(&blocks)
-        } else {
-            blocks.iter().copied().chain(ranges()).collect()
-        };
-        Self { blocks, tokens, numbers }
+    fn new(blocks: &[u32], ranges: Option<&[Range<u32>]>) -> Self {
+        let ends = ranges.unwrap_or_default().iter().flat_map(|range| [range.start, range.end]);
+        let numbers = blocks.iter().copied().chain(ends).collect();
+        Self { numbers, blocks: blocks.len(), tokens: ranges.is_some() }
     }
 
-    pub(super) fn blocks(&self) -> &Arc<[u32]> {
-        &self.blocks
-    }
-
-    /// The token ranges; none when all tokens move.
-    pub(super) fn tokens(&self) -> &Arc<[Range<u32>]> {
-        &self.tokens
+    pub(super) fn blocks(&self) -> &[u32] {
+        self.numbers.get(..self.blocks).unwrap_or_default()
     }
 
     pub(super) fn has_tokens(&self) -> bool {
-        !self.tokens.is_empty()
+        self.tokens
     }
 
-    /// The blocks, and behind them first and end of each range: the list as it goes over the wire.
+    /// The token ranges; none when all tokens move.
+    pub(super) fn tokens(&self) -> Vec<Range<u32>> {
+        ranges(self.numbers.get(self.blocks..).unwrap_or_default())
+    }
+
+    /// The blocks, and behind them first and end of each range.
     pub(super) fn numbers(&self) -> &Arc<[u32]> {
         &self.numbers
     }
 
     /// Fails unless there is a range for each group, or none, and each fits the blocks of its group.
     pub(super) fn check(&self, layout: &Layout, side: Side) -> Result<(), PlanError> {
-        if self.tokens.is_empty() {
+        if !self.tokens {
             return Ok(());
         }
-        let groups = layout.groups().len();
-        if self.tokens.len() != groups {
-            return Err(PlanError::TokenRanges { ranges: self.tokens.len(), groups });
+        let (ranges, groups) = (self.tokens(), layout.groups().len());
+        if ranges.len() != groups {
+            return Err(PlanError::TokenRanges { ranges: ranges.len(), groups });
         }
-        for (group, (range, of)) in self.tokens.iter().zip(layout.groups()).enumerate() {
+        for (group, (range, of)) in ranges.iter().zip(layout.groups()).enumerate() {
             let is_of = |block: &&u32| layout.group_of(**block).is_some_and(|(at, _)| at == group);
-            let (each, blocks) = (of.shape().block_tokens, self.blocks.iter().filter(is_of).count());
+            let (each, blocks) = (of.shape().block_tokens, self.blocks().iter().filter(is_of).count());
             let tokens = blocks as u64 * u64::from(each);
             let (first, end) = (u64::from(range.start), u64::from(range.end));
             if !fits(first..end, tokens, each) {
@@ -140,24 +139,29 @@ impl List {
 
 impl From<Blocks<'_>> for List {
     fn from(list: Blocks<'_>) -> Self {
-        let tokens: Arc<[Range<u32>]> = match list.tokens {
-            Ranges::All => Arc::default(),
-            Ranges::One(start, end) => Arc::new([Range { start, end }]),
-            Ranges::Each(ranges) => ranges.into(),
-        };
-        Self::new(list.blocks.into(), tokens)
+        match list.tokens {
+            Ranges::All => Self::new(list.blocks, None),
+            Ranges::One(start, end) => Self::new(list.blocks, Some(std::slice::from_ref(&(start..end)))),
+            Ranges::Each(ranges) => Self::new(list.blocks, Some(ranges)),
+        }
     }
 }
 
 impl<const N: usize> From<[u32; N]> for List {
     fn from(blocks: [u32; N]) -> Self {
-        Self::new(blocks.into(), Arc::default())
+        Self::new(&blocks, None)
     }
 }
 
 impl From<&[u32]> for List {
     fn from(blocks: &[u32]) -> Self {
-        Self::new(blocks.into(), Arc::default())
+        Self::new(blocks, None)
+    }
+}
+
+impl From<&Self> for List {
+    fn from(list: &Self) -> Self {
+        list.clone()
     }
 }
 

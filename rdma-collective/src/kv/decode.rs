@@ -88,8 +88,9 @@ impl Decode {
     /// # Errors
     ///
     /// [`KvError::PartOfBlocks`] when the link brings a part of each block alone; [`KvError::Plan`] for an empty
-    /// list, a block out of range or a block given twice; [`KvError::Held`], [`KvError::RequestRepeated`],
-    /// [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After any error no block is granted.
+    /// list, a block out of range or given twice, or a token range that does not fit the blocks; [`KvError::Held`],
+    /// [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After any error no block
+    /// is granted.
     pub fn grant<'a>(
         &self,
         request: u64,
@@ -102,9 +103,10 @@ impl Decode {
     /// Grants again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, so that only those
     /// are moved. The link may be the same one or another link of the pool.
     ///
-    /// Prefill must push the same blocks as before, in the same order. A block is moved whole in all layers when it
-    /// belongs to another pool, or was granted or [written](Pool::write) since the verdicts were made. Writes that
-    /// bypass [`Pool::write`] are not noticed: grant such a block with [`grant`](Self::grant).
+    /// Prefill must push the same blocks as before, in the same order and with the same token ranges. All layers of a
+    /// block are moved when it belongs to another pool, or was granted or [written](Pool::write) since the verdicts
+    /// were made, be it for other tokens of the block. Writes that bypass [`Pool::write`] are not noticed: grant such a
+    /// block with [`grant`](Self::grant).
     ///
     /// # Errors
     ///
@@ -115,7 +117,7 @@ impl Decode {
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
-        let blocks = (verdicts.list(), Some(verdicts));
+        let blocks = (verdicts.list().clone(), Some(verdicts));
         self.begun((TransferKind::Grant, request), blocks, deadline)
     }
 
@@ -126,7 +128,7 @@ impl Decode {
     /// # Errors
     ///
     /// [`KvError::NotReadable`] unless the pool of prefill is a [`SourceToPull`](super::PoolUse::SourceToPull);
-    /// [`KvError::ChecksumsOfPull`] on a link with checksums between pools of other orders;
+    /// [`KvError::ChecksumsOfPull`] on a link with checksums between pools of other orders, or for a token range;
     /// [`KvError::LeaseExpired`] when prefill took back an offer for the request within the last 60 s, which is
     /// reported once; otherwise the errors of [`grant`](Self::grant).
     pub fn pull<'a>(
@@ -151,7 +153,7 @@ impl Decode {
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Pull, KvError> {
-        let blocks = (verdicts.list(), Some(verdicts));
+        let blocks = (verdicts.list().clone(), Some(verdicts));
         self.begun((TransferKind::Pull, request), blocks, deadline)
     }
 
@@ -174,20 +176,20 @@ impl Decode {
                 wanted => Ok((hold, wanted.flatten())),
             }
         };
-        self.begin((kind, request), list.blocks(), hold, deadline)
+        self.begin((kind, request), list.clone(), hold, deadline)
     }
 
     /// Begins a transfer of blocks that `hold` takes, once the transfer can begin.
     pub(super) fn begin(
         &self,
         (kind, request): (TransferKind, u64),
-        blocks: &Arc<[u32]>,
+        list: List,
         hold: impl FnOnce(&Pool) -> Result<(Hold, Option<Wanted>), KvError>,
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
         let shared = &self.shared;
         let id = shared.change(|state, core, now| state.add(core, (kind, request), hold, deadline, now))?;
-        Ok(Transfer::new(shared, (id, request), Arc::clone(blocks), deadline))
+        Ok(Transfer::new(shared, (id, request), list, deadline))
     }
 
     fn part_of_blocks(&self, gap: Gap) -> KvError {

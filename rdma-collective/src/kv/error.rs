@@ -221,7 +221,7 @@ pub enum KvError {
         /// The first head there that the source does not bring.
         head: u32,
     },
-    /// The outcome of a transfer of several sources is there once, and was taken.
+    /// The outcome of a transfer is there once, and was taken.
     #[error("the outcome of request {request} was taken already; keep what the first poll returned")]
     OutcomeTaken {
         /// The request.

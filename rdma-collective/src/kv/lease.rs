@@ -1,7 +1,6 @@
 //! The holds of a pool: which blocks transfers read (leased), which they write (granted), and which are quarantined.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -76,11 +75,11 @@ impl Holds {
     }
 
     fn get(&self, block: u32) -> Option<&BlockHold> {
-        self.blocks.get(self.layout.page(block) as usize)
+        self.blocks.get(self.layout.base_block(block) as usize)
     }
 
     fn get_mut(&mut self, block: u32) -> Option<&mut BlockHold> {
-        self.blocks.get_mut(self.layout.page(block) as usize)
+        self.blocks.get_mut(self.layout.base_block(block) as usize)
     }
 
     /// The hold on a block; a block out of range counts as free.
@@ -161,8 +160,6 @@ pub(super) struct Origin {
     pool: PoolId,
     /// By position in the request.
     generations: Arc<[u64]>,
-    /// The token ranges of the request.
-    pub(super) tokens: Arc<[Range<u32>]>,
 }
 
 impl Origin {
@@ -196,7 +193,7 @@ pub(super) struct Hold {
 struct Taken {
     pool: Pool,
     kind: HoldKind,
-    blocks: Arc<[u32]>,
+    list: List,
     quarantined: AtomicBool,
 }
 
@@ -215,10 +212,9 @@ impl Hold {
 
     fn new(pool: &Pool, kind: HoldKind, list: List) -> Result<Self, KvError> {
         list.check(pool.layout(), kind.side())?;
-        let blocks = list.blocks();
-        let number = pool.holds().take(kind, blocks)?;
+        let number = pool.holds().take(kind, list.blocks())?;
         let quarantined = AtomicBool::new(false);
-        let taken = Taken { pool: pool.clone(), kind, blocks: Arc::clone(blocks), quarantined };
+        let taken = Taken { pool: pool.clone(), kind, list: list.clone(), quarantined };
         let generations = Arc::default();
         Ok(Self { list, number, pool: pool.id(), generations, taken: Some(Arc::new(taken)) })
     }
@@ -245,7 +241,7 @@ impl Hold {
     /// The contents that this transfer leaves, for its verdicts.
     pub(super) fn origin(&self) -> Origin {
         let generations = self.generations.get().cloned().unwrap_or_default();
-        Origin { pool: self.pool.clone(), generations, tokens: Arc::clone(self.list.tokens()) }
+        Origin { pool: self.pool.clone(), generations }
     }
 
     /// The number of the hold, unique in the pool.
@@ -274,6 +270,6 @@ impl Hold {
 impl Drop for Taken {
     fn drop(&mut self) {
         let kind = if *self.quarantined.get_mut() { HoldKind::Quarantined } else { self.kind };
-        self.pool.holds().give_back(kind, &self.blocks);
+        self.pool.holds().give_back(kind, self.list.blocks());
     }
 }

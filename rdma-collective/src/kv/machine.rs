@@ -2,6 +2,7 @@
 
 use rdma_core::Deadline;
 
+use super::blocks::List;
 use super::outcome::Progress;
 use super::shared::Shared;
 use super::wakers::Wakers;
@@ -30,5 +31,5 @@ pub(in crate::kv) trait Machine: Service + Sized + 'static {
 
     /// The error of a transfer that cannot go on here because of `cause`. Must not wait for the lock of `shared` in a
     /// forked child.
-    fn refused(shared: &Shared<Self>, id: u64, blocks: &[u32], cause: KvError) -> Self::Error;
+    fn refused(shared: &Shared<Self>, id: u64, list: &List, cause: KvError) -> Self::Error;
 }

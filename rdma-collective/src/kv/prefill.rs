@@ -81,11 +81,12 @@ impl Prefill {
     ///
     /// # Errors
     ///
-    /// [`KvError::Plan`] for an empty list, a block out of range or a block given twice; [`KvError::Held`],
-    /// [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`].
-    /// [`KvError::GrantExpired`] or [`KvError::PeerRevoked`] when decode took back a grant for this request within
-    /// the last 60 s. That is reported once, and a new grant of the request lifts it. So a request that is tried again
-    /// has a new number, or is granted again before it is pushed again. After any error no block is leased.
+    /// [`KvError::Plan`] for an empty list, a block out of range or given twice, or a token range that does not fit the
+    /// blocks; [`KvError::Held`], [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and
+    /// [`KvError::LinkEnded`]. [`KvError::GrantExpired`] or [`KvError::PeerRevoked`] when decode took back a grant for
+    /// this request within the last 60 s. That is reported once, and a new grant of the request lifts it. So a request
+    /// that is tried again has a new number, or is granted again before it is pushed again. After any error no block is
+    /// leased.
     pub fn push<'a>(
         &self,
         request: u64,
@@ -146,7 +147,7 @@ impl Prefill {
             TransferKind::Offer => state.offer(core, request, &list, deadline, now),
             _ => state.add(core, (kind, request), &list, deadline, now),
         })?;
-        Ok(Transfer::new(shared, (id, request), Arc::clone(list.blocks()), deadline))
+        Ok(Transfer::new(shared, (id, request), list, deadline))
     }
 
     #[cfg(test)]

@@ -136,7 +136,7 @@ fn request(prefills: &[Prefill], decodes: Vec<Decode>, family: &Family) {
     let bytes: Vec<u64> = family.sources.iter().map(|pair| pair.expected().len() as u64).collect();
     let sending = prefills.iter().zip(&family.sources).map(|(prefill, pair)| {
         let ranges = ranges(&options.tokens, |tokens| tokens.source_skip);
-        let blocks = Blocks::new(&pair.blocks[0]).tokens_by_group(&ranges);
+        let blocks = some_tokens(&pair.blocks[0], &ranges);
         let sending = match (options.pulls, options.by_layer) {
             (true, _) => prefill.offer(1, blocks, long()).unwrap(),
             (false, false) => prefill.push(1, blocks, long()).unwrap(),
@@ -149,7 +149,7 @@ fn request(prefills: &[Prefill], decodes: Vec<Decode>, family: &Family) {
     });
     let sending: Vec<_> = sending.collect();
     let ranges = ranges(&options.tokens, |tokens| tokens.destination_skip);
-    let blocks = Blocks::new(&family.sources[0].blocks[1]).tokens_by_group(&ranges);
+    let blocks = some_tokens(&family.sources[0].blocks[1], &ranges);
     // A link that brings whole blocks needs no others.
     let (received, _links) = if family.is_single() {
         let decode = &decodes[0];
@@ -178,6 +178,12 @@ fn request(prefills: &[Prefill], decodes: Vec<Decode>, family: &Family) {
 /// The ranges of one side.
 fn ranges(tokens: &[Tokens], skip: impl Fn(&Tokens) -> u32) -> Vec<Range<u32>> {
     tokens.iter().map(|tokens| skip(tokens)..skip(tokens) + tokens.count).collect()
+}
+
+/// All tokens of the blocks where there are no ranges.
+fn some_tokens<'a>(blocks: &'a [u32], ranges: &'a [Range<u32>]) -> Blocks<'a> {
+    let all = Blocks::new(blocks);
+    if ranges.is_empty() { all } else { all.tokens_by_group(ranges) }
 }
 
 /// The size of the plan that a link makes.

@@ -160,7 +160,7 @@ fn a_block_that_groups_share_is_held_once() {
     drop(decode.grant_missing(4, &verdicts, long()).unwrap());
     let route = Arc::new(Route::new(&layout, &layout).unwrap());
     let twice = Plan::new(&route, [&[0, 3], &[1, 3]], &PlanOptions::default()).unwrap_err();
-    assert!(matches!(twice, PlanError::BlockRepeated { side: Side::Destination, .. }), "{twice}");
+    assert_eq!(twice, PlanError::BlockRepeated { side: Side::Destination, block: 3 });
 }
 
 fn of_rank(rank: u32, size: u32) -> Result<Layout, LayoutError> {
@@ -214,6 +214,11 @@ fn layouts_that_take_long_to_check_are_refused() {
     assert_eq!(refused, LayoutError::TooMany { what: "places that lie between each other", max: 1448 });
     let refused = Layout::of([Group::new(SHAPE).at([0], (0..8).map(place))]).unwrap_err();
     assert_eq!(refused, LayoutError::Zero { dimension: "bytes of a tensor" });
+    // Each group would be compared with all before it.
+    let shape = Shape { layers: 512, block_tokens: 1, order: Order::BlockLayerPart, ..SHAPE };
+    let shared = (0..63).map(|_| Group::new(shape).sharing_with(0));
+    let refused = Layout::of(std::iter::once(Group::new(shape)).chain(shared)).unwrap_err();
+    assert!(matches!(refused, LayoutError::TooMany { max: 1_048_576, .. }), "{refused}");
 }
 
 #[test]

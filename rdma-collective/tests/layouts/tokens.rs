@@ -1,9 +1,11 @@
 //! Token ranges in requests: chunks of a prompt, and a last block that is not full yet. Bytes of other tokens stay.
 
 use std::ops::Range;
+use std::time::Duration;
 
+use rdma_collective::kv::layout::Shape;
 use rdma_collective::kv::{Blocks, KvError, LinkOptions, PlanError, PoolUse};
-use rdma_core::Wire;
+use rdma_core::{Deadline, Wire};
 
 use super::common::{WIRES, long};
 use super::pair::{CANARY, Pair, SHAPE, Setup, engine, link, pool, source_byte};
@@ -136,6 +138,10 @@ fn ranges_that_do_not_fit_the_blocks_are_refused_and_nothing_is_held() {
     for error in refused(&[0..8, 0..8]) {
         assert!(matches!(error, PlanError::TokenRanges { ranges: 2, groups: 1 }), "{error}");
     }
+    // Whole blocks are not meant.
+    for error in refused(&[]) {
+        assert!(matches!(error, PlanError::TokenRanges { ranges: 0, groups: 1 }), "{error}");
+    }
 }
 
 /// Blocks that are missing are moved again within their range.
@@ -152,6 +158,48 @@ fn the_rest_of_a_range_is_moved_within_the_range() {
         push.wait().unwrap();
         assert_tokens(&pair, &[(3, 20, 1..4), (9, 4, 0..3)]);
     }
+}
+
+/// Tokens that begin within a block take a part of one block more than the other end has.
+#[test]
+fn ranges_fill_a_whole_pool_from_within_a_block() {
+    let small = Shape { blocks: 2, ..SHAPE };
+    let pair = Setup { destination: small, ..Setup::default() }.connect();
+    let push = pair.prefill.push(1, Blocks::new(&[3, 9, 7]).tokens(2..10), long()).unwrap();
+    let grant = pair.decode.grant(1, Blocks::new(&[0, 1]).tokens(0..8), long()).unwrap();
+    assert!(grant.wait().unwrap().verdicts.all_valid());
+    push.wait().unwrap();
+    let pair = Setup { source: small, ..Setup::default() }.connect();
+    let push = pair.prefill.push(1, Blocks::new(&[0, 1]).tokens(0..8), long()).unwrap();
+    let grant = pair.decode.grant(1, Blocks::new(&[3, 9, 7]).tokens(2..10), long()).unwrap();
+    assert!(grant.wait().unwrap().verdicts.all_valid());
+    push.wait().unwrap();
+    let engines = [engine(Wire::Local, None), engine(Wire::Local, None)];
+    let source = pool(&engines[0], SHAPE, PoolUse::SourceToPull, source_byte);
+    let room = pool(&engines[1], small, PoolUse::Destination, |_, _, _| CANARY);
+    let (prefill, decode) = link((&engines[0], &source), (&engines[1], &room), &LinkOptions::default());
+    let offer = prefill.offer(1, Blocks::new(&[3, 9, 7]).tokens(2..10), long()).unwrap();
+    let pull = decode.pull(1, Blocks::new(&[0, 1]).tokens(0..8), long()).unwrap();
+    assert!(pull.wait().unwrap().verdicts.all_valid());
+    offer.wait().unwrap();
+}
+
+/// The second error of a transfer whose outcome was taken, too, knows the tokens that are missing.
+#[test]
+fn verdicts_keep_the_range_though_the_outcome_was_taken() {
+    let pair = connect(Wire::Local, false);
+    let deadline = Deadline::after(Duration::from_millis(50));
+    let mut grant = pair.decode.grant(1, Blocks::new(&[20, 4]).tokens(1..7), deadline).unwrap();
+    while grant.poll().is_pending() {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let taken = grant.wait().unwrap_err();
+    assert!(matches!(*taken.cause, KvError::OutcomeTaken { request: 1 }), "{taken}");
+    let again = pair.decode.grant_missing(2, &taken.verdicts, long()).unwrap();
+    let push = pair.prefill.push(2, Blocks::new(&[3, 9]).tokens(1..7), long()).unwrap();
+    assert!(again.wait().unwrap().verdicts.all_valid());
+    push.wait().unwrap();
+    assert_tokens(&pair, &[(3, 20, 1..4), (9, 4, 0..3)]);
 }
 
 #[test]

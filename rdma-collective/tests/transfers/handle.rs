@@ -68,8 +68,10 @@ where
     let mut handle = ended(500);
     assert!(handle.poll().map(Result::unwrap).is_ready());
     assert!(handle.poll().is_pending() && awaited(&mut handle).is_pending());
-    let mut revoking = handle.wait_until(briefly()).unwrap_err().start_revoke(briefly());
-    assert!(revoking.poll().is_pending() && revoking.wait_until(briefly()).is_err());
+    let mut revoking = handle.start_revoke(briefly());
+    assert!(revoking.poll().is_pending());
+    let taken = revoking.wait_until(briefly()).unwrap().unwrap_err();
+    assert!(matches!(taken, KvError::OutcomeTaken { .. }), "{taken}");
     // The next transfer is as good as the first.
     ended(501).wait().unwrap();
 }
@@ -128,6 +130,6 @@ fn a_wait_for_an_outcome_that_was_taken_ends_with_an_error() {
     while push.poll().map(Result::unwrap).is_pending() {
         thread::yield_now();
     }
-    let error = push.revoke(briefly()).unwrap_err();
-    assert!(matches!(error, KvError::LinkEnded { .. }), "{error}");
+    let error = push.revoke(long()).unwrap_err();
+    assert!(matches!(error, KvError::OutcomeTaken { request: 1 }), "{error}");
 }

@@ -100,7 +100,7 @@ impl Group {
     }
 
     /// Keeps the group in the tensors of an earlier group, by its position in the layout, and shares its blocks: block
-    /// 7 of either is the same memory, as vLLM's hybrid manager has it. A block is held for one of the groups at a
+    /// 7 of either is the same memory, as vLLM's hybrid manager has it. A block is granted for one of the groups at a
     /// time.
     ///
     /// Tensor 0 of this group is tensor 0 of the other, and so on; this group may have fewer. Both have equally many

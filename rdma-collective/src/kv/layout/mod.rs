@@ -108,7 +108,7 @@ impl Layout {
     pub fn of(groups: impl IntoIterator<Item = Group>) -> Result<Self, LayoutError> {
         let mut inner =
             Inner { groups: Vec::new(), layers: Vec::new(), tensors: Vec::new(), bytes: 0, blocks: 0 };
-        let mut numbers = Vec::new();
+        let (mut numbers, mut pairs) = (Vec::new(), 0);
         for group in groups {
             if inner.groups.len() == GROUPS_MAX {
                 return Err(LayoutError::TooMany { what: "groups", max: GROUPS_MAX as u64 });
@@ -126,7 +126,7 @@ impl Layout {
                 Some(with) => inner.share(&mut placed, &tensors, with)?,
             }
             placed.settle(&inner.tensors);
-            inner.check_shared(&placed)?;
+            inner.check_shared(&placed, &mut pairs)?;
             numbers.push(placed.group.layer_numbers()?);
             inner.groups.push(placed);
         }
@@ -257,12 +257,12 @@ impl Layout {
         Some((at, placed))
     }
 
-    /// The block whose memory a block has: itself, unless its group shares the memory of another one.
-    pub(in crate::kv) fn page(&self, block: u32) -> u32 {
+    /// The block that stands for the memory of a block: itself, unless its group shares the memory of an earlier one.
+    pub(in crate::kv) fn base_block(&self, block: u32) -> u32 {
         if self.0.groups.len() == 1 {
             return block;
         }
-        self.group_of(block).map_or(block, |(_, placed)| placed.first_page + (block - placed.first_block))
+        self.group_of(block).map_or(block, |(_, placed)| placed.first_base + (block - placed.first_block))
     }
 
     pub(in crate::kv) fn placed(&self) -> &[Placed] {

@@ -85,17 +85,20 @@ pub(super) struct Frame {
 }
 
 /// Fails unless blocks of two groups share bytes with the block of the same number alone. `groups` are their positions,
-/// for the error. Both have equally many blocks, and every frame fits its tensor.
-pub(super) fn check_shared(groups: [usize; 2], [one, other]: [&[Frame]; 2]) -> Result<(), LayoutError> {
-    let mut other = other.to_vec();
-    other.sort_by_key(|frame| frame.tensor);
-    let mut pairs = 0;
+/// for the error. Both have equally many blocks, every frame fits its tensor, and the second group's are in the order
+/// of tensors. `pairs` counts the pairs of places that were compared in a layout.
+pub(super) fn check_shared(
+    groups: [usize; 2],
+    [one, other]: [&[Frame]; 2],
+    pairs: &mut u64,
+) -> Result<(), LayoutError> {
     for frame in one {
         let first = other.partition_point(|near| near.tensor < frame.tensor);
         for near in other.iter().skip(first).take_while(|near| near.tensor == frame.tensor) {
-            pairs += 1;
-            if pairs > PAIRS_MAX {
-                return Err(LayoutError::TooMany { what: "places of groups that share a tensor", max: 1024 });
+            *pairs += 1;
+            if *pairs > PAIRS_MAX {
+                let what = "pairs of places of two groups in a tensor that they share";
+                return Err(LayoutError::TooMany { what, max: PAIRS_MAX });
             }
             if frame.meets(near) {
                 return Err(LayoutError::BlocksMeet { groups, tensor: frame.tensor });

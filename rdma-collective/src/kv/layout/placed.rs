@@ -20,7 +20,7 @@ pub(in crate::kv) struct Placed {
     pub(in crate::kv) first_block: u32,
     /// Number in the layout of the block that has the memory of its block 0: another one only in a group that shares
     /// the memory of an earlier one.
-    pub(super) first_page: u32,
+    pub(super) first_base: u32,
     /// Number of its tensor 0 in the layout.
     pub(super) first_tensor: u32,
     /// Positions of its layers among those of the layout, in ascending order.
@@ -68,7 +68,7 @@ impl Placed {
             overlap::check(&places, counts, element_bytes)?;
         }
         let (layer_block_bytes, layers) = (part_bytes * parts, Vec::new());
-        let (first_page, first_tensor) = (first_block, 0);
+        let (first_base, first_tensor) = (first_block, 0);
         Ok((
             Self {
                 group,
@@ -76,7 +76,7 @@ impl Placed {
                 element_bytes,
                 layer_block_bytes,
                 first_block,
-                first_page,
+                first_base,
                 first_tensor,
                 layers,
                 places,
@@ -93,7 +93,7 @@ impl Placed {
         }
     }
 
-    /// The bytes of the blocks, for groups that share them.
+    /// The bytes of the blocks, for groups that share them, in the order of tensors.
     pub(super) fn frames(&self) -> Vec<Frame> {
         let (tokens, heads) = (self.group.shape().block_tokens, self.heads.end - self.heads.start);
         let frame = |place: &Place| Frame {
@@ -103,7 +103,9 @@ impl Placed {
             stride: place.block,
             blocks: self.group.shape().blocks,
         };
-        self.places.iter().map(frame).collect()
+        let mut frames: Vec<_> = self.places.iter().map(frame).collect();
+        frames.sort_by_key(|frame| frame.tensor);
+        frames
     }
 
     /// Parts of each layer.

@@ -33,20 +33,21 @@ impl Inner {
                 return Err(LayoutError::TensorTooShort { tensor, need: *need, len: there.len });
             }
         }
-        (placed.first_page, placed.first_tensor) = (other.first_block, other.first_tensor);
+        (placed.first_base, placed.first_tensor) = (other.first_block, other.first_tensor);
         Ok(())
     }
 
-    /// Fails if a block of a new group has bytes of two blocks of a group whose memory it shares.
-    pub(super) fn check_shared(&self, placed: &Placed) -> Result<(), LayoutError> {
+    /// Fails if a block of a new group has bytes of two blocks of a group whose memory it shares. `pairs` counts the
+    /// pairs of places that were compared in this layout.
+    pub(super) fn check_shared(&self, placed: &Placed, pairs: &mut u64) -> Result<(), LayoutError> {
         if placed.group.shared_with().is_none() {
             return Ok(());
         }
         let frames = placed.frames();
         let earlier =
-            self.groups.iter().enumerate().filter(|(_, other)| other.first_page == placed.first_page);
+            self.groups.iter().enumerate().filter(|(_, other)| other.first_base == placed.first_base);
         for (at, other) in earlier {
-            overlap::check_shared([at, self.groups.len()], [&other.frames(), &frames])?;
+            overlap::check_shared([at, self.groups.len()], [&other.frames(), &frames], pairs)?;
         }
         Ok(())
     }

@@ -98,7 +98,7 @@ pub struct PlanOptions {
     pub pulls: bool,
     /// Whether the destination has staging memory (yes). Without it only pieces that are adjacent there are packed.
     pub unpacks: bool,
-    /// Tokens to move, for each group; all when empty.
+    /// Tokens to move, for each group of the layouts; all when empty.
     pub tokens: Vec<Tokens>,
 }
 
@@ -174,6 +174,10 @@ impl Plan {
     ) -> Result<Arc<Self>, PlanError> {
         if options.write_bytes_max == 0 {
             return Err(PlanError::BoundZero);
+        }
+        let (ranges, groups) = (options.tokens.len(), route.groups.len());
+        if ![0, groups].contains(&ranges) {
+            return Err(PlanError::TokenRanges { ranges, groups });
         }
         let [source, destination] = blocks;
         if source.is_empty() || destination.is_empty() {
@@ -386,10 +390,10 @@ fn check_blocks(side: Side, list: &[u32], layout: &Layout) -> Result<(), PlanErr
     if let Some(&block) = list.iter().find(|block| **block >= count) {
         return Err(PlanError::BlockOutOfRange { side, block, blocks: count });
     }
-    let mut sorted: Vec<u32> = list.iter().map(|block| layout.page(*block)).collect();
+    let mut sorted: Vec<_> = list.iter().map(|block| (layout.base_block(*block), *block)).collect();
     sorted.sort_unstable();
-    match sorted.windows(2).find(|pair| pair[0] == pair[1]) {
-        Some(pair) => Err(PlanError::BlockRepeated { side, block: pair[0] }),
+    match sorted.windows(2).find(|pair| pair[0].0 == pair[1].0) {
+        Some(pair) => Err(PlanError::BlockRepeated { side, block: pair[1].1 }),
         None => Ok(()),
     }
 }

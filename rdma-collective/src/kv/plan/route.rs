@@ -142,7 +142,7 @@ impl Route {
     /// blocks, which may have more tokens than their range.
     pub(in crate::kv) fn bytes_of(&self, list: &List, wanted: Option<&Wanted>) -> u64 {
         if list.has_tokens() && wanted.is_none() {
-            return self.bytes_of_tokens(list.tokens());
+            return self.bytes_of_tokens(&list.tokens());
         }
         let bytes = |(place, block): (u32, &u32)| {
             let group = self.destination.group_of(*block).and_then(|(group, _)| self.groups.get(group));
@@ -164,7 +164,7 @@ impl Route {
     /// Bytes of blocks of the source, or of their token ranges, over this route.
     pub(in crate::kv) fn bytes_of_source(&self, list: &List) -> u64 {
         if list.has_tokens() {
-            return self.bytes_of_tokens(list.tokens());
+            return self.bytes_of_tokens(&list.tokens());
         }
         let bytes = |block: &u32| {
             let group = self.source.group_of(*block).and_then(|(group, _)| self.groups.get(group));
@@ -180,14 +180,15 @@ impl Route {
         self.groups.iter().zip(ranges).map(of).sum()
     }
 
-    /// Most blocks of one side that a request can have: more hold more tokens than the other side has.
+    /// Most blocks of one side that a request can have: more hold more tokens than the other side has. A token range
+    /// that begins within a block has a part of one more in each group.
     pub(in crate::kv) fn blocks_max(&self, side: Side) -> u32 {
         let (here, there) = if side == Side::Source { (0, 1) } else { (1, 0) };
         let layouts = [&self.source, &self.destination].map(Layout::placed);
         let blocks = self.groups.iter().enumerate().map(|(at, group)| {
             let blocks = |side: usize| layouts[side].get(at).map_or(0, |placed| placed.group.shape().blocks);
             let tokens = u64::from(blocks(there)) * u64::from(group.tokens[there]);
-            tokens.div_ceil(group.tokens[here].into()).min(blocks(here).into())
+            (tokens.div_ceil(group.tokens[here].into()) + 1).min(blocks(here).into())
         });
         // Neither side has more blocks than 32 bits count.
         blocks.sum::<u64>() as u32

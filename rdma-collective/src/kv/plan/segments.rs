@@ -27,7 +27,7 @@ pub struct Tokens {
     pub source_skip: u32,
     /// Tokens of the first destination block that are left out: below the tokens of a block.
     pub destination_skip: u32,
-    /// Tokens to move, at least 1. They end in the last block of either list.
+    /// Tokens to move. They end in the last block of either list; 0 in a group without blocks.
     pub count: u32,
 }
 

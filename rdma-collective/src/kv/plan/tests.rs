@@ -224,7 +224,7 @@ proptest! {
         let layout = Layout::new(shape).unwrap();
         let blocks: Vec<u32> = (0..shape.blocks).rev().collect();
         let pairs: Vec<Pair> = (0..).zip(blocks.iter().copied()).collect();
-        let mut verdicts = Verdicts::new(shape.layers, &blocks, BlockVerdict::Valid);
+        let mut verdicts = Verdicts::new(shape.layers, &blocks[..], BlockVerdict::Valid);
         for (layer, place) in crate::kv::plan::pairs(shape.layers, shape.blocks) {
             if seed.rotate_left(layer * 5 + place) & 1 == 1 {
                 verdicts.set(layer, place as usize, BlockVerdict::Missing);

@@ -39,7 +39,7 @@ impl Pool {
         let mut stats = PoolStats::default();
         let Ok(holds) = self.looked_up() else { return stats };
         let layout = self.layout();
-        for block in (0..layout.blocks()).filter(|block| layout.page(*block) == *block) {
+        for block in (0..layout.blocks()).filter(|block| layout.base_block(*block) == *block) {
             *match holds.of(block) {
                 None => &mut stats.free,
                 Some(HoldKind::Leased) => &mut stats.leased,

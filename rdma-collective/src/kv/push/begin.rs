@@ -142,7 +142,7 @@ fn plan(
         return Err(counts());
     }
     let wanted = granted.wanted(layers);
-    let tokens = tokens_of(state.hold.list().tokens(), &granted.tokens(layers));
+    let tokens = tokens_of(&state.hold.list().tokens(), &granted.tokens(layers));
     let tokens = tokens.ok_or((Refusal::Tokens, KvError::TokenRanges { request }))?;
     let options = PlanOptions { tokens, ..options.clone() };
     let plan = match Plan::of_parts(route, [source, destination], &options, wanted.clone()) {

@@ -349,7 +349,7 @@ impl Machine for Pushes {
         self.forget_offer(id);
     }
 
-    fn refused(_: &Shared<Self>, _: u64, _: &[u32], cause: KvError) -> KvError {
+    fn refused(_: &Shared<Self>, _: u64, _: &List, cause: KvError) -> KvError {
         cause
     }
 }

@@ -30,7 +30,7 @@ pub(super) struct OfferState {
     hold: Hold,
     deadline: Deadline,
     offered: Instant,
-    /// Number of blocks that the peer has been told of.
+    /// How much of the list the peer has been told.
     told: usize,
     /// Checksums, once the peer has asked for them.
     sums: Option<Sums>,

@@ -30,7 +30,7 @@ pub(super) struct Posting {
     transfer: u8,
     /// Number of destination blocks.
     places: u32,
-    /// Number of source blocks that the peer has been told of.
+    /// How much of the list the peer has been told.
     told: usize,
     plan: Arc<Plan>,
     writes: Stream,

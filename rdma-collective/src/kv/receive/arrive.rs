@@ -162,11 +162,14 @@ impl State {
         let ranges = if begin.tokens { 2 * route.source().groups().len() as u32 } else { 0 };
         let blocks_told = piece.total.saturating_sub(ranges);
         if blocks_told == 0 || blocks_told > route.blocks_max(Side::Source) || self.told < self.list.len() {
-            return Err("a beginning with more blocks than can fill those that were granted");
+            return Err("a beginning with no blocks, or more than can fill those that were granted");
         }
         let begun = self.begin.get_or_insert_with(|| Announced::new(begin, piece.total, now));
         if begun.begin != begin || begun.total != piece.total || begun.sources.len() != piece.first as usize {
             return Err("a beginning out of order");
+        }
+        if begun.plan.is_some() {
+            return Err("a beginning that has come before");
         }
         begun.sources.extend(piece.numbers());
         if begun.sources.len() < begun.total as usize {
@@ -174,7 +177,7 @@ impl State {
         }
         let Begin { write_bytes_max, pack_bytes, by_layer, .. } = begin;
         let theirs = ranges_of(&begun.sources.split_off(blocks_told as usize));
-        let tokens = tokens_of(&theirs, self.hold.list().tokens());
+        let tokens = tokens_of(&theirs, &self.hold.list().tokens());
         let tokens = tokens.ok_or("a beginning with another number of tokens than were granted")?;
         let (stage_bytes, pulls) = (SLOT_BYTES, false);
         let options =

@@ -125,7 +125,7 @@ impl State {
 
     /// Verdicts from the blocks that were checked; blocks that were not checked count as missing.
     pub(super) fn verdicts_checked(&self, layers: u32) -> Verdicts {
-        let mut verdicts = Verdicts::new(layers, self.hold.blocks(), BlockVerdict::Valid);
+        let mut verdicts = Verdicts::new(layers, self.hold.list(), BlockVerdict::Valid);
         for (layer, place) in self.parts(layers).filter(|(layer, place)| !self.checked.has(*layer, *place)) {
             verdicts.set(layer, place as usize, BlockVerdict::Missing);
         }

@@ -30,9 +30,8 @@ impl Receives {
             if state.bytes_arrived != state.bytes {
                 return Err("writes of another length than was planned");
             }
-            let blocks = state.hold.blocks();
             if !self.checksums {
-                state.confirm(Verdicts::new(layers, blocks, BlockVerdict::Valid), now);
+                state.confirm(Verdicts::new(layers, state.hold.list(), BlockVerdict::Valid), now);
                 any = true;
             } else if state.sums.len() as u64 == state.sums_total(layers) {
                 // Checks may take long, and the slots are empty.

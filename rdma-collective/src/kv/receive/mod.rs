@@ -26,6 +26,7 @@ use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 
+use super::blocks::List;
 use super::checksum;
 use super::journal::{Journal, TransferKind};
 use super::lease::Hold;
@@ -292,10 +293,10 @@ impl Machine for Receives {
         }
     }
 
-    fn refused(shared: &Shared<Self>, id: u64, blocks: &[u32], cause: KvError) -> TransferError {
+    fn refused(shared: &Shared<Self>, id: u64, list: &List, cause: KvError) -> TransferError {
         let layers = shared.pool.layout().layers();
         let none = || {
-            let none = Verdicts::new(layers, blocks, BlockVerdict::Missing);
+            let none = Verdicts::new(layers, list, BlockVerdict::Missing);
             none.only(&shared.cover, shared.pool.layout())
         };
         let verdicts = shared.glance(|state| state.so_far(id)).unwrap_or_else(none);

@@ -28,7 +28,8 @@ pub(super) struct State {
     pub(super) cover: Arc<Cover>,
     /// The wanted blocks; absent when all are wanted.
     pub(super) wanted: Option<Wanted>,
-    /// The list that the peer is sent: the blocks, followed by the bit set of wanted blocks if not all are wanted.
+    /// The list that the peer is sent: the blocks, followed by the bit set of wanted blocks if not all are
+    /// wanted, and by the token ranges.
     pub(super) list: Vec<u32>,
     /// Bytes that are expected.
     pub(super) bytes: u64,
@@ -60,8 +61,9 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Announced {
     pub(super) begin: Begin,
-    /// Number of source blocks.
+    /// Length of the list: source blocks, followed by token ranges if the push has any.
     pub(super) total: u32,
+    /// The list as far as it has arrived; the source blocks alone once there is a plan.
     pub(super) sources: Vec<u32>,
     pub(super) at: Instant,
     /// The plan, once all source blocks are known.
@@ -198,7 +200,7 @@ impl State {
     pub(super) fn verdicts(&self, layout: &Layout) -> Verdicts {
         let plan = self.begin.as_ref().and_then(|begun| begun.plan.as_ref());
         match plan.filter(|_| !self.grant.checksums) {
-            Some(plan) => Verdicts::arrived(self.hold.blocks(), plan, &self.arrived),
+            Some(plan) => Verdicts::arrived(self.hold.list(), plan, &self.arrived),
             None => self.verdicts_checked(layout.layers()).only(&self.cover, layout),
         }
     }

@@ -75,7 +75,7 @@ fn grant_in(name: &str) -> Stage {
         let (reason, cause) = (Reason::Revoked, Arc::new(KvError::Revoked { request: 5 }));
         Stage::Revoking(Revocation { reason, cause, fence: Fence::at(long().instant()), told: true, writes })
     };
-    let verdicts = || Verdicts::new(2, &[1, 2], BlockVerdict::Valid);
+    let verdicts = || Verdicts::new(2, [1, 2], BlockVerdict::Valid);
     match name {
         "filling" => Stage::Filling,
         "revoking" => revoking(None),

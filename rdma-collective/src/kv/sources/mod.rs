@@ -138,7 +138,7 @@ impl Sources {
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Joint, KvError> {
-        let blocks = (verdicts.list(), Some(verdicts));
+        let blocks = (verdicts.list().clone(), Some(verdicts));
         self.begin((TransferKind::Grant, request), blocks, deadline)
     }
 
@@ -168,7 +168,7 @@ impl Sources {
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Joint, KvError> {
-        let blocks = (verdicts.list(), Some(verdicts));
+        let blocks = (verdicts.list().clone(), Some(verdicts));
         self.begin((TransferKind::Pull, request), blocks, deadline)
     }
 
@@ -200,7 +200,7 @@ impl Sources {
                 continue;
             };
             let share = hold.clone();
-            match link.begin((kind, request), list.blocks(), |_| Ok((share, wanted)), deadline) {
+            match link.begin((kind, request), list.clone(), |_| Ok((share, wanted)), deadline) {
                 Ok(part) => joint.add(link, part),
                 Err(cause) => {
                     // The parts that have begun end by themselves, and free the blocks.

@@ -2,6 +2,7 @@
 
 mod late;
 mod leases;
+mod ranges;
 mod resumed;
 
 use std::net::TcpListener;

@@ -10,7 +10,7 @@ use crate::kv::{BlockVerdict, Verdicts};
 fn of_a_transfer(pool: &Pool, missing: bool) -> Verdicts {
     let hold = Hold::grant(pool, [1, 2]).unwrap();
     hold.begin();
-    let mut verdicts = Verdicts::new(2, &[1, 2], BlockVerdict::Valid).of(hold.origin());
+    let mut verdicts = Verdicts::new(2, [1, 2], BlockVerdict::Valid).of(hold.origin());
     if missing {
         verdicts.set(0, 1, BlockVerdict::Missing);
     }

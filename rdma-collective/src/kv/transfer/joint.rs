@@ -64,7 +64,7 @@ impl Joint {
 
     /// Adds the part of a source that owes nothing.
     pub(in crate::kv) fn add_valid(&mut self, link: &Decode) {
-        let verdicts = Verdicts::new(self.layout.layers(), self.hold.blocks(), BlockVerdict::Valid);
+        let verdicts = Verdicts::new(self.layout.layers(), self.hold.list(), BlockVerdict::Valid);
         let (elapsed, moving) = (Duration::ZERO, Duration::ZERO);
         self.add_part(link, State::Ended(Ok(Received { verdicts, bytes: 0, writes: 0, elapsed, moving })));
     }
@@ -299,7 +299,7 @@ impl Joint {
 
     /// The error of a handle whose outcome was taken.
     fn taken(&self) -> TransferError {
-        let verdicts = Verdicts::new(self.layout.layers(), self.blocks(), BlockVerdict::Missing);
+        let verdicts = Verdicts::new(self.layout.layers(), self.hold.list(), BlockVerdict::Missing);
         TransferError { cause: Arc::new(KvError::OutcomeTaken { request: self.request }), verdicts }
     }
 }

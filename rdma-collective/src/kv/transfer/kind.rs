@@ -125,9 +125,10 @@ impl<K: Revocable> Look<K::Left, KvError> for Revoked<K> {
 }
 
 /// Whether bytes of a transfer that ended with `error` may still land, or be read: the device did not fence its lane,
-/// or the engine cannot.
+/// or the engine cannot; or the outcome that says so was taken.
 fn may_land(error: &KvError) -> bool {
-    matches!(error, KvError::Quarantined { .. } | KvError::Engine(_) | KvError::LinkEnded { .. })
+    use KvError::{Engine, LinkEnded, OutcomeTaken, Quarantined};
+    matches!(error, Quarantined { .. } | Engine(_) | LinkEnded { .. } | OutcomeTaken { .. })
 }
 
 #[cfg(test)]
@@ -156,7 +157,7 @@ mod tests {
         ];
         for (error, lands) in cases {
             assert_eq!(Sending::left(Err(error.clone())).is_err(), lands, "{error}");
-            let verdicts = Verdicts::new(1, &[3], BlockVerdict::Missing);
+            let verdicts = Verdicts::new(1, [3], BlockVerdict::Missing);
             let error = TransferError { cause: Arc::new(error), verdicts: verdicts.clone() };
             match Receiving::left(Err(error)) {
                 Ok(left) => assert!(!lands && left == verdicts),

@@ -86,7 +86,7 @@ impl Transfer<Receiving> {
     }
 
     fn error(&self, cause: KvError) -> TransferError {
-        Receives::refused(&self.shared, self.id, &self.blocks, cause)
+        Receives::refused(&self.shared, self.id, &self.list, cause)
     }
 }
 

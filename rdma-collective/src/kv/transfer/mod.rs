@@ -22,6 +22,7 @@ pub use self::joint::{Joint, JointLayer, JointRevoking};
 pub use self::kind::{Kind, Receiving, Revocable, Revoked, Sending};
 pub use self::layer::LayerFuture;
 
+use super::blocks::List;
 use super::machine::Machine;
 use super::outcome::Progress;
 use super::shared::Shared;
@@ -50,8 +51,8 @@ pub type Revoking<K> = Transfer<Revoked<K>>;
 /// | call | under way | ended | outcome taken |
 /// |---|---|---|---|
 /// | [`poll`](Self::poll), `.await` | pending | the outcome | pending |
-/// | [`wait`](Self::wait) | the outcome, once it is there | the outcome | `LinkEnded`, after the deadline |
-/// | [`wait_until`](Self::wait_until) | the handle, at that deadline | the outcome | the handle, at that deadline |
+/// | [`wait`](Self::wait) | the outcome, once it is there | the outcome | `OutcomeTaken` |
+/// | [`wait_until`](Self::wait_until) | the handle, at that deadline | the outcome | `OutcomeTaken` |
 /// | [`start_revoke`](Self::start_revoke) | being given up | the outcome, as that of giving up | a taken handle |
 /// | drop | goes on, and its outcome is lost | its outcome is lost | nothing |
 ///
@@ -104,7 +105,7 @@ pub struct Transfer<K: Kind> {
     shared: Arc<Shared<K::Machine>>,
     id: u64,
     request: u64,
-    blocks: Arc<[u32]>,
+    list: List,
     deadline: Deadline,
     taken: bool,
     kind: PhantomData<fn() -> K>,
@@ -115,11 +116,11 @@ impl<K: Kind> Transfer<K> {
     pub(super) fn new(
         shared: &Arc<Shared<K::Machine>>,
         (id, request): (u64, u64),
-        blocks: Arc<[u32]>,
+        list: List,
         deadline: Deadline,
     ) -> Self {
         let (shared, taken, kind) = (Arc::clone(shared), false, PhantomData);
-        Self { shared, id, request, blocks, deadline, taken, kind }
+        Self { shared, id, request, list, deadline, taken, kind }
     }
 
     /// The number of the request, which the peer knows too.
@@ -131,7 +132,7 @@ impl<K: Kind> Transfer<K> {
     /// The blocks of this end's pool, in the order of the request.
     #[must_use]
     pub fn blocks(&self) -> &[u32] {
-        &self.blocks
+        self.list.blocks()
     }
 
     /// The progress of the transfer, as of the engine's last drive. An offer has none before decode has read all of
@@ -171,8 +172,9 @@ impl<K: Kind> Transfer<K> {
     /// At prefill a [`KvError`], at decode a [`TransferError`](super::TransferError), which has the verdict on each
     /// block beside it: [`KvError::DeadlineExceeded`]; [`KvError::PeerFailed`] for a lost peer;
     /// [`KvError::PeerRevoked`] when the peer gave up; [`KvError::GrantExpired`], [`KvError::LeaseExpired`] and, of a
-    /// pull, [`KvError::NotOffered`] when the two sides did not meet in time; [`KvError::BlockCounts`] for a peer with
-    /// another number of blocks, and [`KvError::Plan`], [`KvError::TooManyWrites`] and [`KvError::GrantRefused`] for
+    /// pull, [`KvError::NotOffered`] when the two sides did not meet in time; [`KvError::OutcomeTaken`] after a poll
+    /// that was ready; [`KvError::BlockCounts`] and [`KvError::TokenRanges`] for a peer with another number of blocks
+    /// or tokens, and [`KvError::Plan`], [`KvError::TooManyWrites`] and [`KvError::GrantRefused`] for
     /// other requests that do not fit. The blocks are free again and no longer read or written, but for two errors:
     /// after [`KvError::Quarantined`] they are never used again; and [`KvError::LinkEnded`] comes 8 s after the
     /// deadline if the engine could not end the transfer, and the blocks stay held until it has.
@@ -198,6 +200,7 @@ impl<K: Kind> Transfer<K> {
     fn outcome_by(&mut self, deadline: Deadline) -> Option<Result<K::Outcome, K::Error>> {
         let engine = self.shared.engine.clone();
         match engine.check_process() {
+            Ok(()) if self.taken => Some(self.refused(KvError::OutcomeTaken { request: self.request })),
             Ok(()) => engine.wait_for(deadline, |_, _| self.look(None)),
             Err(forked) => Some(self.refused(forked.into())),
         }
@@ -225,7 +228,7 @@ impl<K: Kind> Transfer<K> {
 
     /// The outcome of a transfer that cannot go on here because of `cause`.
     fn refused(&self, cause: KvError) -> Result<K::Outcome, K::Error> {
-        K::conclude(Err(Machine::refused(&self.shared, self.id, &self.blocks, cause)))
+        K::conclude(Err(Machine::refused(&self.shared, self.id, &self.list, cause)))
     }
 }
 
@@ -257,8 +260,7 @@ impl<K: Revocable> Transfer<K> {
             state.give_up(core, self.id, deadline);
             Ok(())
         });
-        let mut revoking =
-            Transfer::new(&self.shared, (self.id, self.request), Arc::clone(&self.blocks), deadline);
+        let mut revoking = Transfer::new(&self.shared, (self.id, self.request), self.list.clone(), deadline);
         // The returned handle takes the outcome now, unless this one has taken it.
         revoking.taken = std::mem::replace(&mut self.taken, true);
         revoking
@@ -286,7 +288,7 @@ impl<K: Kind> fmt::Debug for Transfer<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Transfer")
             .field("request", &self.request)
-            .field("blocks", &self.blocks.len())
+            .field("blocks", &self.blocks().len())
             .field("peer", &self.shared.peer)
             .finish_non_exhaustive()
     }

@@ -9,7 +9,8 @@ use super::lease::Origin;
 use super::plan::{Cover, Plan, Run, Wanted, pairs};
 use super::pool::Pool;
 
-/// The verdict on one destination block in one layer.
+/// The verdict on one destination block in one layer: on its tokens that the request names, if it names
+/// [some](super::Blocks::tokens).
 ///
 /// A part of [`Verdicts`](crate::kv::Verdicts).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -39,7 +40,7 @@ impl BlockVerdict {
 /// [`Decode::pull_missing`](super::Decode::pull_missing) take them.
 #[derive(Clone)]
 pub struct Verdicts {
-    blocks: Box<[u32]>,
+    list: List,
     layers: u32,
     /// By layer, then by position in the request.
     states: Box<[BlockVerdict]>,
@@ -52,9 +53,10 @@ pub struct Verdicts {
 }
 
 impl Verdicts {
-    pub(crate) fn new(layers: u32, blocks: &[u32], all: BlockVerdict) -> Self {
-        let states = vec![all; layers as usize * blocks.len()].into();
-        Self { blocks: blocks.into(), layers, states, origin: None, by_source: Vec::new(), part: None }
+    pub(crate) fn new(layers: u32, list: impl Into<List>, all: BlockVerdict) -> Self {
+        let list = list.into();
+        let states = vec![all; layers as usize * list.blocks().len()].into();
+        Self { list, layers, states, origin: None, by_source: Vec::new(), part: None }
     }
 
     /// Binds the verdicts to the contents that one transfer left in its blocks.
@@ -65,7 +67,7 @@ impl Verdicts {
     /// The verdicts on blocks that several sources have filled: a block is valid when every source's part of it is. The
     /// parts are about the same blocks and layers.
     pub(super) fn of_sources(mut by_source: Vec<(Arc<Cover>, Self)>) -> Self {
-        let Some((_, first)) = by_source.first() else { return Self::new(0, &[], BlockVerdict::Missing) };
+        let Some((_, first)) = by_source.first() else { return Self::new(0, [], BlockVerdict::Missing) };
         let mut merged = first.clone();
         by_source.iter_mut().for_each(|(cover, part)| part.part = Some(Arc::clone(cover)));
         for (_, part) in by_source.iter().skip(1) {
@@ -83,7 +85,7 @@ impl Verdicts {
         match (of, &self.part) {
             (Some((_, verdicts)), _) => verdicts.clone(),
             (None, Some(part)) if **part != *cover => {
-                Self::new(self.layers, &self.blocks, BlockVerdict::Missing)
+                Self::new(self.layers, &self.list, BlockVerdict::Missing)
             }
             (None, _) => self.clone(),
         }
@@ -96,8 +98,8 @@ impl Verdicts {
 
     /// Sets the verdict on all that `cover` does not bring to valid, because nothing of that is owed.
     pub(super) fn only(mut self, cover: &Cover, layout: &Layout) -> Self {
-        for (layer, place) in pairs(self.layers, self.blocks.len() as u32) {
-            let group = self.blocks.get(place as usize).and_then(|block| layout.group_of(*block));
+        for (layer, place) in pairs(self.layers, self.blocks().len() as u32) {
+            let group = self.blocks().get(place as usize).and_then(|block| layout.group_of(*block));
             if !group.is_some_and(|(group, _)| cover.has(layer, group)) {
                 self.set(layer, place as usize, BlockVerdict::Valid);
             }
@@ -110,8 +112,8 @@ impl Verdicts {
     pub(super) fn as_of_now(&self, pool: &Pool) -> Self {
         let mut now = self.clone();
         let changed = match &self.origin {
-            Some(origin) => origin.changed(pool, &self.blocks),
-            None => (0..self.blocks.len()).collect(),
+            Some(origin) => origin.changed(pool, self.blocks()),
+            None => (0..self.blocks().len()).collect(),
         };
         for place in changed {
             (0..self.layers).for_each(|layer| now.set(layer, place, BlockVerdict::Missing));
@@ -121,8 +123,8 @@ impl Verdicts {
 
     /// Derives verdicts from the writes of `plan` that have `arrived`: a block is missing when a write that covers a
     /// byte of it has not arrived. Blocks that the plan does not move are valid.
-    pub(super) fn arrived(blocks: &[u32], plan: &Arc<Plan>, arrived: &Arrived) -> Self {
-        let mut verdicts = Self::new(plan.route().destination().layers(), blocks, BlockVerdict::Valid);
+    pub(super) fn arrived(list: impl Into<List>, plan: &Arc<Plan>, arrived: &Arrived) -> Self {
+        let mut verdicts = Self::new(plan.route().destination().layers(), list, BlockVerdict::Valid);
         if arrived.count() == arrived.expected() {
             return verdicts;
         }
@@ -141,7 +143,7 @@ impl Verdicts {
 
     /// Sets one verdict; a position out of range is ignored.
     pub(super) fn set(&mut self, layer: u32, place: usize, verdict: BlockVerdict) {
-        if let Some(state) = self.states.get_mut(layer as usize * self.blocks.len() + place) {
+        if let Some(state) = self.states.get_mut(layer as usize * self.blocks().len() + place) {
             *state = verdict;
         }
     }
@@ -149,14 +151,14 @@ impl Verdicts {
     /// The verdict on the block at position `place` of the request, in `layer`; `None` when either is out of range.
     #[must_use]
     pub fn get(&self, layer: u32, place: usize) -> Option<BlockVerdict> {
-        let inside = layer < self.layers && place < self.blocks.len();
-        inside.then(|| self.states.get(layer as usize * self.blocks.len() + place).copied())?
+        let inside = layer < self.layers && place < self.blocks().len();
+        inside.then(|| self.states.get(layer as usize * self.blocks().len() + place).copied())?
     }
 
     /// The destination blocks, in the order of the request.
     #[must_use]
     pub fn blocks(&self) -> &[u32] {
-        &self.blocks
+        self.list.blocks()
     }
 
     /// The verdicts on what one of several [`Sources`](super::Sources) brings, by its position among the links; `None`
@@ -167,9 +169,8 @@ impl Verdicts {
     }
 
     /// The blocks and token ranges of the request.
-    pub(super) fn list(&self) -> List {
-        let tokens = self.origin.as_ref().map(|origin| Arc::clone(&origin.tokens)).unwrap_or_default();
-        List::new((&*self.blocks).into(), tokens)
+    pub(super) fn list(&self) -> &List {
+        &self.list
     }
 
     /// The number of layers.
@@ -192,7 +193,8 @@ impl Verdicts {
 
     /// Yields layer, destination block and verdict of each block that is not valid.
     pub fn invalid(&self) -> impl Iterator<Item = (u32, u32, BlockVerdict)> + '_ {
-        let layers = (0..self.layers).flat_map(|layer| self.blocks.iter().map(move |block| (layer, *block)));
+        let layers =
+            (0..self.layers).flat_map(|layer| self.blocks().iter().map(move |block| (layer, *block)));
         layers
             .zip(&self.states)
             .filter(|(_, state)| **state != BlockVerdict::Valid)
@@ -203,7 +205,7 @@ impl Verdicts {
 impl PartialEq for Verdicts {
     /// Compares blocks and verdicts; the pool that they are about does not matter.
     fn eq(&self, other: &Self) -> bool {
-        (&self.blocks, self.layers, &self.states) == (&other.blocks, other.layers, &other.states)
+        (self.blocks(), self.layers, &self.states) == (other.blocks(), other.layers, &other.states)
     }
 }
 
@@ -216,7 +218,7 @@ impl fmt::Debug for Verdicts {
         let [valid, missing, corrupt] = [Valid, Missing, Corrupt].map(|verdict| self.count(verdict));
         f.debug_struct("Verdicts")
             .field("layers", &self.layers)
-            .field("blocks", &self.blocks.len())
+            .field("blocks", &self.blocks().len())
             .field("valid", &valid)
             .field("missing", &missing)
             .field("corrupt", &corrupt)

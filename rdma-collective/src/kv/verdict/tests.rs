@@ -31,7 +31,7 @@ proptest! {
                 there[to as usize..(to + write.len) as usize].fill(true);
             }
         }
-        let verdicts = Verdicts::arrived(&blocks, &plan, &arrived);
+        let verdicts = Verdicts::arrived(&blocks[..], &plan, &arrived);
         for layer in 0..shape.layers {
             for (place, &block) in blocks.iter().enumerate() {
                 let whole = layout.extents(layer, block).unwrap().all(|extent| {
@@ -48,7 +48,7 @@ proptest! {
 
 #[test]
 fn a_request_of_any_size_is_shown_in_a_line() {
-    let mut verdicts = Verdicts::new(80, &[7; 10_000], BlockVerdict::Valid);
+    let mut verdicts = Verdicts::new(80, [7; 10_000], BlockVerdict::Valid);
     verdicts.set(79, 9_999, BlockVerdict::Missing);
     let expected = "Verdicts { layers: 80, blocks: 10000, valid: 799999, missing: 1, corrupt: 0 }";
     assert_eq!(format!("{verdicts:?}"), expected);

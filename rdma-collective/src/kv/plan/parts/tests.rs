@@ -7,7 +7,7 @@ proptest! {
     #[test]
     fn what_is_not_valid_is_wanted_on_both_sides(layers in 1_u32..5, blocks in 1_u32..40, seed in any::<u64>()) {
         let ids: Vec<u32> = (0..blocks).collect();
-        let mut verdicts = Verdicts::new(layers, &ids, BlockVerdict::Valid);
+        let mut verdicts = Verdicts::new(layers, &ids[..], BlockVerdict::Valid);
         prop_assert_eq!(Wanted::invalid(&verdicts), None);
         for (layer, place) in pairs(layers, blocks) {
             let verdict = match seed.rotate_left(layer * 7 + place * 3) % 4 {

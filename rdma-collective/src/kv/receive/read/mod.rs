@@ -51,8 +51,8 @@ struct IncomingOffer {
     offer: Offer,
     /// The blocks, followed by token ranges if it has any. The list of an offer of more blocks than this side's pool
     /// has stays empty, because no pull can meet such an offer.
-    blocks: Vec<u32>,
-    /// Number of blocks, and how many of them have arrived.
+    list: Vec<u32>,
+    /// Length of the list, and how much of it has arrived.
     total: u32,
     arrived: u32,
     expires: Option<Instant>,
@@ -394,12 +394,12 @@ fn plan(
         KvError::BlockCounts { request, source_blocks, granted }
     };
     // Empty because this side did not keep a list of more blocks than any pull could meet.
-    if known.blocks.is_empty() {
+    if known.list.is_empty() {
         return Err(counts());
     }
     let (sources, ranges) =
-        known.blocks.split_at_checked(known.blocks_told(route) as usize).ok_or_else(counts)?;
-    let tokens = tokens_of(&ranges_of(ranges), state.hold.list().tokens());
+        known.list.split_at_checked(known.blocks_told(route) as usize).ok_or_else(counts)?;
+    let tokens = tokens_of(&ranges_of(ranges), &state.hold.list().tokens());
     let tokens = tokens.ok_or(KvError::TokenRanges { request })?;
     let options = PlanOptions { tokens, ..options.clone() };
     let plan = match Plan::of_parts(route, [sources, blocks], &options, state.wanted.clone()) {

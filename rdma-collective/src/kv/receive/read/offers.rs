@@ -42,15 +42,18 @@ impl Receives {
             // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
             // bad peer could make this side allocate without bound.
             let (list, total, arrived) = (Vec::new(), piece.total, 0);
-            pulls.offers.push(IncomingOffer { offer, blocks: list, total, arrived, expires });
+            pulls.offers.push(IncomingOffer { offer, list, total, arrived, expires });
         }
         match pulls.offers.iter_mut().find(|known| known.offer.lease == offer.lease) {
-            Some(known) if known.total == piece.total && known.arrived == piece.first => {
+            Some(known)
+                if (known.offer.request, known.offer.tokens) == (offer.request, offer.tokens)
+                    && (known.total, known.arrived) == (piece.total, piece.first) =>
+            {
                 let numbers = piece.numbers();
                 // A piece never goes beyond the whole list.
                 known.arrived += numbers.len() as u32;
                 if blocks <= self.link.route.blocks_max(Side::Source) {
-                    known.blocks.extend(numbers);
+                    known.list.extend(numbers);
                 }
                 Ok(())
             }

@@ -78,7 +78,7 @@ fn an_offer_of_more_blocks_than_this_pool_has_is_refused_and_its_list_is_not_kep
         shared.engine.drive(Instant::now(), 16).unwrap();
         decode.shared().engine.drive(Instant::now(), 16).unwrap();
         let decode = decode.shared().lock();
-        let kept = decode.pulls.offers.iter().map(|offer| offer.blocks.capacity()).max();
+        let kept = decode.pulls.offers.iter().map(|offer| offer.list.capacity()).max();
         assert!(kept.is_none_or(|kept| kept <= SHAPE.blocks as usize), "the list is kept: {kept:?}");
     }
     let pull = decode.pull(9, &[1, 2], Deadline::after(Duration::from_secs(20))).unwrap();
