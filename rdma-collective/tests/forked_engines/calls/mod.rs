@@ -81,7 +81,7 @@ pub fn all() -> impl Iterator<Item = &'static Call> {
 
 /// Types and modules of plain data: no engine, thread or connection is behind an object of theirs. `init_or_spawn`
 /// starts this executable again, as ranks that are nobody's forked children.
-const PLAIN: [&str; 25] = [
+const PLAIN: [&str; 26] = [
     "bootstrap::JobToken::",
     "bootstrap::RankList::",
     "bootstrap::meeting_ports",
@@ -102,6 +102,7 @@ const PLAIN: [&str; 25] = [
     "env::SelectedDevice::",
     "env::Variables::",
     "env::variables_table",
+    "kv::Blocks::",
     "kv::LinkError::",
     "kv::TransferOutcome::",
     "kv::Verdicts::",
