@@ -35,8 +35,7 @@ impl Receives {
                 }
                 Arrival::Imm(..) => return Err("an immediate that does not belong here"),
                 Arrival::Control(received) => {
-                    let epoch = self.link.name.epoch;
-                    let understood = match control::decode(received.bytes(), epoch) {
+                    let understood = match received.message() {
                         Ok(parsed) => self.handle_control(core, parsed, now),
                         Err(_) => Err("a control message that is malformed"),
                     };
