@@ -104,7 +104,8 @@ fn hears(lane: &mut Lane) -> Result<bool, SetupError> {
         Some(Arrival::Imm(..)) => return Err(SetupError::Peer { field: "first message" }),
         Some(Arrival::Control(received)) => received,
     };
-    let ready = received.message().is_ok_and(|message| message.kind == Kind::READY && message.body.is_empty());
+    let ready =
+        received.message().is_ok_and(|message| message.kind == Kind::READY && message.body.is_empty());
     lane.recycle(received);
     if ready { Ok(true) } else { Err(SetupError::Peer { field: "first message" }) }
 }

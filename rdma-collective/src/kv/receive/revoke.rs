@@ -139,9 +139,10 @@ impl Receives {
                 state.due().is_some_and(|due| due <= until)
             };
             let Some(state) = place.as_mut().filter(late) else { continue };
+            let pulls = state.pulls();
             match &mut state.stage {
                 // `expire_pulls` handles pulls, because it knows which reads are under way.
-                Stage::Filling if state.pulls() => continue,
+                Stage::Filling if pulls => continue,
                 Stage::Filling => {}
                 Stage::Revoking(revoking) => {
                     fence_now |= revoking.fence.is_due(known, moved);

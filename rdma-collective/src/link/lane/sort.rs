@@ -89,7 +89,7 @@ impl Lane {
             (Opcode::Recv, None) => {
                 let (len, epoch) = (success.bytes as usize, self.peer_epoch);
                 self.control_arrived(Received { buffer, len, epoch });
-            },
+            }
             _ => self.violation("an immediate where none belongs, or none where one does"),
         }
     }
