@@ -1,8 +1,10 @@
 //! Draws curves against message size as one SVG file that needs no other: no script, no font but the viewer's own.
 
+mod file;
 mod scale;
 pub mod svg;
 
+pub use file::PlotFile;
 use scale::Axis;
 use std::fmt::{self, Write};
 use svg::{Escaped, INK, PAPER, begin};

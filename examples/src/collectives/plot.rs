@@ -1,16 +1,14 @@
 //! The file of `--plot`: bus bandwidth and time against size, of this run and of those that are laid over it.
 
 use super::args::Args;
-use crate::chart::{Chart, Charts, Curve};
+use crate::chart::{Chart, Charts, Curve, PlotFile};
 use crate::columns::{Measured, Row, saved};
-use anyhow::Context;
-use std::fs::{self, OpenOptions};
 use std::path::PathBuf;
 
 /// Where a run is drawn, known to be writable before it begins.
 #[derive(Debug)]
 pub struct Plot {
-    path: PathBuf,
+    file: PlotFile,
     /// Each with its name.
     overlays: Vec<(String, Vec<Row>)>,
 }
@@ -28,9 +26,7 @@ impl Plot {
             Ok((name, saved::rows(path)?))
         };
         let overlays = args.overlay.iter().map(overlay).collect::<anyhow::Result<_>>()?;
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-        opened.with_context(|| format!("--plot {} cannot be written", path.display()))?;
-        Ok(Some(Self { path, overlays }))
+        Ok(Some(Self { file: PlotFile::open(path)?, overlays }))
     }
 
     /// Draws the rows of this run, which is called so.
@@ -40,9 +36,7 @@ impl Plot {
     /// The system's error at the file.
     pub fn write(self, name: &str, rows: &[Row]) -> anyhow::Result<()> {
         let overlays = self.overlays.iter().map(|(name, rows)| (name.as_str(), rows.as_slice()));
-        let charts = charts(std::iter::once((name, rows)).chain(overlays));
-        fs::write(&self.path, charts.to_string())
-            .with_context(|| format!("--plot {} cannot be written", self.path.display()))
+        self.file.write(charts(std::iter::once((name, rows)).chain(overlays)))
     }
 }
 

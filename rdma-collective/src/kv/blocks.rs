@@ -165,6 +165,12 @@ impl From<&Self> for List {
     }
 }
 
+/// Numbers that token ranges take behind the blocks of a list: first and end for each group of its end's layout, if the
+/// request names tokens.
+pub(super) fn numbers_of_ranges(tokens: bool, layout: &Layout) -> u32 {
+    if tokens { 2 * layout.groups().len() as u32 } else { 0 }
+}
+
 /// The ranges of a peer, which are pairs of numbers behind its blocks.
 pub(super) fn ranges(numbers: &[u32]) -> Vec<Range<u32>> {
     numbers.as_chunks().0.iter().map(|[start, end]| *start..*end).collect()

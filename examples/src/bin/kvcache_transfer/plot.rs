@@ -2,13 +2,11 @@
 
 use crate::args::Args;
 use crate::figure::Figure;
-use anyhow::Context;
-use std::fs::{self, OpenOptions};
-use std::path::PathBuf;
+use examples::chart::PlotFile;
 
 /// The file of a drawing, known to be writable before the plan is made.
 #[derive(Debug)]
-pub struct Plot(PathBuf);
+pub struct Plot(PlotFile);
 
 impl Plot {
     /// Opens the file that the flags name, if they name one.
@@ -17,10 +15,8 @@ impl Plot {
     ///
     /// The file cannot be written.
     pub fn open(args: &Args) -> anyhow::Result<Option<Self>> {
-        let Some(path) = args.plot.clone() else { return Ok(None) };
-        let opened = OpenOptions::new().write(true).create(true).truncate(false).open(&path);
-        opened.with_context(|| format!("--plot {} cannot be written", path.display()))?;
-        Ok(Some(Self(path)))
+        let file = args.plot.clone().map(PlotFile::open).transpose()?;
+        Ok(file.map(Self))
     }
 
     /// Draws the plan that the flags describe.
@@ -29,8 +25,7 @@ impl Plot {
     ///
     /// The flags name layouts between which there is no plan, or the system's error at the file.
     pub fn write(self, args: &Args) -> anyhow::Result<()> {
-        let figure = Figure::new(args)?.to_string();
-        fs::write(&self.0, figure).with_context(|| format!("--plot {} cannot be written", self.0.display()))
+        self.0.write(Figure::new(args)?)
     }
 }
 
@@ -38,6 +33,7 @@ impl Plot {
 mod tests {
     use super::*;
     use clap::Parser;
+    use std::fs;
 
     fn args(path: &str) -> Args {
         Args::parse_from(["kvcache_transfer", "--explain", "--plot", path])

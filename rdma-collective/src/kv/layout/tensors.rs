@@ -14,6 +14,7 @@ impl Inner {
         self.tensors.push(Extent { offset, len: bytes });
         Ok(())
     }
+
     /// Lets a group have the tensors and blocks of an earlier one. `tensors` are the lengths that it needs.
     pub(super) fn share(&self, placed: &mut Placed, tensors: &[u64], with: usize) -> Result<(), LayoutError> {
         let group = self.groups.len();

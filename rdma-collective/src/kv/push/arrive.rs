@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{IncomingGrant, Pushes, Stage};
 use crate::engine::EngineState;
-use crate::kv::blocks::ranges;
+use crate::kv::blocks::{numbers_of_ranges, ranges};
 use crate::kv::layout::Side;
 use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, StagingAt, Take, Unpacked};
 use crate::kv::plan::{Wanted, words_of};
@@ -84,7 +84,7 @@ impl Pushes {
             return Err("a grant of no blocks, or of more than there are");
         }
         let words = if grant.partial { words_of(layers, grant.blocks) } else { Some(0) };
-        let ranges = if grant.tokens { 2 * theirs.groups().len() as u32 } else { 0 };
+        let ranges = numbers_of_ranges(grant.tokens, theirs);
         let all = words.and_then(|words| words.checked_add(grant.blocks)?.checked_add(ranges));
         if all != Some(piece.total) {
             return Err("a grant of another length than its blocks take");

@@ -11,7 +11,7 @@ use super::state::{Announced, Stage, State};
 use super::unpack::Unpack;
 use crate::engine::EngineState;
 use crate::kv::KvError;
-use crate::kv::blocks::{ranges as ranges_of, tokens_of};
+use crate::kv::blocks::{numbers_of_ranges, ranges as ranges_of, tokens_of};
 use crate::kv::layout::{Layout, Side};
 use crate::kv::message::{self, Begin, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
 use crate::kv::plan::{Count, Plan, PlanOptions, Route};
@@ -159,8 +159,7 @@ impl State {
         now: Instant,
     ) -> Result<(), &'static str> {
         let blocks = self.hold.blocks();
-        let ranges = if begin.tokens { 2 * route.source().groups().len() as u32 } else { 0 };
-        let blocks_told = piece.total.saturating_sub(ranges);
+        let blocks_told = piece.total.saturating_sub(numbers_of_ranges(begin.tokens, route.source()));
         if blocks_told == 0 || blocks_told > route.blocks_max(Side::Source) || self.told < self.list.len() {
             return Err("a beginning with no blocks, or more than can fill those that were granted");
         }

@@ -16,7 +16,7 @@ use super::Receives;
 use super::state::{Announced, Revocation, Stage, State};
 use crate::engine::EngineState;
 use crate::kv::KvError;
-use crate::kv::blocks::{ranges as ranges_of, tokens_of};
+use crate::kv::blocks::{numbers_of_ranges, ranges as ranges_of, tokens_of};
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Begin, Offer, Reason, Release, Take};
 use crate::kv::plan::{End, Plan, PlanError, PlanOptions, Route, Run, Stream, parts_of};
@@ -83,8 +83,7 @@ struct Reading {
 impl IncomingOffer {
     /// Number of blocks in the list.
     fn blocks_told(&self, route: &Route) -> u32 {
-        let ranges = if self.offer.tokens { 2 * route.source().groups().len() as u32 } else { 0 };
-        self.total.saturating_sub(ranges)
+        self.total.saturating_sub(numbers_of_ranges(self.offer.tokens, route.source()))
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use super::IncomingOffer;
 use crate::engine::EngineState;
 use crate::kv::KvError;
+use crate::kv::blocks::numbers_of_ranges;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::layout::Side;
 use crate::kv::message::{Offer, Piece, Reason, Recall, Release};
@@ -22,8 +23,7 @@ impl Receives {
         now: Instant,
     ) -> Result<(), &'static str> {
         let pulls = &mut self.pulls;
-        let ranges = if offer.tokens { 2 * self.link.route.source().groups().len() as u32 } else { 0 };
-        let blocks = piece.total.saturating_sub(ranges);
+        let blocks = piece.total.saturating_sub(numbers_of_ranges(offer.tokens, self.link.route.source()));
         if blocks == 0 || blocks > self.link.route.source().blocks() {
             return Err("an offer of no blocks, or of more than there are");
         }
