@@ -170,10 +170,14 @@ impl EngineState {
         any
     }
 
-    /// Ends the lanes whose peers have died by now, without the pause between two looks.
-    pub(crate) fn look_for_deaths_now(&mut self) {
+    /// Takes what peers have sent by now and ends the lanes of those that are lost, without the pause between two looks
+    /// for deaths. Services do not act, so one of them may call this.
+    ///
+    /// Call it before naming who is at fault outside a drive: this process may have been stopped since the last one.
+    pub(crate) fn catch_up(&mut self) {
         self.deaths.look_next();
-        self.drive(Instant::now, LOOK_BUDGET);
+        let (found, _) = self.listen(Instant::now, LOOK_BUDGET);
+        self.take_aside(found);
     }
 
     /// Sends the heartbeats that are due, and ends the lanes whose peers have died or are silent for too long.

@@ -52,8 +52,7 @@ pub(crate) struct EngineState {
     pub(super) services: Vec<Weak<Mutex<dyn Service>>>,
     /// Scratch for [`advance_services`](Self::advance_services), kept so that a drive allocates nothing.
     driving: Vec<Arc<Mutex<dyn Service>>>,
-    /// Completions that [`stop_lane`](Self::stop_lane) took. The next drive counts them, because they may be of other
-    /// services, which have to look at them.
+    /// Completions that were [taken aside](Self::take_aside).
     taken_aside: usize,
     /// The failure of the last device, once all have failed. Nothing on the engine goes on after that.
     broken: Option<Arc<PollError>>,
@@ -284,7 +283,8 @@ impl EngineState {
         let qp_num = qp.num();
         let fenced = rail.worker.fence(qp, deadline);
         // The fence has left a completion of every request. Peers' credits bound what the other lanes add meanwhile.
-        self.taken_aside += self.take_from(number, self.alive.driven, usize::MAX);
+        let taken = self.take_from(number, self.alive.driven, usize::MAX);
+        self.take_aside(taken);
         self.rails[number].by_qp.remove(&qp_num);
         fenced.map_err(|Refused { error, .. }| EngineError::Fence { qp_num, source: Arc::new(error) })
     }
@@ -296,24 +296,40 @@ impl EngineState {
     }
 
     /// Takes completions and lets the services act; returns how much happened.
-    ///
-    /// The order is: note deaths, take completions, notice that this process was away, judge silence, let services act.
-    /// Each step relies on the one before it (see `alive`).
-    ///
-    /// The clock is read a second time if something was found. The process may have been stopped between the first
-    /// reading and the poll, and a message that came meanwhile must count as heard now, not back then.
     pub(crate) fn drive(&mut self, clock: impl Fn() -> Instant, budget: usize) -> usize {
-        let looked = clock();
-        let died = self.look_for_deaths(looked);
-        let (taken, all) = self.take_completions(looked, budget);
-        let now = if died || taken > 0 { clock() } else { looked };
-        self.notice_absence(now);
-        self.keep_alive(now, all);
-        let happened = taken + self.advance_services(now) + std::mem::take(&mut self.taken_aside);
-        if died || happened > 0 {
+        let (heard, now) = self.listen(clock, budget);
+        let happened = heard + self.advance_services(now) + std::mem::take(&mut self.taken_aside);
+        if happened > 0 {
             self.news.note();
         }
         happened
+    }
+
+    /// Takes completions and notes which peers are lost; returns how much was found, and the present time.
+    ///
+    /// The order is: note deaths, take completions, notice that this process was away, judge silence. Each step relies
+    /// on the one before it (see `alive`).
+    ///
+    /// The clock is read a second time if something was found. The process may have been stopped between the first
+    /// reading and the poll, and a message that came meanwhile must count as heard now, not back then.
+    pub(super) fn listen(&mut self, clock: impl Fn() -> Instant, budget: usize) -> (usize, Instant) {
+        let looked = clock();
+        let died = self.look_for_deaths(looked);
+        let (taken, all) = self.take_completions(looked, budget);
+        let found = usize::from(died) + taken;
+        let now = if found > 0 { clock() } else { looked };
+        self.notice_absence(now);
+        self.keep_alive(now, all);
+        (found, now)
+    }
+
+    /// Notes completions that were taken outside a drive. The next drive counts them, because they may be of services
+    /// that have to look at them.
+    pub(super) fn take_aside(&mut self, taken: usize) {
+        self.taken_aside += taken;
+        if taken > 0 {
+            self.news.note();
+        }
     }
 
     /// Takes completions of all rails; returns how many, and whether none is left. Each rail has an equal share of the

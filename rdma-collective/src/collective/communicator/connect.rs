@@ -214,7 +214,7 @@ impl Setup<'_> {
     fn tell_neighbours(&self, ends: &[NeighbourEnd], culprit: Option<u32>) {
         let reporter = self.store.rank();
         self.engine.lock_with(|core| {
-            core.look_for_deaths_now();
+            core.catch_up();
             let dead = ends.iter().find(|end| end.lanes.iter().any(|id| has_died(core, *id)));
             let Some(culprit) = culprit.or(dead.map(|end| end.rank)) else { return };
             let abort = Abort { sequence: 0, culprit, reporter, reason: AbortReason::PeerFailed };

@@ -9,7 +9,6 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::{Communicator, FENCE_WITHIN, Links};
-use crate::collective::operation::Abort;
 use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{LaneId, Service};
 
@@ -98,19 +97,13 @@ impl Communicator {
         }
     }
 
-    /// Tells the linked ranks of a rank that has died, if this rank knows of one: a rank that leaves because of that
-    /// would be taken for the one at fault.
+    /// Tells the linked ranks of a rank that has died, if this rank knows of one.
     fn tell_of_losses(&self) {
         let shared = &self.shared;
         shared.engine.lock_with(|core| {
-            core.look_for_deaths_now();
-            let mut state = shared.lock();
-            let sequence = shared.gate.sequence();
-            let Some(links) = state.links.as_mut().filter(|links| links.abort.is_none()) else { return };
-            if let Some(lost) = links.lost(core) {
-                let culprit = lost.culprit(self.rank);
-                let (reporter, reason) = (self.rank, AbortReason::PeerFailed);
-                links.tell(core, Abort { sequence, culprit, reporter, reason });
+            core.catch_up();
+            if let Some(links) = &mut shared.lock().links {
+                links.tell_of_losses(core, (self.rank, shared.gate.sequence()));
             }
         });
     }

@@ -185,6 +185,21 @@ impl Links {
         taken
     }
 
+    /// Takes what peers have sent and tells all of one that is lost, as a failure of operation `sequence` that rank
+    /// `reporter`, which is this one, has found. Returns whether one is lost: a rank that leaves, or ends, because of
+    /// another one would be taken for the one at fault if it said nothing.
+    pub(super) fn tell_of_losses(
+        &mut self,
+        core: &mut EngineState,
+        (reporter, sequence): (u32, u64),
+    ) -> bool {
+        let taken = self.take_arrivals(core);
+        let Some(lost) = taken.err().or_else(|| self.lost(core)) else { return false };
+        let (culprit, reason) = (lost.culprit(reporter), AbortReason::PeerFailed);
+        self.tell(core, Abort { sequence, culprit, reporter, reason });
+        true
+    }
+
     /// Notes a failure that this rank has found or a peer has reported, and marks it to be passed on to all peers.
     ///
     /// The failure of an earlier operation replaces that of a later one. Some ranks may still be in the earlier

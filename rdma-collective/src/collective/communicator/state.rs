@@ -201,13 +201,11 @@ impl State {
         let Some(links) = &mut self.links else { return false };
         let known = links.abort.is_some();
         if idle && self.ended.is_none() && !known {
-            let taken = links.take_arrivals(core);
-            if let Some(lost) = taken.err().or_else(|| links.lost(core)) {
-                let (culprit, reason) = (lost.culprit(self.rank), AbortReason::PeerFailed);
-                let sequence = self.gate.sequence();
-                links.tell(core, Abort { sequence, culprit, reporter: self.rank, reason });
-            } else if let Err(wrong) = links.check_calls(self.gate.sequence()) {
-                links.tell_wrong(core, (self.rank, self.gate.sequence()), wrong);
+            let present = (self.rank, self.gate.sequence());
+            if !links.tell_of_losses(core, present)
+                && let Err(wrong) = links.check_calls(present.1)
+            {
+                links.tell_wrong(core, present, wrong);
             }
         }
         links.pass_on(core);
@@ -360,15 +358,21 @@ impl State {
     /// Ends the communicator for an operation that this rank will not begin: other ranks may be in it already, and
     /// would take this rank's next operation for it.
     pub(super) fn end_queued(&mut self, core: &mut EngineState) -> CollectiveError {
-        let known = self.failure(core);
         // The abort names the operation that runs. `run` has counted that one, so its number is one less; a send or
         // receive has none.
         let begun = self.queue.front().filter(|_| self.gate.progress().has_begun());
         let counted = begun.is_some_and(|entry| entry.job.among() != Participants::Pair);
+        let sequence = self.gate.sequence() - u64::from(counted);
+        // This process may have been stopped until now: the other ranks' word of that is then still to be taken.
+        core.catch_up();
+        if let Some(links) = self.links.as_mut().filter(|_| self.ended.is_none()) {
+            links.tell_of_losses(core, (self.rank, sequence));
+        }
+        let known = self.failure(core);
         if let Some(links) = self.links.as_mut().filter(|_| known.is_none()) {
-            let (culprit, sequence) = (self.rank, self.gate.sequence() - u64::from(counted));
+            let (culprit, reporter, reason) = (self.rank, self.rank, AbortReason::Queued);
             links.unwatch(core);
-            links.tell(core, Abort { sequence, culprit, reporter: culprit, reason: AbortReason::Queued });
+            links.tell(core, Abort { sequence, culprit, reporter, reason });
         }
         let error = known.unwrap_or(CollectiveError::Queued);
         self.end(&error);

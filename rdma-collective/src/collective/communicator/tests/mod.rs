@@ -145,6 +145,33 @@ fn a_death_that_is_found_after_this_process_did_not_run_is_its_own_fault_between
     assert_fenced(&left.all_reduce(&mut [1.0_f32], ReduceOp::Sum, soon()).unwrap_err(), 9 * SECOND);
 }
 
+/// The other ranks went on while this process was stopped between the call and its first look at the clock.
+#[test]
+fn an_operation_that_begins_too_late_because_this_process_did_not_run_says_so() {
+    for begin in [start_late, reduce_late] {
+        let [mut left, _right] = ranks();
+        left.engine().lock().drive(|| Instant::now() - 9 * SECOND, 64);
+        left.other_dies();
+        let error = begin(&mut left);
+        let CollectiveError::Fenced { away: Some(away), .. } = error else { panic!("{error}") };
+        assert!(away >= 9 * SECOND, "{away:?}");
+        assert_eq!(left.told(), Some(0));
+    }
+}
+
+/// Begins an operation that owns its memory, with a deadline that has passed.
+fn start_late(comm: &mut Communicator) -> CollectiveError {
+    let tensor = comm.alloc::<f32>(1000).unwrap();
+    let mut pending = comm.start_all_reduce(tensor, ReduceOp::Sum, Deadline::after(Duration::ZERO)).unwrap();
+    let Poll::Ready(Err(error)) = pending.poll() else { panic!("it goes on") };
+    error
+}
+
+/// Begins an operation on borrowed memory, with a deadline that has passed.
+fn reduce_late(comm: &mut Communicator) -> CollectiveError {
+    comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum, Deadline::after(Duration::ZERO)).unwrap_err()
+}
+
 #[test]
 fn a_death_during_an_operation_that_this_process_did_not_run_in_is_its_own_fault() {
     let [mut left, _right] = ranks();
