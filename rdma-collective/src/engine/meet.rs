@@ -10,7 +10,7 @@ use rdma_core::Deadline;
 
 use super::{Engine, LaneId};
 use crate::engine::SetupError;
-use crate::link::control::{self, Kind};
+use crate::link::control::Kind;
 use crate::link::{Arrival, Blob, Lane, LinkKind};
 
 /// The first pause before the peer is asked again; each following pause is twice as long.
@@ -104,8 +104,8 @@ fn hears(lane: &mut Lane) -> Result<bool, SetupError> {
         Some(Arrival::Imm(..)) => return Err(SetupError::Peer { field: "first message" }),
         Some(Arrival::Control(received)) => received,
     };
-    let message = control::decode(received.bytes(), lane.name().epoch);
-    let ready = message.is_ok_and(|message| message.kind == Kind::READY && message.body.is_empty());
+    let ready =
+        received.message().is_ok_and(|message| message.kind == Kind::READY && message.body.is_empty());
     lane.recycle(received);
     if ready { Ok(true) } else { Err(SetupError::Peer { field: "first message" }) }
 }

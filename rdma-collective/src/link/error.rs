@@ -195,9 +195,9 @@ pub enum LaneFailure {
     /// The peer's messages belong to an earlier or a later lane.
     #[error("the peer is at epoch {theirs} of this link, this side at {ours}; connect both ends anew")]
     OtherEpoch {
-        /// The epoch of this side.
+        /// The epoch that this side expects.
         ours: u32,
-        /// The epoch of the peer.
+        /// The epoch of the message.
         theirs: u32,
     },
     /// The device refused to take a request.

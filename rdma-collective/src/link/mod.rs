@@ -21,7 +21,7 @@ pub(crate) use blob::{Blob, LinkKind};
 pub use error::{BlobError, HandshakeError, LaneFailure, LaneName, PeerName};
 pub use handshake::Meet;
 pub(crate) use lane::{
-    Arrival, ConnectOverrides, Connection, Lane, LaneMemory, LaneOptions, OpeningLane, Unsent,
+    Arrival, ConnectOverrides, Connection, Lane, LaneMemory, LaneOptions, OpeningLane, Received, Unsent,
 };
 pub(crate) use pulse::Patience;
 pub(crate) use rails::{AttachedOnRails, FIRST_RAIL, RAILS_MAX, RangeOnRails};

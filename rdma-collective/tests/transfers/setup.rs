@@ -1,4 +1,4 @@
-//! KV links that cannot be: pools, jobs and epochs that do not go together, and strangers where peers meet.
+//! KV links that cannot be: pools and jobs that do not go together, and strangers where peers meet.
 
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -14,22 +14,22 @@ use rdma_collective::link::Meet;
 use rdma_core::{Deadline, Wire};
 
 /// The errors of both ends of a link that cannot be set up.
-fn refused(source: Shape, destination: Shape, tokens: [JobToken; 2], epochs: [u32; 2]) -> [LinkError; 2] {
+fn refused(source: Shape, destination: Shape, tokens: [JobToken; 2]) -> [LinkError; 2] {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let soon = || Deadline::after(Duration::from_secs(3));
-    let options = |end: usize| LinkOptions { epoch: epochs[end], ..LinkOptions::default() };
+    let options = LinkOptions::default();
     thread::scope(|scope| {
         let prefill = scope.spawn(move || {
             let engine = engine(Wire::Local, None);
             let pool = pool(&engine, source, PoolUse::Source, source_byte);
             let meet = Meet::Connect(address);
-            Prefill::new(&engine, &pool, &meet, &tokens[0], &options(0), soon()).unwrap_err()
+            Prefill::new(&engine, &pool, &meet, &tokens[0], &LinkOptions::default(), soon()).unwrap_err()
         });
         let engine = engine(Wire::Local, None);
         let pool = pool(&engine, destination, PoolUse::Destination, |_, _, _| CANARY);
         let meet = Meet::Accept(&listener);
-        let decode = Decode::new(&engine, &pool, &meet, &tokens[1], &options(1), soon()).unwrap_err();
+        let decode = Decode::new(&engine, &pool, &meet, &tokens[1], &options, soon()).unwrap_err();
         [prefill.join().unwrap(), decode]
     })
 }
@@ -44,7 +44,7 @@ fn pools_that_do_not_match_are_refused_with_the_field() {
         ),
         (Shape { cache_type: CacheType::Fp8E4m3, ..SHAPE }, "fp8_e4m3"),
     ] {
-        for error in refused(other, SHAPE, [TOKEN; 2], [0; 2]) {
+        for error in refused(other, SHAPE, [TOKEN; 2]) {
             assert!(matches!(error, LinkError::Layout(_)) && error.to_string().contains(field), "{error}");
         }
     }
@@ -53,7 +53,7 @@ fn pools_that_do_not_match_are_refused_with_the_field() {
 #[test]
 fn ranks_without_a_common_head_are_refused_with_the_ranks_that_have_one() {
     let rank = |rank| Shape { tensor_parallel: TensorParallel { rank, size: 2 }, ..SHAPE };
-    for error in refused(rank(1), rank(0), [TOKEN; 2], [0; 2]) {
+    for error in refused(rank(1), rank(0), [TOKEN; 2]) {
         let text = error.to_string();
         assert!(
             text.contains("rank 0 of 2 takes no head from rank 1 of 2") && text.contains("[0]"),
@@ -63,13 +63,10 @@ fn ranks_without_a_common_head_are_refused_with_the_ranks_that_have_one() {
 }
 
 #[test]
-fn another_job_and_another_epoch_are_refused() {
-    let [prefill, decode] = refused(SHAPE, SHAPE, [JobToken::from_bytes([9; 16]), TOKEN], [0; 2]);
+fn another_job_is_refused() {
+    let [prefill, decode] = refused(SHAPE, SHAPE, [JobToken::from_bytes([9; 16]), TOKEN]);
     assert!(prefill.to_string().contains("another job"), "{prefill}");
     assert!(decode.to_string().contains("no process of this job"), "{decode}");
-    for error in refused(SHAPE, SHAPE, [TOKEN; 2], [1, 0]) {
-        assert!(error.to_string().contains("epoch"), "{error}");
-    }
 }
 
 #[test]

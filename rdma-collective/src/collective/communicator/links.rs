@@ -19,8 +19,7 @@ use crate::collective::operation::{
 };
 use crate::collective::{AbortReason, CollectiveError, Interrupted};
 use crate::engine::{EngineState, LaneId};
-use crate::link::{Lane, control};
-use crate::link::{LaneFailure, LaneName};
+use crate::link::{Lane, LaneFailure, LaneName, Received};
 
 /// How long one lane may take to end: 1 s. The engine is locked meanwhile, so nothing else on it makes progress.
 pub(super) const FENCE_WITHIN: Duration = Duration::from_secs(1);
@@ -457,8 +456,8 @@ pub(super) enum ControlMessage {
 }
 
 /// Decodes a control message; `None` if it is malformed or of an unknown kind.
-pub(super) fn read_control(lane: &Lane, bytes: &[u8]) -> Option<ControlMessage> {
-    let message = control::decode(bytes, lane.name().epoch).ok()?;
+pub(super) fn read_control(received: &Received) -> Option<ControlMessage> {
+    let message = received.message().ok()?;
     match message.kind {
         ABORT => Abort::read(message.body).ok().map(ControlMessage::Abort),
         OPERATION => Header::read(message.body).ok().map(ControlMessage::Header),

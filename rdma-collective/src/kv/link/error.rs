@@ -32,16 +32,6 @@ pub enum LinkError {
         "the pool is registered on another engine than this link; make the pool and the link on one engine"
     )]
     OtherEngine,
-    /// The peer's blob belongs to an earlier or a later link between the two processes.
-    #[error(
-        "the peer's blob is of epoch {theirs}, this end of epoch {ours}; exchange blobs that are made for each other"
-    )]
-    OtherEpoch {
-        /// The epoch of this end.
-        ours: u32,
-        /// The epoch of the blob.
-        theirs: u32,
-    },
     /// The ends have devices of different kinds, software and RDMA, which do not reach each other.
     #[error(
         "this end has {}, and the peer has the other kind; choose devices of one kind on both sides",

@@ -39,9 +39,6 @@ pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;
 /// The argument of [`Decode::new`](crate::kv::Decode::new) and [`Prefill::new`](crate::kv::Prefill::new).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LinkOptions {
-    /// Number of links that there have been to this peer (0). Both ends must give the same, so that messages of an
-    /// earlier link are not taken for this one's.
-    pub epoch: u32,
     /// Most writes outstanding (128), which is enough to keep a link busy.
     pub max_send_wr: u32,
     /// Messages that the peer may send before this end returns their receives (320). Fewer than twice the peer's
@@ -64,7 +61,6 @@ pub struct LinkOptions {
 impl Default for LinkOptions {
     fn default() -> Self {
         Self {
-            epoch: 0,
             max_send_wr: 128,
             credits: 320,
             control_bytes_max: 1024,

@@ -2,6 +2,7 @@
 //! end.
 
 use std::fmt;
+use std::hash::{BuildHasher, RandomState};
 use std::marker::PhantomData;
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -31,7 +32,7 @@ use crate::liveness::{EXIT_WITHIN, Process};
 ///
 /// This is for servers with a control plane of their own. Each end [exports](Self::export) a blob, which the caller
 /// carries as bytes over HTTP, etcd or anything else, and connects to the blob of the other end; nothing listens. A
-/// blob is checked in full: one of another job, version, epoch or layout is an error that says so, and the end can
+/// blob is checked in full: one of another job, version or layout is an error that says so, and the end can
 /// still connect to a better one. The carrier must keep strangers away: a blob has the token's fingerprint, not the
 /// token.
 ///
@@ -105,7 +106,7 @@ impl Prepared<Prefill> {
     /// # Errors
     ///
     /// [`SetupError::Blob`](crate::engine::SetupError::Blob), [`LinkError::Layout`] with the field in which the pools
-    /// differ, [`LinkError::OtherEpoch`] and [`LinkError::SameUse`]: the blob does not fit this end. Nothing has
+    /// differ, and [`LinkError::SameUse`]: the blob does not fit this end. Nothing has
     /// happened, and this end can connect to another blob.
     ///
     /// [`SetupError::PeerSilent`](crate::engine::SetupError::PeerSilent) at the deadline,
@@ -144,7 +145,7 @@ impl Opening {
             return Err(LinkError::WrongUse { needed, given });
         }
         let lane_options = LaneOptions {
-            epoch: options.epoch,
+            epoch: incarnation(),
             max_send_wr: options.max_send_wr.max(8),
             credits: options.credits.max(4),
             control_bytes_max: options.control_bytes_max.clamp(CONTROL_BYTES_MIN, MESSAGE_BYTES_MAX),
@@ -263,10 +264,6 @@ impl Opening {
         if payload.purpose.is_source() == self.pool.purpose().is_source() {
             return Err(LinkError::SameUse(payload.purpose));
         }
-        let (ours, theirs) = (self.options.epoch, peer.epoch);
-        if ours != theirs {
-            return Err(LinkError::OtherEpoch { ours, theirs });
-        }
         let soft = self.engine.context().is_soft();
         if peer.soft != soft {
             return Err(LinkError::OtherDevice { soft });
@@ -292,6 +289,11 @@ impl Opening {
             crate::log::warn!(%error, "the device did not end a lane whose set-up failed; the lane stays until the engine is dropped");
         }
     }
+}
+
+/// The epoch of a new end: random, so that messages of an earlier link are not taken for this one's.
+fn incarnation() -> u32 {
+    RandomState::new().hash_one(std::process::id()) as u32
 }
 
 /// Names the death of the peer's process as the cause of a refused connection. The device cannot do so, because it sees

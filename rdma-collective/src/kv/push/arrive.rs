@@ -12,7 +12,7 @@ use crate::kv::blocks::{numbers_of_ranges, ranges};
 use crate::kv::layout::Side;
 use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, StagingAt, Take, Unpacked};
 use crate::kv::plan::{Wanted, words_of};
-use crate::link::control::{self, Control};
+use crate::link::control::Control;
 use crate::link::{Arrival, Lane};
 
 impl Pushes {
@@ -28,7 +28,7 @@ impl Pushes {
             let Arrival::Control(received) = arrival else {
                 return Err("an immediate, which a source never gets");
             };
-            let understood = match control::decode(received.bytes(), self.link.name.epoch) {
+            let understood = match received.message() {
                 Ok(parsed) => self.handle_control(core, parsed, now),
                 Err(_) => Err("a control message that is malformed"),
             };

@@ -35,8 +35,7 @@ impl Receives {
                 }
                 Arrival::Imm(..) => return Err("an immediate that does not belong here"),
                 Arrival::Control(received) => {
-                    let epoch = self.link.name.epoch;
-                    let understood = match control::decode(received.bytes(), epoch) {
+                    let understood = match received.message() {
                         Ok(parsed) => self.handle_control(core, parsed, now),
                         Err(_) => Err("a control message that is malformed"),
                     };
@@ -54,7 +53,7 @@ impl Receives {
     /// the announcement (BEGIN), so an index is valid until the number of writes is known.
     fn landed(&mut self, transfer: u8, index: u32, bytes: u32, now: Instant) -> Result<(), &'static str> {
         let state = self.grants.get_mut(usize::from(transfer)).and_then(Option::as_mut);
-        let Some(state) = state.filter(|state| state.is_open() && !state.pulls) else {
+        let Some(state) = state.filter(|state| state.is_open() && !state.pulls()) else {
             return Err("a block for a transfer slot that is not open");
         };
         if !state.arrived.note(index) {
@@ -123,7 +122,7 @@ impl Receives {
                 let read = message::read_checksums(parsed.body);
                 let (lease, piece) = read.map_err(|_| "checksums that are malformed")?;
                 let (wanted, layers) = (self.checksums, self.pool.layout().layers());
-                let reads = |state: &&mut State| state.is_open() && state.lease == Some(lease);
+                let reads = |state: &&mut State| state.is_open() && state.lease() == Some(lease);
                 match self.grants.iter_mut().flatten().find(reads) {
                     Some(state) => state.sums(piece, state.sums_total(layers), wanted),
                     // The pull was given up meanwhile, and its checksums were under way.
@@ -143,7 +142,7 @@ impl Receives {
     fn open(&mut self, grant: u64) -> Result<&mut State, &'static str> {
         let state = self.slot(grant).and_then(Option::as_mut);
         state
-            .filter(|state| state.is_open() && !state.pulls)
+            .filter(|state| state.is_open() && !state.pulls())
             .ok_or("a message about a grant that is not open")
     }
 }

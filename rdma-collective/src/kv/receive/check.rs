@@ -1,4 +1,4 @@
-//! Checksums of blocks that have arrived. This file owns `Arrived` → `Confirming`.
+//! Checksums of blocks that have arrived. This file owns `Unchecked` → `Confirming`.
 //!
 //! The thread that drives checks a bounded number of bytes in each drive, so that neither polls nor heartbeats of
 //! other lanes wait.
@@ -60,7 +60,7 @@ impl Receives {
             state.check(&self.pool, &mut self.scratch, &mut left);
             any |= left < before;
             let layers = self.pool.layout().layers();
-            if matches!(state.stage, Stage::Arrived(_)) && state.checked.next.0 >= layers {
+            if matches!(state.stage, Stage::Unchecked(_)) && state.checked.next.0 >= layers {
                 any = true;
                 let verdicts = state.verdicts(self.pool.layout());
                 state.confirm(verdicts, now);
@@ -108,7 +108,7 @@ impl State {
                 }
             }
             // The source of a pull sends the sums of all offered blocks; a push sends only those of wanted blocks.
-            self.checked.sums += usize::from(wanted || self.pulls);
+            self.checked.sums += usize::from(wanted || self.pulls());
             self.checked.next.1 += 1;
             *left = left.saturating_sub(PASS_BYTES);
         }
@@ -117,7 +117,7 @@ impl State {
     /// Whether all writes of a layer have arrived, by the stage.
     fn has_arrived(&self, layer: u32) -> bool {
         match self.stage {
-            Stage::Arrived(_) => true,
+            Stage::Unchecked(_) => true,
             Stage::Filling | Stage::Revoking(_) => self.has_layer(layer),
             Stage::Confirming(..) | Stage::Ended(_) => false,
         }

@@ -1,4 +1,4 @@
-//! The ends of transfers that are done or lost. This file owns `Filling` → `Arrived` or `Confirming` (complete),
+//! The ends of transfers that are done or lost. This file owns `Filling` → `Unchecked` or `Confirming` (complete),
 //! `Confirming` → `Ended` (the peer was told), and any stage → `Ended` with the link. Grants that are taken back end
 //! in `revoke`.
 
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Receives;
-use super::state::{Revocation, Stage, State};
+use super::state::{Feed, Revocation, Stage, State};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::message::{self, Done, Release};
@@ -51,18 +51,20 @@ impl Receives {
             let Some(state) = place else { continue };
             let Stage::Confirming(verdicts, _) = &state.stage else { continue };
             let corrupt = verdicts.count(BlockVerdict::Corrupt) as u32;
-            let told = if let Some(lease) = state.lease {
-                let (reads, bytes) = (state.arrived.count(), state.bytes);
-                let release = Release { lease, done: true, reads, corrupt, bytes };
-                self.link.send(core, message::RELEASE, |body| release.write(body))
-            } else if state.pulls {
+            let told = match state.feed {
+                Feed::Read { lease: Some(lease) } => {
+                    let (reads, bytes) = (state.arrived.count(), state.bytes);
+                    let release = Release { lease, done: true, reads, corrupt, bytes };
+                    self.link.send(core, message::RELEASE, |body| release.write(body))
+                }
                 // The lease was recalled meanwhile and is released already.
-                true
-            } else {
-                let missing = verdicts.count(BlockVerdict::Missing) as u32;
-                let lease = state.begin.as_ref().map_or(0, |begun| begun.begin.lease);
-                let done = Done { grant: state.grant.grant, lease, missing, corrupt };
-                self.link.send(core, message::DONE, |body| done.write(body))
+                Feed::Read { lease: None } => true,
+                Feed::Written => {
+                    let missing = verdicts.count(BlockVerdict::Missing) as u32;
+                    let lease = state.begin.as_ref().map_or(0, |begun| begun.begin.lease);
+                    let done = Done { grant: state.grant.grant, lease, missing, corrupt };
+                    self.link.send(core, message::DONE, |body| done.write(body))
+                }
             };
             if told {
                 any = true;
@@ -84,7 +86,7 @@ impl Receives {
         let layout = self.pool.layout().clone();
         let mut any = false;
         for place in &mut self.grants {
-            let late = |state: &&mut State| matches!(state.stage, Stage::Arrived(by) if by <= now);
+            let late = |state: &&mut State| matches!(state.stage, Stage::Unchecked(by) if by <= now);
             let Some(state) = place.as_mut().filter(late) else { continue };
             any = true;
             state.unchecked = Some(Arc::new(KvError::DeadlineExceeded {
@@ -124,7 +126,7 @@ impl Receives {
                 state.hold.quarantine();
             }
             let cause = match &state.stage {
-                Stage::Arrived(_) if !state.abandoned => {
+                Stage::Unchecked(_) if !state.abandoned => {
                     // All bytes have arrived, and checksums can be checked without the peer.
                     continue;
                 }

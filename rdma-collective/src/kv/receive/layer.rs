@@ -26,7 +26,7 @@ impl Receives {
                 let whole = !row.contains(&BlockVerdict::Missing);
                 Some(if whole { Ok(row) } else { Err(error.clone()) })
             }
-            Stage::Filling | Stage::Revoking(_) | Stage::Arrived(_) => {
+            Stage::Filling | Stage::Revoking(_) | Stage::Unchecked(_) => {
                 state.is_there(layer).then(|| Ok(state.row(layer)))
             }
         }
@@ -35,7 +35,7 @@ impl Receives {
     /// Whether the result of a layer is still to come.
     pub(super) fn is_filling(&self, id: u64, layer: u32) -> bool {
         self.state(id).is_some_and(|state| match &state.stage {
-            Stage::Filling | Stage::Revoking(_) | Stage::Arrived(_) => !state.is_there(layer),
+            Stage::Filling | Stage::Revoking(_) | Stage::Unchecked(_) => !state.is_there(layer),
             Stage::Confirming(..) => state.unchecked.is_some(),
             Stage::Ended(_) => false,
         })

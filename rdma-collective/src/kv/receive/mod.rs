@@ -2,7 +2,7 @@
 //!
 //! [`Receives`] is a service of the engine: grants fill whichever thread drives. `kv/transfer` has the public handle.
 //!
-//! A transfer goes `Filling` → `Arrived` (only with checksums) → `Confirming` → `Ended`, or `Filling` → `Revoking` →
+//! A transfer goes `Filling` → `Unchecked` (only with checksums) → `Confirming` → `Ended`, or `Filling` → `Revoking` →
 //! `Ended` when it is given up. `state` has the stages. This file owns the entry into `Filling` and the order of the
 //! steps in one drive. Its children own the transitions: `arrive` reads messages and counts writes, `check` compares
 //! checksums, `unpack` empties the slots of packed writes, `finish` ends transfers that are done or lost, `revoke`
@@ -46,7 +46,7 @@ use crate::link::imm::TRANSFERS_MAX;
 use check::Checked;
 pub(super) use layer::Layer;
 use read::Pulls;
-use state::{Stage, State};
+use state::{Feed, Stage, State};
 
 /// Time beyond the deadline that checking checksums may take: 5 s.
 const CHECK_WITHIN: Duration = Duration::from_secs(5);
@@ -175,8 +175,7 @@ impl Receives {
             stage: Stage::Filling,
             abandoned: false,
             unchecked: None,
-            pulls,
-            lease: None,
+            feed: if pulls { Feed::Read { lease: None } } else { Feed::Written },
         };
         match self.grants.get_mut(usize::from(transfer)) {
             Some(place) => *place = Some(state),
@@ -201,7 +200,7 @@ impl Receives {
 
     #[cfg(test)]
     pub(super) fn has_arrived(&self, transfer: usize) -> bool {
-        self.grants[transfer].as_ref().is_some_and(|state| matches!(state.stage, Stage::Arrived(_)))
+        self.grants[transfer].as_ref().is_some_and(|state| matches!(state.stage, Stage::Unchecked(_)))
     }
 
     /// Falsifies the last checksum that the peer has sent.
@@ -288,7 +287,7 @@ impl Machine for Receives {
         match state.stage {
             Stage::Ended(_) => *place = None,
             // Neither the peer nor a user waits for the verdicts, so the state goes, which releases the blocks.
-            Stage::Arrived(_) if link_ended => *place = None,
+            Stage::Unchecked(_) if link_ended => *place = None,
             _ => {}
         }
     }

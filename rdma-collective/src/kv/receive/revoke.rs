@@ -32,7 +32,7 @@ impl Receives {
         match &mut state.stage {
             // A transfer that has arrived in full is kept, since no byte of it is under way. Checking, and telling
             // the peer, must be over by the new deadline.
-            Stage::Arrived(by) => {
+            Stage::Unchecked(by) => {
                 *by = deadline.instant().min(*by);
                 state.deadline = state.deadline.min(deadline);
             }
@@ -70,7 +70,7 @@ impl Receives {
         }
         // A grant that has ended was revoked by both sides at once, or was done before the peer knew.
         let Some(Some(state)) = self.slot(quiesced.grant) else { return Ok(()) };
-        if state.pulls {
+        if state.pulls() {
             return Err("an answer to a revocation for a pull");
         }
         if matches!(state.stage, Stage::Filling) {
@@ -106,7 +106,7 @@ impl Receives {
             // The next push may write into these slots from now on.
             self.unpacked.extend(state.to_tell(true));
             state.fail(cause, &layout);
-            if let Some(lease) = state.lease {
+            if let Some(lease) = state.lease() {
                 self.pulls.release(lease, reads);
             }
             self.link.unwatch(core);
@@ -135,13 +135,14 @@ impl Receives {
             let late = |state: &&mut State| {
                 // No write can come for a grant that the peer was not told of, so the clock decides; a pull needs no
                 // grant message, so its reads may be under way.
-                let until = if state.told == 0 && !state.pulls { now } else { known };
+                let until = if state.told == 0 && !state.pulls() { now } else { known };
                 state.due().is_some_and(|due| due <= until)
             };
             let Some(state) = place.as_mut().filter(late) else { continue };
+            let pulls = state.pulls();
             match &mut state.stage {
                 // `expire_pulls` handles pulls, because it knows which reads are under way.
-                Stage::Filling if state.pulls => continue,
+                Stage::Filling if pulls => continue,
                 Stage::Filling => {}
                 Stage::Revoking(revoking) => {
                     fence_now |= revoking.fence.is_due(known, moved);
@@ -151,7 +152,7 @@ impl Receives {
                     fence_now = true;
                     continue;
                 }
-                Stage::Arrived(_) | Stage::Ended(_) => continue,
+                Stage::Unchecked(_) | Stage::Ended(_) => continue,
             }
             any = true;
             let request = state.grant.request;

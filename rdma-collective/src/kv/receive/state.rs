@@ -51,10 +51,16 @@ pub(super) struct State {
     pub(super) abandoned: bool,
     /// The error of a transfer whose checksums were not all checked in time.
     pub(super) unchecked: Option<Arc<KvError>>,
-    /// Whether this is a pull: this side reads the blocks, and the peer writes none.
-    pub(super) pulls: bool,
-    /// The lease that a pull reads, once the pull has met an offer.
-    pub(super) lease: Option<u64>,
+    pub(super) feed: Feed,
+}
+
+/// The way in which the blocks of a transfer are filled.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Feed {
+    /// The peer writes them: a grant.
+    Written,
+    /// This side reads them: a pull. It has a lease from the offer that it meets until that is released.
+    Read { lease: Option<u64> },
 }
 
 /// The peer's announcement of its writes, and the plan that follows from it.
@@ -84,7 +90,7 @@ pub(super) enum Stage {
     /// The transfer is given up, and some writes or reads may be under way.
     Revoking(Revocation),
     /// All bytes have arrived; their checksums are to be checked by this moment.
-    Arrived(Instant),
+    Unchecked(Instant),
     /// All verdicts are known; the peer has to take the confirmation by this moment, or the lane is fenced.
     Confirming(Verdicts, Instant),
     Ended(Result<Verdicts, TransferError>),
@@ -114,12 +120,22 @@ impl State {
 
     /// Whether this is a pull that has not met an offer.
     pub(super) fn waits_for_offer(&self) -> bool {
-        self.pulls && self.lease.is_none() && matches!(self.stage, Stage::Filling)
+        self.feed == Feed::Read { lease: None } && matches!(self.stage, Stage::Filling)
     }
 
-    /// `Filling` → `Arrived`: checking may take [`CHECK_WITHIN`] longer than the deadline.
+    /// Whether this side reads the blocks, and the peer writes none.
+    pub(super) fn pulls(&self) -> bool {
+        matches!(self.feed, Feed::Read { .. })
+    }
+
+    /// The lease that a pull reads.
+    pub(super) fn lease(&self) -> Option<u64> {
+        if let Feed::Read { lease } = self.feed { lease } else { None }
+    }
+
+    /// `Filling` → `Unchecked`: checking may take [`CHECK_WITHIN`] longer than the deadline.
     pub(super) fn arrive(&mut self, now: Instant) {
-        self.stage = Stage::Arrived(self.deadline.instant().max(now) + CHECK_WITHIN);
+        self.stage = Stage::Unchecked(self.deadline.instant().max(now) + CHECK_WITHIN);
     }
 
     /// → `Confirming`: telling the peer may take [`CONFIRM_WITHIN`] longer than now, and not for ever, because the
@@ -134,7 +150,7 @@ impl State {
             Stage::Filling => Some(self.deadline.instant()),
             Stage::Confirming(_, by) => Some(*by),
             Stage::Revoking(revoking) => Some(revoking.fence.due()),
-            Stage::Arrived(by) => Some(*by),
+            Stage::Unchecked(by) => Some(*by),
             Stage::Ended(_) => None,
         }
     }
@@ -193,7 +209,7 @@ impl State {
     /// Number of checksums that the peer sends: for all blocks that it leases, or for those that a grant wants.
     pub(super) fn sums_total(&self, layers: u32) -> u64 {
         let all = u64::from(layers) * self.hold.blocks().len() as u64;
-        self.wanted.as_ref().filter(|_| !self.pulls).map_or(all, Wanted::count)
+        self.wanted.as_ref().filter(|_| !self.pulls()).map_or(all, Wanted::count)
     }
 
     /// Verdicts on what has arrived so far; with checksums only checked blocks count.

@@ -42,7 +42,7 @@ fn of_grant(stage: &Stage) -> &'static str {
         Stage::Filling => "filling",
         Stage::Revoking(Revocation { writes: None, .. }) => "revoking",
         Stage::Revoking(_) => "quiesced",
-        Stage::Arrived(_) => "arrived",
+        Stage::Unchecked(_) => "unchecked",
         Stage::Confirming(..) => "confirming",
         Stage::Ended(Ok(_)) => "ended: well",
         Stage::Ended(Err(error)) => match &*error.cause {
@@ -80,7 +80,7 @@ fn grant_in(name: &str) -> Stage {
         "filling" => Stage::Filling,
         "revoking" => revoking(None),
         "quiesced" => revoking(Some(0)),
-        "arrived" => Stage::Arrived(long().instant()),
+        "unchecked" => Stage::Unchecked(long().instant()),
         "confirming" => Stage::Confirming(verdicts(), long().instant()),
         _ => Stage::Ended(Ok(verdicts())),
     }
@@ -121,7 +121,7 @@ fn every_stage_of_a_grant_and_everything_that_can_happen_there() {
             "quiesced",
             ["quiesced", "quiesced", "quiesced", "ended: revoked", "ended: revoked", "ended: revoked"],
         ),
-        ("arrived", ["arrived", "arrived", "confirming", "confirming", "arrived", "arrived"]),
+        ("unchecked", ["unchecked", "unchecked", "confirming", "confirming", "unchecked", "unchecked"]),
         (
             "confirming",
             ["confirming", "confirming", "confirming", "ended: well", "ended: well", "ended: well"],
@@ -135,7 +135,7 @@ fn every_stage_of_a_grant_and_everything_that_can_happen_there() {
             let shared = decode.shared();
             let found = shared.engine.lock_with(|core| {
                 let mut receives = shared.lock();
-                let begun = (stage == "arrived").then(|| begun(&receives.link.route));
+                let begun = (stage == "unchecked").then(|| begun(&receives.link.route));
                 let state = receives.grants[0].as_mut().unwrap();
                 (state.stage, state.sums, state.begin) = (grant_in(stage), vec![0; 4], begun);
                 assert_eq!(of_grant(&receives.grants[0].as_ref().unwrap().stage), stage);

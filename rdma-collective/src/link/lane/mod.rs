@@ -22,6 +22,7 @@ use rdma_core::{
 use super::credit::Credits;
 use super::imm::Imm;
 use super::pulse::{Patience, Pulse};
+use crate::link::control::{self, Control, ControlError};
 use crate::link::{LaneFailure, LaneName};
 
 pub(crate) use open::{LaneMemory, OpeningLane};
@@ -72,12 +73,16 @@ pub(crate) enum Arrival {
 pub(crate) struct Received {
     pub(super) buffer: LocalBuf,
     pub(super) len: usize,
+    /// The epoch that the message must have.
+    pub(super) epoch: u32,
 }
 
 /// A connected queue pair to one peer.
 #[derive(Debug)]
 pub(crate) struct Lane {
     name: LaneName,
+    /// The epoch of the peer's messages.
+    peer_epoch: u32,
     /// The number of the rail that the lane belongs to.
     rail: usize,
     /// The queue pair, until it is fenced.
@@ -306,9 +311,9 @@ impl Lane {
 }
 
 impl Received {
-    /// The message's bytes, envelope included.
-    pub(crate) fn bytes(&self) -> &[u8] {
-        &self.buffer[..self.len]
+    /// Reads the message. One that the lane gives out can be read.
+    pub(crate) fn message(&self) -> Result<Control<'_>, ControlError> {
+        control::decode(self.buffer.get(..self.len).unwrap_or_default(), self.epoch)
     }
 }
 

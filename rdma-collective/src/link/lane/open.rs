@@ -127,6 +127,7 @@ impl OpeningLane {
         let arrivals_max = options.credits as usize;
         Ok(Lane {
             name,
+            peer_epoch: peer.epoch,
             rail,
             qp: Some(qp),
             slots: RemoteMemory { addr: 0, len: 0, rkey: RemoteKey(0) },

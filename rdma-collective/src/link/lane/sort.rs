@@ -9,7 +9,7 @@ use rdma_core::{Completion, CompletionStatus, Failure, LocalBuf, Opcode, Success
 
 use super::{Arrival, Lane, Received, Sent, Unsent};
 use crate::link::LaneFailure;
-use crate::link::control::{self, ControlError, Kind};
+use crate::link::control::{ControlError, Kind};
 use crate::link::imm::Imm;
 
 impl Lane {
@@ -86,24 +86,24 @@ impl Lane {
                     Err(unknown) => self.violation(&unknown.to_string()),
                 }
             }
-            (Opcode::Recv, None) => self.control_arrived(Received { buffer, len: success.bytes as usize }),
+            (Opcode::Recv, None) => {
+                let (len, epoch) = (success.bytes as usize, self.peer_epoch);
+                self.control_arrived(Received { buffer, len, epoch });
+            }
             _ => self.violation("an immediate where none belongs, or none where one does"),
         }
     }
 
     /// Checks a control message, and handles CLOSE.
     fn control_arrived(&mut self, received: Received) {
-        let Some(bytes) = received.buffer.get(..received.len) else {
-            return self.violation("a control message longer than its receive");
-        };
-        match control::decode(bytes, self.name.epoch) {
+        match received.message() {
             Ok(message) if message.kind == Kind::CLOSE => {
                 self.closed = true;
                 self.recycle(received);
             }
             Ok(_) => self.arrival(Arrival::Control(received)),
             Err(ControlError::Epoch(theirs)) => {
-                self.fail(LaneFailure::OtherEpoch { ours: self.name.epoch, theirs });
+                self.fail(LaneFailure::OtherEpoch { ours: self.peer_epoch, theirs });
             }
             Err(error) => self.violation(&error.to_string()),
         }

@@ -218,7 +218,7 @@ impl LinkTable {
                                 return Err(violation(*rank, lane, "an immediate that cannot be"));
                             }
                             Arrival::Control(received) => {
-                                let word = read_control(lane, received.bytes());
+                                let word = read_control(&received);
                                 // The receive buffer goes back to the lane in any case, also before an error.
                                 lane.recycle(received);
                                 match word {

@@ -13,7 +13,7 @@ use std::time::Instant;
 use rdma_core::memory::CacheHint;
 
 use super::Receives;
-use super::state::{Announced, Revocation, Stage, State};
+use super::state::{Announced, Feed, Revocation, Stage, State};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::blocks::{numbers_of_ranges, ranges as ranges_of, tokens_of};
@@ -148,7 +148,7 @@ impl Receives {
                     let mut begun = Announced::new(begin, known.total, now);
                     begun.plan = Some(Arc::clone(&plan));
                     state.begin = Some(begun);
-                    state.lease = Some(lease);
+                    state.feed = Feed::Read { lease: Some(lease) };
                     pulls.takes.push_back(Take { lease, checksums: self.checksums });
                     let reads = plan.stream();
                     let hint = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
@@ -280,7 +280,7 @@ impl Receives {
 
     /// Asks for a signal on the reads of stopped pulls, because the last posted read may carry none.
     pub(super) fn signal_reads(&mut self, core: &mut EngineState) {
-        let waits = |state: &State| state.pulls && matches!(state.stage, Stage::Revoking(_));
+        let waits = |state: &State| state.pulls() && matches!(state.stage, Stage::Revoking(_));
         if self.grants.iter().flatten().any(waits)
             && !self.pulls.in_flight.is_empty()
             && let Some(lane) = self.link.lane(core)
@@ -311,8 +311,8 @@ impl Receives {
         let (peer, lane) = (self.link.peer, self.link.name);
         for at in 0..self.grants.len() {
             let Some(Some(state)) = self.grants.get(at) else { continue };
-            let late = matches!(state.stage, Stage::Filling) && state.deadline.expired_at(known);
-            if !state.pulls || !late {
+            let Feed::Read { lease } = state.feed else { continue };
+            if !matches!(state.stage, Stage::Filling) || !state.deadline.expired_at(known) {
                 continue;
             }
             any = true;
@@ -320,7 +320,7 @@ impl Receives {
             let bytes_outstanding = state.bytes_outstanding();
             let waited = now.saturating_duration_since(state.granted);
             let last_progress = self.journal.idle(state.granted, now);
-            let cause = match state.lease {
+            let cause = match lease {
                 None => KvError::NotOffered { request },
                 Some(_) => KvError::DeadlineExceeded {
                     request,
@@ -334,7 +334,7 @@ impl Receives {
             self.give_up_pull(core, id, Arc::new(cause), Fence::after(QUIESCE_WITHIN, now));
         }
         self.grants.iter_mut().for_each(|place| {
-            place.take_if(|state| state.pulls && state.abandoned && matches!(state.stage, Stage::Ended(_)));
+            place.take_if(|state| state.pulls() && state.abandoned && matches!(state.stage, Stage::Ended(_)));
         });
         any
     }
@@ -363,10 +363,10 @@ impl Receives {
     ) -> bool {
         let layout = self.pool.layout().clone();
         let Some(Some(state)) = self.slot(id) else { return false };
-        if !state.pulls || !matches!(state.stage, Stage::Filling) {
+        if !state.pulls() || !matches!(state.stage, Stage::Filling) {
             return false;
         }
-        if state.lease.is_none() {
+        if state.waits_for_offer() {
             state.fail(cause, &layout);
             self.link.unwatch(core);
         } else {

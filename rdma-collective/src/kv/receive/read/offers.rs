@@ -11,7 +11,7 @@ use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::layout::Side;
 use crate::kv::message::{Offer, Piece, Reason, Recall, Release};
 use crate::kv::receive::Receives;
-use crate::kv::receive::state::{Stage, State};
+use crate::kv::receive::state::{Feed, Stage, State};
 use crate::link::imm::TRANSFERS_MAX;
 
 impl Receives {
@@ -86,7 +86,7 @@ impl Receives {
             }
             self.pulls.releases.push_back(Release { lease, done: false, reads: 0, corrupt: 0, bytes: 0 });
         }
-        let reads = |state: &&State| state.lease == Some(lease) && matches!(state.stage, Stage::Filling);
+        let reads = |state: &&State| state.lease() == Some(lease) && matches!(state.stage, Stage::Filling);
         if let Some(state) = self.grants.iter().flatten().find(reads) {
             let (grant, request) = (state.grant.grant, state.grant.request);
             // The peer fences by its own deadline. This side does not fence before the pull's own deadline has
@@ -97,9 +97,9 @@ impl Receives {
         // All bytes were read, and only checking is left, which may take long. The lease is released now, so that the
         // source does not wait for it.
         let read =
-            |state: &&mut State| state.lease == Some(lease) && matches!(state.stage, Stage::Arrived(_));
+            |state: &&mut State| state.lease() == Some(lease) && matches!(state.stage, Stage::Unchecked(_));
         if let Some(state) = self.grants.iter_mut().flatten().find(read) {
-            state.lease = None;
+            state.feed = Feed::Read { lease: None };
             let reads = state.arrived.count();
             self.pulls.release(lease, reads);
         }

@@ -132,7 +132,7 @@ fn control_messages_come_whole_and_only_as_long_as_the_peer_receives() {
         Some(Arrival::Control(received)) => Some(received),
         _ => None,
     });
-    let message = crate::link::control::decode(received.bytes(), 3).unwrap();
+    let message = received.message().unwrap();
     assert_eq!((message.kind, message.body), (Kind(20), &[7; 52][..]));
     right.with(|lane| lane.recycle(received));
     left.until(|lane| lane.is_drained().then_some(()));
