@@ -3,6 +3,7 @@
 //! Waking is tied to the guard because a path that forgot it would leave another thread asleep beside its own result.
 
 use std::ops::{Deref, DerefMut};
+use std::sync::atomic::{Ordering, fence};
 use std::sync::{MutexGuard, PoisonError, TryLockError};
 use std::task::Waker;
 
@@ -66,6 +67,11 @@ impl Drop for Locked<'_> {
 
 impl Drop for Waking<'_> {
     fn drop(&mut self) {
+        // Only now that the lock is free: a thread that rouses the engine either finds the lock free, or is found here.
+        fence(Ordering::SeqCst);
+        if self.shared.roused.load(Ordering::SeqCst) && self.shared.roused.swap(false, Ordering::SeqCst) {
+            self.shared.lock().news.note();
+        }
         if self.wakers.capacity() > 0 {
             self.wakers.drain(..).for_each(Waker::wake);
             self.shared.lock_core().news.keep_room(std::mem::take(&mut self.wakers));

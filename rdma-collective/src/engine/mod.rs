@@ -29,6 +29,7 @@ mod thread;
 mod wait;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
@@ -102,6 +103,8 @@ impl PartialEq for EngineId {
 #[derive(Debug)]
 struct Shared {
     core: Mutex<EngineState>,
+    /// Whether the engine is to be [roused](Engine::rouse) by whoever holds the lock.
+    roused: AtomicBool,
     /// Signalled when the thread that sleeps for all has woken, and when any thread has found something.
     woken: Condvar,
     /// Wakes the engine's own thread.
@@ -117,6 +120,9 @@ struct Shared {
     /// The options of the first device.
     options: EngineOptions,
 }
+
+/// Looks at the lock by a thread that [rouses](Engine::rouse) the engine, while another holds it.
+const ROUSE_TRIES: u32 = 64;
 
 /// A device of an engine: what is used of it without the engine's lock.
 #[derive(Debug)]
@@ -197,6 +203,7 @@ impl Engine {
             core: Mutex::new(core),
             woken: Condvar::new(),
             nudge: Nudge::new()?,
+            roused: AtomicBool::new(false),
             leader: Nudge::new()?,
             wake_fd,
             callers,
@@ -357,6 +364,18 @@ impl Engine {
 
     pub(crate) fn lock(&self) -> Locked<'_> {
         self.shared().lock()
+    }
+
+    /// Has the engine driven at once, by its thread or by a caller that waits; never waits for the lock. Call it when
+    /// the [`next_deadline`](Service::next_deadline) of a service has become earlier.
+    pub(crate) fn rouse(&self) {
+        let shared = self.shared();
+        shared.roused.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+        // Whoever holds the lock finds the mark when it releases it. Only a thread that waits as a follower does not
+        // look, and holds the lock for a moment.
+        drop((0..ROUSE_TRIES).find_map(|_| shared.try_lock()));
+        shared.nudge.send();
     }
 
     pub(crate) fn id(&self) -> EngineId {

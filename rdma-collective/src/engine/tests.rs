@@ -314,3 +314,32 @@ fn beats_without_a_pause_are_refused() {
         assert!(matches!(made, Err(SetupError::PeerTimeout { .. })), "{heartbeat:?}");
     }
 }
+
+/// A caller that nobody wakes sleeps for up to a second each time.
+#[test]
+fn whoever_waits_is_roused_whether_the_lock_is_free_or_held() {
+    const ROUNDS: u32 = 30;
+    for driver in [Driver::Thread, Driver::Caller] {
+        let engine = engine(driver);
+        let begun = Instant::now();
+        for round in 0..ROUNDS {
+            let (asked, is_held) = (AtomicBool::new(false), round % 2 == 0);
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| {
+                    let deadline = Deadline::after(Duration::from_secs(60));
+                    engine.wait_for(deadline, |_, _| match asked.load(Ordering::Relaxed) {
+                        true => Poll::Ready(()),
+                        false => Poll::Pending,
+                    })
+                });
+                std::thread::sleep(Duration::from_millis(5));
+                let core = is_held.then(|| engine.lock());
+                asked.store(true, Ordering::Relaxed);
+                engine.rouse();
+                drop(core);
+                assert_eq!(waits.join().unwrap(), Some(()));
+            });
+        }
+        assert!(begun.elapsed() < ROUNDS * Duration::from_millis(250), "it was {:?}", begun.elapsed());
+    }
+}

@@ -4,6 +4,8 @@
 
 use std::time::{Duration, Instant};
 
+use rdma_core::Deadline;
+
 /// Time that a silent peer has to stop: 500 ms. A peer that runs needs one round trip.
 pub(super) const QUIESCE_WITHIN: Duration = Duration::from_millis(500);
 /// Time that a silent peer has to stop reading: 1 s, because this side sees nothing of its reads but heartbeats,
@@ -36,6 +38,11 @@ impl Fence {
     /// A fence once the peer has given no sign for `each`, counted from `now`.
     pub(super) fn after(each: Duration, now: Instant) -> Self {
         Self { by: now + each, each, at_most: now + QUIESCE_WITHIN_MAX }
+    }
+
+    /// A fence at the deadline of the user, or without one as [`after`](Self::after) makes it.
+    pub(super) fn by(deadline: Option<Deadline>, each: Duration, now: Instant) -> Self {
+        deadline.map_or_else(|| Self::after(each, now), |deadline| Self::at(deadline.instant()))
     }
 
     /// Moves the fence forward to an earlier deadline of the user.

@@ -1,8 +1,11 @@
 //! The interface between the handles of transfers and the state machines of the two ends, `push` and `receive`.
 
+use std::time::Instant;
+
 use rdma_core::Deadline;
 
 use super::blocks::List;
+use super::given_up::GivenUp;
 use super::outcome::Progress;
 use super::shared::Shared;
 use super::wakers::Wakers;
@@ -22,11 +25,21 @@ pub(in crate::kv) trait Machine: Service + Sized + 'static {
 
     fn progress(&self, id: u64) -> Option<Progress>;
 
-    /// Gives a transfer up. The transfer ends when its blocks are not read or written any more, by fencing the lane at
-    /// `deadline` at the latest.
-    fn give_up(&mut self, core: &mut EngineState, id: u64, deadline: Deadline);
+    /// Gives a transfer up. The transfer ends when its blocks are not read or written any more. The lane is fenced at
+    /// `until`, or once the peer gives no sign for a while.
+    fn give_up(&mut self, core: &mut EngineState, id: u64, until: Option<Deadline>, now: Instant);
 
-    /// Notes that the handle of a transfer was dropped; the transfer goes on.
+    /// The transfers that the next drive is to give up.
+    fn given_up(&mut self) -> &mut GivenUp;
+
+    /// Gives up the transfers of which that was asked.
+    fn give_up_asked(&mut self, core: &mut EngineState, now: Instant) -> bool {
+        let asked = self.given_up().take();
+        asked.iter().for_each(|(id, until)| self.give_up(core, *id, *until, now));
+        !asked.is_empty()
+    }
+
+    /// Notes that nobody waits for the outcome of a transfer any more: its handle was dropped.
     fn abandon(&mut self, id: u64);
 
     /// The error of a transfer that cannot go on here because of `cause`. Must not wait for the lock of `shared` in a

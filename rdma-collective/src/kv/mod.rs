@@ -59,6 +59,7 @@ mod checksum;
 mod decode;
 mod error;
 mod fence;
+mod given_up;
 mod journal;
 pub mod layout;
 mod lease;
@@ -98,7 +99,7 @@ pub use pool::{Pool, PoolStats, PoolUse};
 pub use prefill::Prefill;
 pub use sources::{Sources, SourcesError};
 pub use transfer::{
-    Grant, Joint, JointLayer, JointRevoking, Kind, LayerFuture, Offer, Pull, Push, Receiving, Revocable,
-    Revoked, Revoking, Sending, Transfer,
+    Grant, Joint, JointLayer, JointRevoking, Kind, LayerFuture, Offer, OnDrop, Pull, Push, Receiving,
+    Revocable, RevokeToken, Revoked, Revoking, Sending, Transfer,
 };
 pub use verdict::{BlockVerdict, Verdicts};

@@ -9,6 +9,7 @@ use rdma_core::{Deadline, PeerAccess};
 
 use super::journal::{Journal, LinkEvent, LinkStats};
 use super::link::{Link, LinkOptions};
+use super::machine::Machine;
 use super::plan::{Cover, Route};
 use super::pool::{AttachedPool, Pool};
 use super::staging::Staging;
@@ -75,6 +76,23 @@ impl<S: Service + 'static> Shared<S> {
             state.advance(core, now);
             Ok(changed)
         })
+    }
+
+    /// Has the next drive give a transfer up, if it is under way; never waits for the engine.
+    pub(super) fn ask_to_give_up(&self, id: u64, until: Option<Deadline>)
+    where
+        S: Machine,
+    {
+        let asked = self.glance(|state| {
+            let is_there = state.progress(id).is_some();
+            if is_there {
+                state.given_up().ask(id, until);
+            }
+            is_there
+        });
+        if asked {
+            self.engine.rouse();
+        }
     }
 
     /// Returns what `glance` finds in the state; the default in a forked child, where the lock may be held for ever.

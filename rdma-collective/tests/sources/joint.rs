@@ -4,7 +4,9 @@ use std::task::Poll;
 use std::time::Duration;
 
 use rdma_collective::kv::layout::{Group, HeadOrder, Layout, Shape};
-use rdma_collective::kv::{BlockVerdict, HoldKind, KvError, LinkOptions, Pool, PoolUse, Prefill, Sources};
+use rdma_collective::kv::{
+    BlockVerdict, HoldKind, KvError, LinkOptions, OnDrop, Pool, PoolUse, Prefill, Push, Sources,
+};
 use rdma_core::{Deadline, Wire};
 
 use super::common::{block_on, long};
@@ -145,9 +147,22 @@ fn parts_are_pulled_from_all_sources() {
 }
 
 #[test]
-fn a_handle_that_is_dropped_lets_the_transfer_go_on() {
+fn a_handle_that_is_dropped_gives_all_parts_up_or_lets_them_go_on() {
     let (prefills, sources, room) = joined(2);
-    drop(sources.grant(1, &destinations(), long()).unwrap());
+    drop(sources.grant(3, &destinations(), long()).unwrap());
+    for prefill in &prefills {
+        let error = prefill.push(3, &self::sources(), long()).and_then(Push::wait).unwrap_err();
+        assert!(matches!(error, KvError::PeerRevoked { request: 3 }), "{error}");
+    }
+    let given_up = sources.grant(4, &destinations(), long()).unwrap();
+    let token = given_up.revoke_token();
+    token.clone().revoke(long());
+    let error = given_up.wait().unwrap_err();
+    assert!(
+        matches!(&*error.cause, KvError::OfSource { cause, .. } if matches!(**cause, KvError::Revoked { .. }))
+    );
+    token.revoke(long());
+    drop(sources.grant(1, &destinations(), long()).unwrap().on_drop(OnDrop::Finish));
     prefills.iter().for_each(|prefill| push(prefill, 1));
     let again = sources.grant(2, &destinations(), long()).unwrap();
     prefills.iter().for_each(|prefill| push(prefill, 2));

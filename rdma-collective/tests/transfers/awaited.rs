@@ -9,7 +9,7 @@ use crate::common::{block_on, long};
 use crate::pair::{CANARY, Pair, SHAPE, Setup, engine, link, pool, source_byte};
 use rdma_collective::kv::KvError;
 use rdma_collective::kv::PlanError;
-use rdma_collective::kv::{BlockVerdict, LinkOptions, PoolUse};
+use rdma_collective::kv::{BlockVerdict, LinkOptions, OnDrop, PoolUse};
 use rdma_core::{Deadline, Wire};
 
 fn pair(checksums: bool) -> Pair {
@@ -75,7 +75,8 @@ fn whoever_awaits_a_layer_is_woken_when_the_peer_goes() {
     let begin = Instant::now();
     let peer = thread::spawn(move || {
         thread::sleep(Duration::from_millis(50));
-        drop((push, prefill));
+        drop(prefill);
+        drop(push);
     });
     let error = block_on(grant.layer(0)).unwrap_err();
     assert!(matches!(&*error.cause, KvError::PeerFailed { .. }), "{error}");
@@ -100,9 +101,9 @@ fn a_wait_that_is_over_gives_the_handle_back_and_the_transfer_goes_on() {
 }
 
 #[test]
-fn futures_that_are_dropped_or_forgotten_let_their_transfer_go_on() {
+fn futures_that_are_forgotten_or_dropped_to_finish_let_their_transfer_go_on() {
     let pair = Setup::default().connect();
-    drop(pair.decode.grant(1, &[3, 4], long()).unwrap().into_future());
+    drop(pair.decode.grant(1, &[3, 4], long()).unwrap().on_drop(OnDrop::Finish).into_future());
     crate::common::forget(pair.decode.grant(2, &[5], long()).unwrap().into_future());
     let both = [pair.prefill.push(1, &[0, 1], long()).unwrap(), pair.prefill.push(2, &[2], long()).unwrap()];
     for push in both {

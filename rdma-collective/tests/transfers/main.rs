@@ -9,6 +9,7 @@ mod pair;
 mod awaited;
 mod bad_input;
 mod beside;
+mod dropped;
 mod export;
 mod faulty;
 mod handle;

@@ -65,9 +65,6 @@ impl Pushes {
                 }
             }
         }
-        self.pushes.iter_mut().for_each(|place| {
-            place.take_if(|state| state.abandoned && matches!(state.stage, Stage::Ended(_)));
-        });
         any
     }
 

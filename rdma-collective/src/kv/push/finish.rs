@@ -48,15 +48,11 @@ impl Pushes {
     /// write, because until then the device may still read the blocks (to send again).
     pub(super) fn finish(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut ended = 0;
-        for place in &mut self.pushes {
-            let Some(state) = place else { continue };
+        for state in self.pushes.iter_mut().flatten() {
             let Stage::Writing(Writing { all_posted: Some(last), .. }) = state.stage else { continue };
             let Some(sent) = state.sent(now).filter(|_| self.done >= last) else { continue };
             state.end(Ok(sent));
             ended += 1;
-            if state.abandoned {
-                *place = None;
-            }
         }
         for _ in 0..ended {
             self.link.unwatch(core);
@@ -86,9 +82,7 @@ impl Pushes {
             };
             offered.lose(fenced, if fenced { lost } else { KvError::Quarantined { request, peer, lane } });
         }
-        self.offers.retain(|offered| !offered.is_forgotten());
-        for place in &mut self.pushes {
-            let Some(state) = place else { continue };
+        for state in self.pushes.iter_mut().flatten() {
             if matches!(state.stage, Stage::Ended(_)) {
                 continue;
             }
@@ -111,9 +105,6 @@ impl Pushes {
             // A confirmed push has arrived, even if the completions of its writes never came.
             let sent = state.sent(now).filter(|_| fenced);
             state.end(sent.ok_or(error));
-            if state.abandoned {
-                *place = None;
-            }
         }
         self.wake(core);
     }

@@ -29,6 +29,7 @@ use self::post::Posting;
 use super::blocks::List;
 use super::checksum;
 use super::fence::Fence;
+use super::given_up::GivenUp;
 use super::journal::{Entry, Journal, TransferKind, TransferOutcome};
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
@@ -61,6 +62,7 @@ pub(super) struct Pushes {
     /// is late.
     grants_seen: u64,
     offers: Vec<OfferState>,
+    given_up: GivenUp,
     wakers: Wakers,
     /// The highest lease offered so far; serves the same purpose for messages about leases.
     leases_given: u64,
@@ -183,6 +185,7 @@ impl Pushes {
             grants: (0..TRANSFERS_MAX).map(|_| None).collect(),
             grants_seen: 0,
             offers: Vec::new(),
+            given_up: GivenUp::default(),
             wakers: Wakers::default(),
             leases_given: 0,
             taken_back: TakenBack::default(),
@@ -301,8 +304,17 @@ impl Pushes {
         Ok(())
     }
 
-    /// Wakes the tasks whose transfers have ended.
+    /// Forgets the transfers that have ended and whose outcome nobody waits for.
+    fn reap(&mut self) {
+        self.pushes.iter_mut().for_each(|place| {
+            place.take_if(|state| state.abandoned && matches!(state.stage, Stage::Ended(_)));
+        });
+        self.offers.retain(|offered| !offered.is_forgotten());
+    }
+
+    /// Wakes the tasks whose transfers have ended, and forgets those whose outcome nobody waits for.
     fn wake(&mut self, core: &mut EngineState) {
+        self.reap();
         let (pushes, offers) = (&self.pushes, &self.offers);
         self.wakers.wake(core, |id| {
             let state = pushes.iter().flatten().find(|state| state.id() == id);
@@ -334,19 +346,20 @@ impl Machine for Pushes {
         push.or_else(|| self.offer_progress(id))
     }
 
-    fn give_up(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
-        self.cancel(core, id, deadline);
-        self.recall(core, id, deadline);
+    fn give_up(&mut self, core: &mut EngineState, id: u64, until: Option<Deadline>, now: Instant) {
+        self.cancel(core, id, until, now);
+        self.recall(core, id, until, now);
+    }
+
+    fn given_up(&mut self) -> &mut GivenUp {
+        &mut self.given_up
     }
 
     fn abandon(&mut self, id: u64) {
-        for place in &mut self.pushes {
-            if let Some(state) = place.as_mut().filter(|state| state.id() == id) {
-                state.abandoned = true;
-                place.take_if(|state| matches!(state.stage, Stage::Ended(_)));
-            }
-        }
-        self.forget_offer(id);
+        let push = self.pushes.iter_mut().flatten().find(|state| state.id() == id);
+        push.into_iter().for_each(|state| state.abandoned = true);
+        self.abandon_offer(id);
+        self.reap();
     }
 
     fn refused(_: &Shared<Self>, _: u64, _: &List, cause: KvError) -> KvError {
@@ -390,6 +403,8 @@ impl State {
 impl Service for Pushes {
     fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool {
         if self.link.ended.is_some() {
+            // All transfers have ended with the link.
+            self.given_up.take();
             return false;
         }
         let taken = self.take_arrivals(core, now);
@@ -399,6 +414,7 @@ impl Service for Pushes {
         any |= self.begin(core, now);
         any |= self.count_done(core, now);
         any |= self.finish(core, now);
+        any |= self.give_up_asked(core, now);
         // Deadlines are compared with the time up to which completions were taken, and not with `now`: a completion
         // that still waits in the queue may be the one that makes the push in time.
         let known = core.known_until();

@@ -202,18 +202,21 @@ impl Pushes {
         }))
     }
 
-    /// Notes that the handle of an offer was dropped; the offer stays open.
-    pub(super) fn forget_offer(&mut self, lease: u64) {
-        let of_lease = |offered: &&mut OfferState| offered.id() == lease;
-        if let Some(offered) = self.offers.iter_mut().find(of_lease) {
-            offered.abandoned = true;
-        }
-        self.offers.retain(|offered| !offered.is_forgotten());
+    /// Notes that the handle of an offer was dropped.
+    pub(super) fn abandon_offer(&mut self, lease: u64) {
+        let offered = self.offers.iter_mut().find(|offered| offered.id() == lease);
+        offered.into_iter().for_each(|offered| offered.abandoned = true);
     }
 
     /// Takes an offer back: `Open` → `Recalling`. The offer ends when decode has released it, or when the lane is
-    /// fenced at `deadline`. An offer that the peer was never told of ends at once.
-    pub(super) fn recall(&mut self, core: &mut EngineState, lease: u64, deadline: Deadline) {
+    /// fenced: at `until`, or once the peer gives no sign. An offer that the peer was never told of ends at once.
+    pub(super) fn recall(
+        &mut self,
+        core: &mut EngineState,
+        lease: u64,
+        until: Option<Deadline>,
+        now: Instant,
+    ) {
         let Some(offered) = self.offers.iter_mut().find(|offered| offered.id() == lease) else { return };
         let cause = KvError::Revoked { request: offered.request };
         match &mut offered.stage {
@@ -222,10 +225,12 @@ impl Pushes {
                 self.link.unwatch(core);
             }
             OfferStage::Open => {
-                let (reason, fence) = (Reason::Revoked, Fence::at(deadline.instant()));
+                let (reason, fence) = (Reason::Revoked, Fence::by(until, RECALL_WITHIN, now));
                 offered.stage = OfferStage::Recalling { reason, cause, fence, told: false };
             }
-            OfferStage::Recalling { fence, .. } => fence.no_later_than(deadline.instant()),
+            OfferStage::Recalling { fence, .. } => {
+                until.into_iter().for_each(|until| fence.no_later_than(until.instant()));
+            }
             OfferStage::Ended(_) => {}
         }
     }
@@ -348,7 +353,6 @@ impl Pushes {
         }
         offered.end(outcome);
         self.link.unwatch(core);
-        self.offers.retain(|offered| !offered.is_forgotten());
         Ok(())
     }
 
@@ -384,7 +388,6 @@ impl Pushes {
                 OfferStage::Ended(_) => {}
             }
         }
-        self.offers.retain(|offered| !offered.is_forgotten());
         (any, fence_now)
     }
 }

@@ -18,9 +18,9 @@ use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
 
 impl Pushes {
-    /// Gives a push up. The push ends when its blocks are not read any more, by fencing the lane at `deadline` at the
-    /// latest.
-    pub(super) fn cancel(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
+    /// Gives a push up. The push ends when its blocks are not read any more. The lane is fenced at `until`, or once the
+    /// peer gives no sign.
+    pub(super) fn cancel(&mut self, core: &mut EngineState, id: u64, until: Option<Deadline>, now: Instant) {
         let Some(at) =
             self.pushes.iter().position(|place| place.as_ref().is_some_and(|state| state.id() == id))
         else {
@@ -34,8 +34,10 @@ impl Pushes {
                 self.link.unwatch(core);
             }
             Stage::Ended(_) => {}
-            Stage::Writing(_) => self.stop(at, Reason::Revoked, error, Fence::at(deadline.instant())),
-            Stage::Quiescing { fence, .. } => fence.no_later_than(deadline.instant()),
+            Stage::Writing(_) => self.stop(at, Reason::Revoked, error, Fence::by(until, QUIESCE_WITHIN, now)),
+            Stage::Quiescing { fence, .. } => {
+                until.into_iter().for_each(|until| fence.no_later_than(until.instant()));
+            }
         }
     }
 
@@ -94,16 +96,12 @@ impl Pushes {
     /// reason is kept for the next push of the request.
     fn grant_gone(&mut self, core: &mut EngineState, request: u64, reason: Reason, now: Instant) {
         let waits = |state: &State| state.request == request && matches!(state.stage, Stage::Waiting);
-        let waiting = self.pushes.iter_mut().find(|place| place.as_ref().is_some_and(waits));
-        let Some(place) = waiting else {
+        let Some(state) = self.pushes.iter_mut().flatten().find(|state| waits(state)) else {
             self.taken_back.note(request, reason, now);
             return;
         };
-        if let Some(state) = place {
-            state.end(Err(taken_back(request, reason)));
-            self.link.unwatch(core);
-        }
-        place.take_if(|state| state.abandoned);
+        state.end(Err(taken_back(request, reason)));
+        self.link.unwatch(core);
     }
 
     /// Sends the answers to revocations.
@@ -119,8 +117,7 @@ impl Pushes {
     /// Ends the pushes in `Quiescing` whose posted writes are all done.
     pub(super) fn finish_stopped(&mut self, core: &mut EngineState, now: Instant) -> bool {
         let mut any = false;
-        for place in &mut self.pushes {
-            let Some(state) = place else { continue };
+        for state in self.pushes.iter_mut().flatten() {
             let Stage::Quiescing { last, cause, .. } = &state.stage else { continue };
             if self.done < *last {
                 // The last write may carry no signal, and the message that would follow it may find no room at the
@@ -135,9 +132,6 @@ impl Pushes {
             state.end(outcome);
             self.link.unwatch(core);
             any = true;
-            if state.abandoned {
-                *place = None;
-            }
         }
         any
     }
@@ -146,7 +140,6 @@ impl Pushes {
     /// ends the link.
     ///
     /// Returns whether a push or an offer has changed.
-    ///
     pub(super) fn expire(&mut self, core: &mut EngineState, known: Instant, now: Instant) -> bool {
         let (peer, lane) = (self.link.peer, self.link.name);
         let moved = self.link.heard_at(core).map_or(self.moved, |heard| heard.max(self.moved));
@@ -175,9 +168,6 @@ impl Pushes {
                     any = true;
                     state.end(Err(error));
                     self.link.unwatch(core);
-                    if state.abandoned {
-                        self.pushes[at] = None;
-                    }
                 }
             }
         }

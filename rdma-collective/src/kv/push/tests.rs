@@ -85,7 +85,7 @@ fn push_in(name: &str) -> Stage {
 fn happens(pushes: &mut Pushes, core: &mut EngineState, id: u64, event: Event) {
     let now = Instant::now();
     match event {
-        Cancelled => pushes.cancel(core, id, long()),
+        Cancelled => pushes.cancel(core, id, Some(long()), now),
         RevokedByPeer => pushes.revoked(core, Revoke { grant: 1, reason: Reason::Revoked }, now).unwrap(),
         Confirmed => pushes.confirmed(Done { grant: 1, lease: 1, missing: 0, corrupt: 0 }).unwrap(),
         Late => {
@@ -211,7 +211,7 @@ fn every_stage_of_an_offer_and_everything_that_can_happen_there() {
                     assert_eq!(broken, stage == "ended: well");
                 };
                 match event {
-                    0 => pushes.recall(core, lease, long()),
+                    0 => pushes.recall(core, lease, Some(long()), now),
                     1 => released(false),
                     2 => released(true),
                     3 => {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Receives;
-use super::state::{Announced, Stage, State};
+use super::state::{Announced, State};
 use super::unpack::Unpack;
 use crate::engine::EngineState;
 use crate::kv::KvError;
@@ -105,9 +105,6 @@ impl Receives {
                 let layout = self.pool.layout().clone();
                 self.open(refuse.grant)?.refused(refuse, &layout)?;
                 self.link.unwatch(core);
-                self.grants.iter_mut().for_each(|place| {
-                    place.take_if(|state| state.abandoned && matches!(state.stage, Stage::Ended(_)));
-                });
                 Ok(())
             }
             message::OFFER => {

@@ -54,8 +54,7 @@ impl Receives {
         let (mut left, mut any, first) = (DRIVE_BYTES_MAX, false, self.check_next);
         for step in 0..self.grants.len() {
             let at = (first + step) % self.grants.len();
-            let place = &mut self.grants[at];
-            let Some(state) = place else { continue };
+            let Some(state) = &mut self.grants[at] else { continue };
             let before = left;
             state.check(&self.pool, &mut self.scratch, &mut left);
             any |= left < before;
@@ -67,7 +66,6 @@ impl Receives {
                 if self.link.ended.is_some() {
                     // Only the confirmation to the peer is missing, and no peer is left to receive it.
                     state.end_well();
-                    place.take_if(|state| state.abandoned);
                 }
             }
             if left == 0 {

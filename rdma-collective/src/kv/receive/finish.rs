@@ -47,8 +47,7 @@ impl Receives {
     /// keeps the transfer in `Confirming`, and the deadline of that stage bounds the wait.
     pub(super) fn confirm(&mut self, core: &mut EngineState) -> bool {
         let mut any = false;
-        for place in &mut self.grants {
-            let Some(state) = place else { continue };
+        for state in self.grants.iter_mut().flatten() {
             let Stage::Confirming(verdicts, _) = &state.stage else { continue };
             let corrupt = verdicts.count(BlockVerdict::Corrupt) as u32;
             let told = match state.feed {
@@ -70,9 +69,6 @@ impl Receives {
                 any = true;
                 state.end_well();
                 self.link.unwatch(core);
-                if state.abandoned {
-                    *place = None;
-                }
             }
         }
         any
@@ -85,9 +81,8 @@ impl Receives {
         let (peer, lane) = (self.link.peer, self.link.name);
         let layout = self.pool.layout().clone();
         let mut any = false;
-        for place in &mut self.grants {
-            let late = |state: &&mut State| matches!(state.stage, Stage::Unchecked(by) if by <= now);
-            let Some(state) = place.as_mut().filter(late) else { continue };
+        let late = |state: &&mut State| matches!(state.stage, Stage::Unchecked(by) if by <= now);
+        for state in self.grants.iter_mut().flatten().filter(late) {
             any = true;
             state.unchecked = Some(Arc::new(KvError::DeadlineExceeded {
                 request: state.grant.request,
@@ -100,7 +95,6 @@ impl Receives {
             state.confirm(state.verdicts(&layout), now);
             if link_ended {
                 state.end_well();
-                place.take_if(|state| state.abandoned);
             }
         }
         any
@@ -116,8 +110,7 @@ impl Receives {
         }
         let fenced = self.link.end(core, cause.clone());
         self.pulls.clear();
-        for place in &mut self.grants {
-            let Some(state) = place else { continue };
+        for state in self.grants.iter_mut().flatten() {
             if matches!(state.stage, Stage::Ended(_)) {
                 continue;
             }
@@ -148,9 +141,6 @@ impl Receives {
             };
             if let Some(cause) = cause {
                 state.fail(cause, &layout);
-            }
-            if state.abandoned {
-                *place = None;
             }
         }
         self.wake(core);

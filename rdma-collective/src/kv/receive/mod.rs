@@ -28,6 +28,7 @@ use rdma_core::Deadline;
 
 use super::blocks::List;
 use super::checksum;
+use super::given_up::GivenUp;
 use super::journal::{Journal, TransferKind};
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
@@ -65,6 +66,7 @@ pub(super) struct Receives {
     grants: Vec<Option<State>>,
     next_grant: u64,
     pulls: Pulls,
+    given_up: GivenUp,
     wakers: Wakers,
     /// Wakers by grant and layer.
     pub(super) layer_wakers: Wakers<(u64, u32)>,
@@ -103,6 +105,7 @@ impl Receives {
             grants: Vec::new(),
             next_grant: 1,
             pulls: Pulls::default(),
+            given_up: GivenUp::default(),
             wakers: Wakers::default(),
             layer_wakers: Wakers::default(),
             destination,
@@ -203,6 +206,13 @@ impl Receives {
         self.grants[transfer].as_ref().is_some_and(|state| matches!(state.stage, Stage::Unchecked(_)))
     }
 
+    /// How many transfers are being given up.
+    #[cfg(test)]
+    pub(super) fn revoking(&self) -> usize {
+        let given_up = |state: &&State| matches!(state.stage, Stage::Revoking(_));
+        self.grants.iter().flatten().filter(given_up).count()
+    }
+
     /// Falsifies the last checksum that the peer has sent.
     #[cfg(test)]
     pub(super) fn spoil(&mut self, transfer: usize) {
@@ -220,8 +230,17 @@ impl Receives {
         self.grants.iter().flatten().find(|state| state.grant.grant == id)
     }
 
-    /// Wakes the tasks whose transfers have ended, or whose layers have arrived.
+    /// Forgets the transfers that have ended and whose outcome nobody waits for.
+    fn reap(&mut self) {
+        self.grants.iter_mut().for_each(|place| {
+            place.take_if(|state| state.abandoned && matches!(state.stage, Stage::Ended(_)));
+        });
+    }
+
+    /// Wakes the tasks whose transfers have ended, or whose layers have arrived, and forgets the transfers whose
+    /// outcome nobody waits for.
     fn wake(&mut self, core: &mut EngineState) {
+        self.reap();
         let mut wakers = std::mem::take(&mut self.wakers);
         wakers.wake(core, |id| {
             let state = self.state(id);
@@ -275,8 +294,12 @@ impl Machine for Receives {
         Some(Progress { bytes_arrived, bytes, writes_arrived, writes: state.arrived.expected() })
     }
 
-    fn give_up(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
-        self.revoke(core, id, deadline);
+    fn give_up(&mut self, core: &mut EngineState, id: u64, until: Option<Deadline>, now: Instant) {
+        self.revoke(core, id, until, now);
+    }
+
+    fn given_up(&mut self) -> &mut GivenUp {
+        &mut self.given_up
     }
 
     fn abandon(&mut self, id: u64) {
@@ -307,7 +330,7 @@ impl Service for Receives {
     fn advance(&mut self, core: &mut EngineState, now: Instant) -> bool {
         // After the link's end only the checksums of transfers that had arrived in full go on: they need no peer.
         if self.link.ended.is_some() {
-            let any = self.check(now) | self.give_up_unchecked(now);
+            let any = self.give_up_asked(core, now) | self.check(now) | self.give_up_unchecked(now);
             self.wake(core);
             return any;
         }
@@ -327,6 +350,7 @@ impl Service for Receives {
         // Deadlines are compared with the time up to which completions were taken, and not with `now`: a write that
         // still waits in the queue may be the one that completes a grant in time.
         let known = core.known_until();
+        any |= self.give_up_asked(core, now);
         any |= self.give_up_unchecked(known);
         any |= self.confirm(core);
         any |= self.expire(core, known, now);
@@ -349,7 +373,7 @@ impl Service for Receives {
 
     fn next_deadline(&self) -> Option<Instant> {
         let grants = self.grants.iter().flatten().filter_map(State::due);
-        grants.chain(self.unchecked).min()
+        grants.chain(self.unchecked).chain(self.given_up.due()).min()
     }
 }
 

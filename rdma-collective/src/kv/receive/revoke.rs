@@ -19,13 +19,14 @@ use crate::kv::message::{self, Quiesced, Reason, Revoke};
 use crate::link::LaneFailure;
 
 impl Receives {
-    /// Takes a transfer back. The transfer ends when no byte can land any more, by fencing the lane at `deadline` at
-    /// the latest.
-    pub(super) fn revoke(&mut self, core: &mut EngineState, id: u64, deadline: Deadline) {
+    /// Takes a transfer back. The transfer ends when no byte can land any more. The lane is fenced at `until`, or once
+    /// the peer gives no sign.
+    pub(super) fn revoke(&mut self, core: &mut EngineState, id: u64, until: Option<Deadline>, now: Instant) {
+        let fence = Fence::by(until, QUIESCE_WITHIN, now);
         let layout = self.pool.layout().clone();
         let Some(Some(state)) = self.slot(id) else { return };
         let cause = Arc::new(KvError::Revoked { request: state.grant.request });
-        if self.give_up_pull(core, id, Arc::clone(&cause), Fence::at(deadline.instant())) {
+        if self.give_up_pull(core, id, Arc::clone(&cause), fence) {
             return;
         }
         let Some(Some(state)) = self.slot(id) else { return };
@@ -33,19 +34,18 @@ impl Receives {
             // A transfer that has arrived in full is kept, since no byte of it is under way. Checking, and telling
             // the peer, must be over by the new deadline.
             Stage::Unchecked(by) => {
-                *by = deadline.instant().min(*by);
-                state.deadline = state.deadline.min(deadline);
+                *by = until.map_or(*by, |until| until.instant().min(*by));
+                state.deadline = until.map_or(state.deadline, |until| state.deadline.min(until));
             }
-            Stage::Confirming(_, by) => *by = deadline.instant().min(*by),
+            Stage::Confirming(_, by) => *by = until.map_or(*by, |until| until.instant().min(*by)),
             Stage::Ended(_) => {}
-            Stage::Revoking(revoking) => revoking.fence.no_later_than(deadline.instant()),
+            Stage::Revoking(revoking) => {
+                until.into_iter().for_each(|until| revoking.fence.no_later_than(until.instant()));
+            }
+            Stage::Filling if state.told > 0 => state.begin_to_revoke(Reason::Revoked, cause, fence),
             Stage::Filling => {
-                if state.told == 0 {
-                    state.fail(cause, &layout);
-                    self.link.unwatch(core);
-                } else {
-                    state.begin_to_revoke(Reason::Revoked, cause, Fence::at(deadline.instant()));
-                }
+                state.fail(cause, &layout);
+                self.link.unwatch(core);
             }
         }
     }
@@ -94,8 +94,7 @@ impl Receives {
     pub(super) fn finish_revoked(&mut self, core: &mut EngineState) -> bool {
         let layout = self.pool.layout().clone();
         let mut any = false;
-        for place in &mut self.grants {
-            let Some(state) = place else { continue };
+        for state in self.grants.iter_mut().flatten() {
             let Stage::Revoking(Revocation { writes: Some(writes), cause, .. }) = &state.stage else {
                 continue;
             };
@@ -111,9 +110,6 @@ impl Receives {
             }
             self.link.unwatch(core);
             any = true;
-            if state.abandoned {
-                *place = None;
-            }
         }
         any
     }
@@ -129,16 +125,15 @@ impl Receives {
         let moved = self.link.heard_at(core).map_or(self.moved, |heard| heard.max(self.moved));
         let mut fence_now = false;
         let mut any = self.expire_pulls(core, known, now);
-        for place in &mut self.grants {
-            // A transfer that has arrived in full is not late, however late it is looked at; but the peer must take
-            // the confirmation in time.
-            let late = |state: &&mut State| {
-                // No write can come for a grant that the peer was not told of, so the clock decides; a pull needs no
-                // grant message, so its reads may be under way.
-                let until = if state.told == 0 && !state.pulls() { now } else { known };
-                state.due().is_some_and(|due| due <= until)
-            };
-            let Some(state) = place.as_mut().filter(late) else { continue };
+        // A transfer that has arrived in full is not late, however late it is looked at; but the peer must take the
+        // confirmation in time.
+        let late = |state: &&mut State| {
+            // No write can come for a grant that the peer was not told of, so the clock decides; a pull needs no grant
+            // message, so its reads may be under way.
+            let until = if state.told == 0 && !state.pulls() { now } else { known };
+            state.due().is_some_and(|due| due <= until)
+        };
+        for state in self.grants.iter_mut().flatten().filter(late) {
             let pulls = state.pulls();
             match &mut state.stage {
                 // `expire_pulls` handles pulls, because it knows which reads are under way.
@@ -174,9 +169,6 @@ impl Receives {
             }
             state.fail(cause, &layout);
             self.link.unwatch(core);
-            if state.abandoned {
-                *place = None;
-            }
         }
         if fence_now {
             self.link.warn_unanswered();

@@ -89,7 +89,7 @@ fn grant_in(name: &str) -> Stage {
 fn happens(receives: &mut Receives, core: &mut EngineState, event: Event) {
     let now = Instant::now();
     match event {
-        Event::Revoked => receives.revoke(core, 1, long()),
+        Event::Revoked => receives.revoke(core, 1, Some(long()), now),
         Event::Quiesced => {
             // Said twice of one grant, it breaks the protocol.
             let _ = receives.quiesced(Quiesced { grant: 1, reason: Reason::Revoked, writes: 0 }, now);

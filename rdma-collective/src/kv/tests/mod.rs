@@ -4,6 +4,7 @@ mod late;
 mod leases;
 mod ranges;
 mod resumed;
+mod unlocked;
 
 use std::net::TcpListener;
 use std::sync::Arc;

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rdma_core::Deadline;
 
 use super::kind::Look;
-use super::{BUDGET, Receiving, Revocable, Revoked, Transfer};
+use super::{BUDGET, OnDrop, Receiving, Revocable, Revoked, Transfer};
 use crate::kv::decode::Decode;
 use crate::kv::layout::{Layout, LayoutError};
 use crate::kv::lease::Hold;
@@ -26,7 +26,7 @@ use crate::link::PeerName;
 /// The parts of all sources go on by themselves. The outcome is there, once, when all have ended: a source that fails
 /// does not end the parts of the others, so that the verdicts say what each of them has brought.
 ///
-/// Dropping it lets the transfer go on, as with [`Transfer`].
+/// Dropping it gives the transfer up on all links, unless [`on_drop`](Self::on_drop) says otherwise.
 #[must_use = "blocks are there, or are free again, when their transfer was waited for"]
 pub struct Joint {
     request: u64,
@@ -161,6 +161,24 @@ impl Joint {
     /// A future of one layer, for any runtime. One task at a time may await the same layer.
     pub fn layer(&self, layer: u32) -> JointLayer<'_> {
         JointLayer { joint: self, layer }
+    }
+
+    /// Sets what becomes of the transfer when this handle is dropped; see [`Transfer::on_drop`].
+    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
+        for part in &mut self.parts {
+            if let State::Open(transfer) = &mut part.state {
+                transfer.on_drop = on_drop;
+            }
+        }
+        self
+    }
+
+    /// The parts that have not ended, as far as this handle has looked.
+    pub(super) fn open_parts(&self) -> impl Iterator<Item = &Transfer<Receiving>> {
+        self.parts.iter().filter_map(|part| match &part.state {
+            State::Open(transfer) => Some(transfer),
+            State::Ended(_) => None,
+        })
     }
 
     /// Gives the transfer up on all links, and returns the verdicts on what had arrived. After `Ok` none of its bytes

@@ -7,6 +7,7 @@
 mod joint;
 mod kind;
 mod layer;
+mod token;
 
 use std::fmt;
 use std::future::Future;
@@ -21,6 +22,7 @@ use rdma_core::Deadline;
 pub use self::joint::{Joint, JointLayer, JointRevoking};
 pub use self::kind::{Kind, Receiving, Revocable, Revoked, Sending};
 pub use self::layer::LayerFuture;
+pub use self::token::RevokeToken;
 
 use super::blocks::List;
 use super::machine::Machine;
@@ -54,10 +56,11 @@ pub type Revoking<K> = Transfer<Revoked<K>>;
 /// | [`wait`](Self::wait) | the outcome, once it is there | the outcome | `OutcomeTaken` |
 /// | [`wait_until`](Self::wait_until) | the handle, at that deadline | the outcome | `OutcomeTaken` |
 /// | [`start_revoke`](Self::start_revoke) | being given up | the outcome, as that of giving up | a taken handle |
-/// | drop | goes on, and its outcome is lost | its outcome is lost | nothing |
+/// | drop | [given up](Self::on_drop), or goes on | its outcome is lost | nothing |
 ///
 /// A handle is a future. Await it by reference (`(&mut transfer).await`) to keep it, so that a task which stops waiting
-/// can still [revoke](Self::revoke) it.
+/// can still [revoke](Self::revoke) it. A task that is itself dropped gives its transfers up: the blocks are free again
+/// once the peer has stopped, and nobody waits for that.
 ///
 /// ```
 /// # use std::net::TcpListener;
@@ -108,7 +111,21 @@ pub struct Transfer<K: Kind> {
     list: List,
     deadline: Deadline,
     taken: bool,
+    on_drop: OnDrop,
     kind: PhantomData<fn() -> K>,
+}
+
+/// The fate of a transfer whose handle is dropped before its outcome was taken.
+///
+/// The argument of [`Transfer::on_drop`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum OnDrop {
+    /// The transfer is given up, as by [`start_revoke`](Transfer::start_revoke). The lane is fenced only once the peer
+    /// has given no sign for half a second (a second for an offer), or has not stopped after 5 s. The default.
+    #[default]
+    Revoke,
+    /// The transfer goes on until it ends by itself, by its deadline at the latest.
+    Finish,
 }
 
 impl<K: Kind> Transfer<K> {
@@ -119,8 +136,8 @@ impl<K: Kind> Transfer<K> {
         list: List,
         deadline: Deadline,
     ) -> Self {
-        let (shared, taken, kind) = (Arc::clone(shared), false, PhantomData);
-        Self { shared, id, request, list, deadline, taken, kind }
+        let (shared, taken, on_drop, kind) = (Arc::clone(shared), false, OnDrop::default(), PhantomData);
+        Self { shared, id, request, list, deadline, taken, on_drop, kind }
     }
 
     /// The number of the request, which the peer knows too.
@@ -233,6 +250,14 @@ impl<K: Kind> Transfer<K> {
 }
 
 impl<K: Revocable> Transfer<K> {
+    /// Sets what becomes of the transfer when this handle is dropped: [given up](OnDrop::Revoke) unless said otherwise.
+    ///
+    /// Dropping returns at once, in either case.
+    pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
+        self.on_drop = on_drop;
+        self
+    }
+
     /// Gives the transfer up. After `Ok` none of its bytes land or are read any more, and the blocks can be used for
     /// something else. Decode gets the verdicts on what had arrived.
     ///
@@ -255,12 +280,10 @@ impl<K: Revocable> Transfer<K> {
     /// Begins to give the transfer up like [`revoke`](Self::revoke), and returns at once. Dropping the returned handle
     /// lets giving up go on.
     pub fn start_revoke(mut self, deadline: Deadline) -> Revoking<K> {
-        // A forked child is refused, and the handle reports the refusal.
-        let _ = self.shared.change(|state, core, _| {
-            state.give_up(core, self.id, deadline);
-            Ok(())
-        });
+        // Nothing is asked in a forked child, and the handle reports the refusal.
+        self.shared.ask_to_give_up(self.id, Some(deadline));
         let mut revoking = Transfer::new(&self.shared, (self.id, self.request), self.list.clone(), deadline);
+        revoking.on_drop = OnDrop::Finish;
         // The returned handle takes the outcome now, unless this one has taken it.
         revoking.taken = std::mem::replace(&mut self.taken, true);
         revoking
@@ -278,8 +301,12 @@ impl<K: Kind> Future for Transfer<K> {
 
 impl<K: Kind> Drop for Transfer<K> {
     fn drop(&mut self) {
-        if !self.taken && !self.shared.engine.is_forked() {
-            self.shared.lock().abandon(self.id);
+        if self.taken || self.shared.engine.is_forked() {
+            return;
+        }
+        self.shared.lock().abandon(self.id);
+        if self.on_drop == OnDrop::Revoke {
+            self.shared.ask_to_give_up(self.id, None);
         }
     }
 }

@@ -3,7 +3,7 @@
 use std::net::TcpListener;
 
 use rdma_collective::kv::layout::Layout;
-use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
+use rdma_collective::kv::{Decode, LinkOptions, OnDrop, Pool, PoolUse, Prefill};
 use rdma_collective::link::Meet;
 use rdma_core::Memory;
 
@@ -103,9 +103,15 @@ pub const CALLS: &[Call] = &[
     refused("kv::Transfer::poll", |f| awaited(f.push)),
     refused("kv::Transfer::poll", |f| awaited(f.grant)),
     refused("kv::Transfer::poll_layer", |f| polled(f.grant.poll_layer(0))),
+    harmless("kv::RevokeToken::revoke", |f| {
+        f.grant.revoke_token().revoke(soon());
+        Outcome::Done
+    }),
+    harmless("kv::Transfer::on_drop", |f| done(f.push.on_drop(OnDrop::Finish))),
     harmless("kv::Transfer::progress", |f| done(f.grant.progress())),
     harmless("kv::Transfer::progress", |f| done(f.offer.progress())),
     harmless("kv::Transfer::request", |f| done(f.push.request())),
+    harmless("kv::Transfer::revoke_token", |f| done(f.push.revoke_token())),
     refused("kv::Transfer::revoke", |f| told(f.offer.revoke(soon()))),
     refused("kv::Transfer::revoke", |f| told(f.pull.revoke(soon()))),
     refused("kv::Transfer::start_revoke", |f| told(f.push.start_revoke(soon()).wait())),

@@ -1,6 +1,6 @@
 //! Calls on several KV links of one pool, and on the transfers over them.
 
-use rdma_collective::kv::Sources;
+use rdma_collective::kv::{OnDrop, Sources};
 
 use super::operations::awaited;
 use super::{Call, Outcome, done, harmless, polled, refused, told};
@@ -9,12 +9,14 @@ use crate::fixture::soon;
 pub const CALLS: &[Call] = &[
     harmless("kv::Joint::blocks", |f| done(f.joint.blocks().len())),
     refused("kv::Joint::layer", |f| awaited(f.joint.layer(0))),
+    harmless("kv::Joint::on_drop", |f| done(f.joint.on_drop(OnDrop::Revoke))),
     refused("kv::Joint::poll", |mut f| polled(f.joint.poll())),
     refused("kv::Joint::poll", |f| awaited(f.joint)),
     refused("kv::Joint::poll_layer", |f| polled(f.joint.poll_layer(0))),
     harmless("kv::Joint::progress", |f| done(f.joint.progress())),
     harmless("kv::Joint::request", |f| done(f.joint.request())),
     refused("kv::Joint::revoke", |f| told(f.joint.revoke(soon()))),
+    harmless("kv::Joint::revoke_token", |f| done(f.joint.revoke_token())),
     refused("kv::Joint::start_revoke", |f| awaited(f.joint.start_revoke(soon()))),
     refused("kv::Joint::wait", |f| told(f.joint.wait())),
     refused("kv::Joint::wait_layer", |f| told(f.joint.wait_layer(0, soon()))),

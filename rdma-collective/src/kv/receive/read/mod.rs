@@ -333,9 +333,6 @@ impl Receives {
             };
             self.give_up_pull(core, id, Arc::new(cause), Fence::after(QUIESCE_WITHIN, now));
         }
-        self.grants.iter_mut().for_each(|place| {
-            place.take_if(|state| state.pulls() && state.abandoned && matches!(state.stage, Stage::Ended(_)));
-        });
         any
     }
 
