@@ -189,7 +189,7 @@ impl Decode {
     ) -> Result<Grant, KvError> {
         let shared = &self.shared;
         let id = shared.change(|state, core, now| state.add(core, (kind, request), hold, deadline, now))?;
-        Ok(Transfer::new(shared, (id, request), list, deadline))
+        Ok(Transfer::new(shared, (id, request), list))
     }
 
     fn part_of_blocks(&self, gap: Gap) -> KvError {

@@ -221,6 +221,12 @@ pub enum KvError {
         /// The first head there that the source does not bring.
         head: u32,
     },
+    /// A transfer has ended well, so that its deadline cannot be moved any more.
+    #[error("request {request} has ended already, and its deadline with it; take its outcome")]
+    AlreadyEnded {
+        /// The request.
+        request: u64,
+    },
     /// The outcome of a transfer is there once, and was taken.
     #[error("the outcome of request {request} was taken already; keep what the first poll returned")]
     OutcomeTaken {

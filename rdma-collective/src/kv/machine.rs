@@ -25,6 +25,13 @@ pub(in crate::kv) trait Machine: Service + Sized + 'static {
 
     fn progress(&self, id: u64) -> Option<Progress>;
 
+    /// The deadline of a transfer; `None` once its outcome was taken.
+    fn deadline(&self, id: u64) -> Option<Deadline>;
+
+    /// Moves the deadline of a transfer to a later one, and returns whether the peer is to be told. Fails once the
+    /// transfer has ended, or is given up; `None` once its outcome was taken.
+    fn extend(&mut self, id: u64, deadline: Deadline) -> Option<Result<bool, KvError>>;
+
     /// Gives a transfer up. The transfer ends when its blocks are not read or written any more. The lane is fenced at
     /// `until`, or once the peer gives no sign for a while.
     fn give_up(&mut self, core: &mut EngineState, id: u64, until: Option<Deadline>, now: Instant);

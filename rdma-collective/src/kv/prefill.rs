@@ -147,7 +147,7 @@ impl Prefill {
             TransferKind::Offer => state.offer(core, request, &list, deadline, now),
             _ => state.add(core, (kind, request), &list, deadline, now),
         })?;
-        Ok(Transfer::new(shared, (id, request), list, deadline))
+        Ok(Transfer::new(shared, (id, request), list))
     }
 
     #[cfg(test)]

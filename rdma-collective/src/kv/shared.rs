@@ -78,6 +78,19 @@ impl<S: Service + 'static> Shared<S> {
         })
     }
 
+    /// Moves the deadline of a transfer to a later one; never waits for the engine.
+    pub(super) fn extend(&self, (id, request): (u64, u64), deadline: Deadline) -> Result<(), KvError>
+    where
+        S: Machine,
+    {
+        self.engine.check_process()?;
+        let extended = self.lock().extend(id, deadline);
+        if extended.unwrap_or(Err(KvError::OutcomeTaken { request }))? {
+            self.engine.rouse();
+        }
+        Ok(())
+    }
+
     /// Has the next drive give a transfer up, if it is under way; never waits for the engine.
     pub(super) fn ask_to_give_up(&self, id: u64, until: Option<Deadline>)
     where

@@ -11,6 +11,7 @@ mod bad_input;
 mod beside;
 mod dropped;
 mod export;
+mod extended;
 mod faulty;
 mod handle;
 mod late;

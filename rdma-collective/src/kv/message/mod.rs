@@ -3,6 +3,7 @@
 //! Lists of blocks and of checksums go in pieces; each piece has the length of the whole list and its own position in
 //! it.
 
+mod extend;
 mod field;
 #[cfg(any(fuzzing, test))]
 #[path = "tests/fuzz.rs"]
@@ -15,6 +16,7 @@ use crate::link::control::Kind;
 
 use field::{Field, codes, fields, message, take_zeros};
 
+pub(super) use extend::{EXTEND, Extend, expires, time_to_live_ms};
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzz::fuzz;
 pub(super) use pull::{LEASE_CHECKSUMS, OFFER, Offer, RECALL, RELEASE, Recall, Release, TAKE, Take};

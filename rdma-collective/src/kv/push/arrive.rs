@@ -4,13 +4,13 @@
 //! violation, which ends the link.
 
 use std::ops::Range;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::{IncomingGrant, Pushes, Stage};
 use crate::engine::EngineState;
 use crate::kv::blocks::{numbers_of_ranges, ranges};
 use crate::kv::layout::Side;
-use crate::kv::message::{self, Done, Grant, Piece, Release, Revoke, StagingAt, Take, Unpacked};
+use crate::kv::message::{self, Done, Extend, Grant, Piece, Release, Revoke, StagingAt, Take, Unpacked};
 use crate::kv::plan::{Wanted, words_of};
 use crate::link::control::Control;
 use crate::link::{Arrival, Lane};
@@ -65,6 +65,9 @@ impl Pushes {
             message::UNPACKED => {
                 self.unpacked(Unpacked::read(body).map_err(|_| "unpacked writes that are malformed")?)
             }
+            message::EXTEND => {
+                self.extended(Extend::read(body).map_err(|_| "an extension that is malformed")?, now)
+            }
             message::REVOKE => {
                 self.revoked(core, Revoke::read(body).map_err(|_| "a revocation that is malformed")?, now)
             }
@@ -90,7 +93,7 @@ impl Pushes {
             return Err("a grant of another length than its blocks take");
         }
         if piece.first == 0 && place.is_none() {
-            let expires = now.checked_add(Duration::from_millis(grant.time_to_live_ms.into()));
+            let expires = message::expires(grant.time_to_live_ms, now);
             self.grants_seen = self.grants_seen.max(grant.grant);
             self.taken_back.forget(grant.request);
             // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
@@ -116,6 +119,19 @@ impl Pushes {
             }
             _ => Err("a grant in a slot that is in use, or out of order"),
         }
+    }
+
+    /// Handles EXTEND: a grant lives longer.
+    fn extended(&mut self, extend: Extend, now: Instant) -> Result<(), &'static str> {
+        if extend.id > self.grants_seen {
+            return Err("an extension of a grant that was not made");
+        }
+        // A grant that a push has met lives as long as the push.
+        let of_grant = |granted: &&mut IncomingGrant| granted.grant.grant == extend.id;
+        if let Some(granted) = self.grants.iter_mut().flatten().find(of_grant) {
+            granted.expires = message::expires(extend.time_to_live_ms, now);
+        }
+        Ok(())
     }
 
     /// Handles DONE: decode has all blocks. The push ends in `finish`, once its own writes are done too.

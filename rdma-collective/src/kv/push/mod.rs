@@ -346,6 +346,16 @@ impl Machine for Pushes {
         push.or_else(|| self.offer_progress(id))
     }
 
+    fn deadline(&self, id: u64) -> Option<Deadline> {
+        let push = self.pushes.iter().flatten().find(|state| state.id() == id).map(|state| state.deadline);
+        push.or_else(|| self.offer_deadline(id))
+    }
+
+    fn extend(&mut self, id: u64, deadline: Deadline) -> Option<Result<bool, KvError>> {
+        let push = self.pushes.iter_mut().flatten().find(|state| state.id() == id);
+        push.map(|state| state.extend(deadline)).or_else(|| self.extend_offer(id, deadline))
+    }
+
     fn give_up(&mut self, core: &mut EngineState, id: u64, until: Option<Deadline>, now: Instant) {
         self.cancel(core, id, until, now);
         self.recall(core, id, until, now);
@@ -384,6 +394,19 @@ impl State {
             Stage::Ended(_) => None,
             Stage::Quiescing { fence, .. } => Some(fence.due()),
             Stage::Waiting | Stage::Writing(_) => Some(self.deadline.instant()),
+        }
+    }
+
+    /// Moves the deadline to a later one. The peer is not told, because a grant has a deadline of its own.
+    fn extend(&mut self, deadline: Deadline) -> Result<bool, KvError> {
+        match &self.stage {
+            Stage::Waiting | Stage::Writing(_) => {
+                self.deadline = self.deadline.max(deadline);
+                Ok(false)
+            }
+            Stage::Quiescing { cause, .. } => Err(cause.clone()),
+            Stage::Ended(Ok(_)) => Err(KvError::AlreadyEnded { request: self.request }),
+            Stage::Ended(Err(error)) => Err(error.clone()),
         }
     }
 

@@ -16,7 +16,8 @@ use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::fence::{Fence, RECALL_WITHIN};
 use crate::kv::journal::{Entry, TransferKind, TransferOutcome};
 use crate::kv::lease::Hold;
-use crate::kv::message::{self, Offer, Reason, Recall, Release, Take};
+use crate::kv::link::Link;
+use crate::kv::message::{self, Extend, Offer, Reason, Recall, Release, Take};
 use crate::kv::outcome::{Progress, Sent};
 use crate::kv::plan::parts_of;
 use crate::kv::pool::PoolUse;
@@ -34,6 +35,8 @@ pub(super) struct OfferState {
     told: usize,
     /// Checksums, once the peer has asked for them.
     sums: Option<Sums>,
+    /// The deadline was moved, and the peer knows the earlier one.
+    extended: bool,
     stage: OfferStage,
     abandoned: bool,
 }
@@ -152,10 +155,20 @@ impl Pushes {
         }
         let hold = Hold::lease(&self.pool, list.clone())?;
         let lease = hold.number();
-        let (told, sums, stage, abandoned) = (0, None, OfferStage::Open, false);
+        let (told, sums, extended, stage, abandoned) = (0, None, false, OfferStage::Open, false);
         let entry = self.journal.begin(TransferKind::Offer, request, list.blocks().len(), now);
-        let offered =
-            OfferState { request, entry, hold, deadline, offered: now, told, sums, stage, abandoned };
+        let offered = OfferState {
+            request,
+            entry,
+            hold,
+            deadline,
+            offered: now,
+            told,
+            sums,
+            extended,
+            stage,
+            abandoned,
+        };
         self.offers.push(offered);
         self.leases_given = self.leases_given.max(lease);
         if let Some(lane) = self.link.lane(core) {
@@ -200,6 +213,34 @@ impl Pushes {
             writes_arrived: writes,
             writes,
         }))
+    }
+
+    pub(super) fn offer_deadline(&self, lease: u64) -> Option<Deadline> {
+        self.offers.iter().find(|offered| offered.id() == lease).map(|offered| offered.deadline)
+    }
+
+    /// Moves the deadline of an offer to a later one.
+    pub(super) fn extend_offer(&mut self, lease: u64, deadline: Deadline) -> Option<Result<bool, KvError>> {
+        let offered = self.offers.iter_mut().find(|offered| offered.id() == lease)?;
+        Some(match &offered.stage {
+            OfferStage::Open => {
+                offered.extended |= deadline > offered.deadline;
+                offered.deadline = offered.deadline.max(deadline);
+                Ok(offered.extended)
+            }
+            OfferStage::Recalling { cause, .. } => Err(cause.clone()),
+            OfferStage::Ended(Ok(_)) => Err(KvError::AlreadyEnded { request: offered.request }),
+            OfferStage::Ended(Err(error)) => Err(error.clone()),
+        })
+    }
+
+    /// Tells decode of an offer that lives longer, if the lane has room.
+    fn send_extension(link: &Link, core: &mut EngineState, offered: &mut OfferState) {
+        let (id, deadline) = (offered.id(), offered.deadline);
+        let extend = Extend { id, time_to_live_ms: message::time_to_live_ms(deadline, core.now()) };
+        if offered.extended && matches!(offered.stage, OfferStage::Open) {
+            offered.extended = !link.send(core, message::EXTEND, |body| extend.write(body));
+        }
     }
 
     /// Notes that the handle of an offer was dropped.
@@ -250,8 +291,7 @@ impl Pushes {
         let room = self.link.list_room(core).max(1);
         for offered in &mut self.offers {
             let lease = offered.id();
-            let left = offered.deadline.remaining().as_millis();
-            let time_to_live_ms = u32::try_from(left).unwrap_or(u32::MAX);
+            let time_to_live_ms = message::time_to_live_ms(offered.deadline, Instant::now());
             let tokens = offered.hold.list().has_tokens();
             let offer = Offer { lease, request: offered.request, time_to_live_ms, tokens };
             let list = offered.hold.list().numbers();
@@ -262,6 +302,7 @@ impl Pushes {
                 }
                 offered.told += room;
             }
+            Self::send_extension(&self.link, core, offered);
         }
         self.send_lease_sums(core, room)
     }

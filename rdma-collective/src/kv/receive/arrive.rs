@@ -13,7 +13,7 @@ use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::blocks::{numbers_of_ranges, ranges as ranges_of, tokens_of};
 use crate::kv::layout::{Layout, Side};
-use crate::kv::message::{self, Begin, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
+use crate::kv::message::{self, Begin, Extend, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
 use crate::kv::plan::{Count, Plan, PlanOptions, Route};
 use crate::kv::staging::{SLOT_BYTES, Slots};
 use crate::link::imm::{Imm, WRITES_MAX};
@@ -114,6 +114,10 @@ impl Receives {
             message::RECALL => {
                 let read = Recall::read(parsed.body);
                 self.recalled(core, read.map_err(|_| "a recall that is malformed")?, now)
+            }
+            message::EXTEND => {
+                let extend = Extend::read(parsed.body).map_err(|_| "an extension that is malformed")?;
+                self.extended(extend, now)
             }
             message::LEASE_CHECKSUMS => {
                 let read = message::read_checksums(parsed.body);

@@ -33,7 +33,7 @@ use super::journal::{Journal, TransferKind};
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::machine::Machine;
-use super::message::{self, Grant, Unpacked};
+use super::message::{self, Extend, Grant, Unpacked};
 use super::outcome::{Progress, Received};
 use super::plan::Wanted;
 use super::pool::{AttachedPool, Pool};
@@ -142,11 +142,10 @@ impl Receives {
             return Err(KvError::ChecksumsOfPull);
         }
         hold.begin();
-        let left = deadline.instant().saturating_duration_since(now).as_millis();
         let grant = Grant {
             grant: self.next_grant,
             request,
-            time_to_live_ms: u32::try_from(left).unwrap_or(u32::MAX),
+            time_to_live_ms: message::time_to_live_ms(deadline, now),
             transfer,
             checksums: self.checksums,
             partial: wanted.is_some(),
@@ -167,6 +166,7 @@ impl Receives {
             list,
             bytes,
             deadline,
+            extended: false,
             granted: now,
             told: 0,
             begin: None,
@@ -266,6 +266,18 @@ impl Receives {
             }
         }
     }
+
+    /// Tells the peer of grants that live longer, as far as the lane has room.
+    fn send_extensions(&mut self, core: &mut EngineState, now: Instant) {
+        for state in self.grants.iter_mut().flatten().filter(|state| state.extended) {
+            let is_told = state.told >= state.list.len();
+            if matches!(state.stage, Stage::Filling) && is_told {
+                let time_to_live_ms = message::time_to_live_ms(state.deadline, now);
+                let extend = Extend { id: state.grant.grant, time_to_live_ms };
+                state.extended = !self.link.send(core, message::EXTEND, |body| extend.write(body));
+            }
+        }
+    }
 }
 
 impl Machine for Receives {
@@ -292,6 +304,14 @@ impl Machine for Receives {
         let (bytes, bytes_arrived, writes_arrived) =
             (state.bytes, state.bytes_arrived, state.arrived.count());
         Some(Progress { bytes_arrived, bytes, writes_arrived, writes: state.arrived.expected() })
+    }
+
+    fn deadline(&self, id: u64) -> Option<Deadline> {
+        Some(self.state(id)?.deadline)
+    }
+
+    fn extend(&mut self, id: u64, deadline: Deadline) -> Option<Result<bool, KvError>> {
+        Some(self.slot(id)?.as_mut()?.extend(deadline))
     }
 
     fn give_up(&mut self, core: &mut EngineState, id: u64, until: Option<Deadline>, now: Instant) {
@@ -362,6 +382,7 @@ impl Service for Receives {
         if self.send_staging(core) {
             self.send_grants(core);
         }
+        self.send_extensions(core, now);
         // The end of the lane comes last, so that all it had delivered was counted first.
         if let Some(cause) = self.link.lost(core) {
             self.end(core, cause);

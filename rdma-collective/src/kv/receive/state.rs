@@ -34,6 +34,8 @@ pub(super) struct State {
     /// Bytes that are expected.
     pub(super) bytes: u64,
     pub(super) deadline: Deadline,
+    /// The deadline was moved, and the peer knows the earlier one.
+    pub(super) extended: bool,
     pub(super) granted: Instant,
     /// Number of list entries that the peer was sent.
     pub(super) told: usize,
@@ -126,6 +128,23 @@ impl State {
     /// Whether this side reads the blocks, and the peer writes none.
     pub(super) fn pulls(&self) -> bool {
         matches!(self.feed, Feed::Read { .. })
+    }
+
+    /// Moves the deadline to a later one, and returns whether the peer is to be told.
+    pub(super) fn extend(&mut self, deadline: Deadline) -> Result<bool, KvError> {
+        let request = self.grant.request;
+        match &self.stage {
+            Stage::Filling if deadline > self.deadline => {
+                self.deadline = deadline;
+                self.extended = !self.pulls();
+                Ok(self.extended)
+            }
+            // All bytes have arrived: no deadline of the caller's counts any more.
+            Stage::Filling | Stage::Unchecked(_) | Stage::Confirming(..) => Ok(false),
+            Stage::Revoking(revoking) => Err((*revoking.cause).clone()),
+            Stage::Ended(Ok(_)) => Err(KvError::AlreadyEnded { request }),
+            Stage::Ended(Err(error)) => Err((*error.cause).clone()),
+        }
     }
 
     /// The lease that a pull reads.

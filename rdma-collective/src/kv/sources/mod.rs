@@ -193,7 +193,7 @@ impl Sources {
         if owed.iter().all(Option::is_none) {
             return Err(KvError::NothingMissing { request });
         }
-        let mut joint = Joint::new(request, &hold, deadline, pool.layout());
+        let mut joint = Joint::new(request, &hold, pool.layout());
         for (link, owed) in self.links.iter().zip(owed) {
             let Some(wanted) = owed else {
                 joint.add_valid(link);

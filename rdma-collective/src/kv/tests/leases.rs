@@ -2,10 +2,12 @@
 
 use super::*;
 use crate::kv::message::{
-    LEASE_CHECKSUMS, OFFER, Offer, RECALL, RELEASE, Recall, Release, TAKE, Take, write_checksums,
+    EXTEND, Extend, LEASE_CHECKSUMS, OFFER, Offer, RECALL, RELEASE, Recall, Release, TAKE, Take,
+    write_checksums,
 };
 
 const OFFERED: Offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000, tokens: false };
+const EXTENDED: Extend = Extend { id: 1, time_to_live_ms: 9000 };
 
 #[test]
 fn what_a_decode_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() {
@@ -18,6 +20,8 @@ fn what_a_decode_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() {
         wrong("recall of a lease that was not offered", RECALL, |body| {
             Recall { lease: 1, reason: Reason::Revoked }.write(body)
         }),
+        wrong("malformed", EXTEND, |body| body.u64(1)),
+        wrong("extension of a lease that was not offered", EXTEND, |body| EXTENDED.write(body)),
         wrong("malformed", LEASE_CHECKSUMS, |body| body.u64(1)),
         wrong("lease that was not offered", LEASE_CHECKSUMS, |body| write_checksums(body, 1, 4, 0, &[1])),
     ];
@@ -38,6 +42,8 @@ fn what_a_prefill_cannot_be_told_of_leases_ends_its_link_and_frees_its_blocks() 
     let cases = [
         wrong("malformed", TAKE, |body| body.u64(1)),
         wrong("not given", TAKE, |body| Take { lease: 1, checksums: true }.write(body)),
+        wrong("malformed", EXTEND, |body| body.u64(1)),
+        wrong("extension of a grant that was not made", EXTEND, |body| EXTENDED.write(body)),
         wrong("malformed", RELEASE, |body| body.u64(1)),
         wrong("lease that is not open", RELEASE, move |body| release.write(body)),
     ];

@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 
-use super::kind::Look;
 use super::{BUDGET, OnDrop, Receiving, Revocable, Revoked, Transfer};
 use crate::kv::decode::Decode;
 use crate::kv::layout::{Layout, LayoutError};
@@ -32,7 +31,6 @@ pub struct Joint {
     request: u64,
     /// The blocks and their contents; the parts have the shares that hold them.
     hold: Hold,
-    deadline: Deadline,
     layout: Layout,
     /// None once the outcome was taken.
     parts: Vec<Part>,
@@ -52,10 +50,10 @@ enum State {
 
 impl Joint {
     /// A transfer without parts yet. The caller's share of the hold stays the caller's.
-    pub(in crate::kv) fn new(request: u64, hold: &Hold, deadline: Deadline, layout: &Layout) -> Self {
+    pub(in crate::kv) fn new(request: u64, hold: &Hold, layout: &Layout) -> Self {
         let mut hold = hold.clone();
         hold.release();
-        Self { request, hold, deadline, layout: layout.clone(), parts: Vec::new() }
+        Self { request, hold, layout: layout.clone(), parts: Vec::new() }
     }
 
     pub(in crate::kv) fn add(&mut self, link: &Decode, part: Transfer<Receiving>) {
@@ -115,10 +113,7 @@ impl Joint {
     /// [`Transfer::wait`]. The verdicts beside it are on all parts. [`KvError::OutcomeTaken`] after a poll that has
     /// returned the outcome.
     pub fn wait(mut self) -> Result<Received, TransferError> {
-        let deadline = Deadline::after(self.deadline.remaining() + Receiving::ENDS_WITHIN);
-        for part in &mut self.parts {
-            part.wait(deadline);
-        }
+        self.parts.iter_mut().for_each(Part::wait);
         self.conclude()
     }
 
@@ -163,6 +158,27 @@ impl Joint {
         JointLayer { joint: self, layer }
     }
 
+    /// Moves the deadline of all parts that have not ended to a later one; see [`Transfer::extend`].
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::OfSource`] with the first source whose part has failed, or is being given up. The other parts are
+    /// extended all the same.
+    pub fn extend(&self, deadline: Deadline) -> Result<(), KvError> {
+        let mut extended = Ok(());
+        for part in &self.parts {
+            let State::Open(transfer) = &part.state else { continue };
+            match transfer.extend(deadline) {
+                Ok(()) | Err(KvError::AlreadyEnded { .. }) => {}
+                Err(cause) if extended.is_ok() => {
+                    extended = Err(KvError::OfSource { peer: part.peer, cause: Arc::new(cause) });
+                }
+                Err(_) => {}
+            }
+        }
+        extended
+    }
+
     /// Sets what becomes of the transfer when this handle is dropped; see [`Transfer::on_drop`].
     pub fn on_drop(mut self, on_drop: OnDrop) -> Self {
         for part in &mut self.parts {
@@ -205,7 +221,7 @@ impl Joint {
             (part.cover, state)
         };
         let request = self.request;
-        JointRevoking { request, deadline, parts: self.parts.into_iter().map(part).collect() }
+        JointRevoking { request, parts: self.parts.into_iter().map(part).collect() }
     }
 
     /// Drives the engine once, which all links of a pool have in common.
@@ -356,11 +372,10 @@ impl Part {
         Poll::Ready(())
     }
 
-    /// Waits for the outcome, which is an error at `deadline`.
-    fn wait(&mut self, deadline: Deadline) {
+    /// Waits for the outcome.
+    fn wait(&mut self) {
         if let State::Open(transfer) = &mut self.state {
-            let outcome = transfer.outcome_by(deadline).unwrap_or_else(|| transfer.stuck());
-            self.state = State::Ended(outcome);
+            self.state = State::Ended(transfer.outcome());
         }
     }
 
@@ -442,7 +457,6 @@ impl Future for JointLayer<'_> {
 #[must_use = "blocks are free again when giving up was waited for"]
 pub struct JointRevoking {
     request: u64,
-    deadline: Deadline,
     /// None once the outcome was taken.
     parts: Vec<(Arc<Cover>, Giving)>,
 }
@@ -459,11 +473,9 @@ impl JointRevoking {
     ///
     /// The errors of [`Joint::revoke`].
     pub fn wait(mut self) -> Result<Verdicts, KvError> {
-        let deadline = Deadline::after(self.deadline.remaining() + Revoked::<Receiving>::ENDS_WITHIN);
         for (_, part) in &mut self.parts {
             if let Giving::Up(transfer) = part {
-                let left = transfer.outcome_by(deadline).unwrap_or_else(|| transfer.stuck());
-                *part = Giving::Ended(left);
+                *part = Giving::Ended(transfer.outcome());
             }
         }
         self.conclude()

@@ -109,7 +109,8 @@ pub struct Transfer<K: Kind> {
     id: u64,
     request: u64,
     list: List,
-    deadline: Deadline,
+    /// The deadline of giving up, if this is the handle of that.
+    revoked_by: Option<Deadline>,
     taken: bool,
     on_drop: OnDrop,
     kind: PhantomData<fn() -> K>,
@@ -130,14 +131,9 @@ pub enum OnDrop {
 
 impl<K: Kind> Transfer<K> {
     /// Makes the handle of a transfer that the state machine has as `id`.
-    pub(super) fn new(
-        shared: &Arc<Shared<K::Machine>>,
-        (id, request): (u64, u64),
-        list: List,
-        deadline: Deadline,
-    ) -> Self {
+    pub(super) fn new(shared: &Arc<Shared<K::Machine>>, (id, request): (u64, u64), list: List) -> Self {
         let (shared, taken, on_drop, kind) = (Arc::clone(shared), false, OnDrop::default(), PhantomData);
-        Self { shared, id, request, list, deadline, taken, on_drop, kind }
+        Self { shared, id, request, list, revoked_by: None, taken, on_drop, kind }
     }
 
     /// The number of the request, which the peer knows too.
@@ -200,8 +196,26 @@ impl<K: Kind> Transfer<K> {
     /// that the blocks are never used again; and with [`KvError::LinkEnded`] 2 s after the deadline if the engine has
     /// not fenced the lane by then, and the blocks stay held until it has.
     pub fn wait(mut self) -> Result<K::Outcome, K::Error> {
-        let deadline = Deadline::after(self.deadline.remaining() + K::ENDS_WITHIN);
-        self.outcome_by(deadline).unwrap_or_else(|| self.stuck())
+        self.outcome()
+    }
+
+    /// Waits for the outcome as long as it may take; the deadline may be [extended](Self::extend) meanwhile.
+    fn outcome(&mut self) -> Result<K::Outcome, K::Error> {
+        loop {
+            let ends_by = self.ends_by();
+            match self.outcome_by(ends_by) {
+                Some(outcome) => return outcome,
+                None if self.ends_by() <= ends_by => return self.stuck(),
+                None => {}
+            }
+        }
+    }
+
+    /// The moment by which the machine has ended the transfer.
+    fn ends_by(&self) -> Deadline {
+        let deadline = || self.shared.glance(|state| state.deadline(self.id));
+        let deadline = self.revoked_by.or_else(deadline).map_or_else(Instant::now, Deadline::instant);
+        Deadline::at(deadline + K::ENDS_WITHIN)
     }
 
     /// Waits until the transfer has ended, or until `deadline`, which may be earlier or later than the transfer's own.
@@ -258,6 +272,20 @@ impl<K: Revocable> Transfer<K> {
         self
     }
 
+    /// Moves the deadline of the transfer to a later one, and returns at once. An earlier one changes nothing.
+    ///
+    /// A server that takes short deadlines, so that what is forgotten does not last, extends those of requests that
+    /// still wait. Each end has a deadline of its own: extend at both. The peer is told how long a grant or an offer
+    /// lives that it has not met yet.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::AlreadyEnded`] for a transfer that has ended well, and its error for one that has not, or is being
+    /// given up; [`KvError::OutcomeTaken`], and [`KvError::Engine`] in a forked child.
+    pub fn extend(&self, deadline: Deadline) -> Result<(), KvError> {
+        self.shared.extend((self.id, self.request), deadline)
+    }
+
     /// Gives the transfer up. After `Ok` none of its bytes land or are read any more, and the blocks can be used for
     /// something else. Decode gets the verdicts on what had arrived.
     ///
@@ -282,7 +310,8 @@ impl<K: Revocable> Transfer<K> {
     pub fn start_revoke(mut self, deadline: Deadline) -> Revoking<K> {
         // Nothing is asked in a forked child, and the handle reports the refusal.
         self.shared.ask_to_give_up(self.id, Some(deadline));
-        let mut revoking = Transfer::new(&self.shared, (self.id, self.request), self.list.clone(), deadline);
+        let mut revoking = Transfer::new(&self.shared, (self.id, self.request), self.list.clone());
+        revoking.revoked_by = Some(deadline);
         revoking.on_drop = OnDrop::Finish;
         // The returned handle takes the outcome now, unless this one has taken it.
         revoking.taken = std::mem::replace(&mut self.taken, true);

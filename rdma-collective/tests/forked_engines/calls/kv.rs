@@ -94,6 +94,7 @@ pub const CALLS: &[Call] = &[
         drop((f.push, f.offer, f.grant, f.pull));
         Outcome::Done
     }),
+    refused("kv::Transfer::extend", |f| told(f.push.extend(soon()))),
     refused("kv::Transfer::layer", |f| awaited(f.grant.layer(0))),
     refused("kv::Transfer::layer_ready", |f| told(f.push.layer_ready(0))),
     refused("kv::Transfer::poll", |mut f| polled(f.push.poll())),

@@ -8,6 +8,7 @@ use crate::fixture::soon;
 
 pub const CALLS: &[Call] = &[
     harmless("kv::Joint::blocks", |f| done(f.joint.blocks().len())),
+    refused("kv::Joint::extend", |f| told(f.joint.extend(soon()))),
     refused("kv::Joint::layer", |f| awaited(f.joint.layer(0))),
     harmless("kv::Joint::on_drop", |f| done(f.joint.on_drop(OnDrop::Revoke))),
     refused("kv::Joint::poll", |mut f| polled(f.joint.poll())),

@@ -1,7 +1,7 @@
 //! Offers as they arrive and as they are recalled, whether or not a pull has met them.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::IncomingOffer;
 use crate::engine::EngineState;
@@ -9,7 +9,7 @@ use crate::kv::KvError;
 use crate::kv::blocks::numbers_of_ranges;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::layout::Side;
-use crate::kv::message::{Offer, Piece, Reason, Recall, Release};
+use crate::kv::message::{self, Extend, Offer, Piece, Reason, Recall, Release};
 use crate::kv::receive::Receives;
 use crate::kv::receive::state::{Feed, Stage, State};
 use crate::link::imm::TRANSFERS_MAX;
@@ -38,7 +38,7 @@ impl Receives {
             }
             pulls.leases_seen = pulls.leases_seen.max(offer.lease);
             pulls.taken_back.forget(offer.request);
-            let expires = now.checked_add(Duration::from_millis(offer.time_to_live_ms.into()));
+            let expires = message::expires(offer.time_to_live_ms, now);
             // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
             // bad peer could make this side allocate without bound.
             let (list, total, arrived) = (Vec::new(), piece.total, 0);
@@ -59,6 +59,22 @@ impl Receives {
             }
             _ => Err("an offer out of order"),
         }
+    }
+
+    /// Handles EXTEND: an offer lives longer.
+    pub(in crate::kv::receive) fn extended(
+        &mut self,
+        extend: Extend,
+        now: Instant,
+    ) -> Result<(), &'static str> {
+        if !self.pulls.knows(extend.id) {
+            return Err("an extension of a lease that was not offered");
+        }
+        // A lease that a pull reads lives as long as the pull.
+        if let Some(known) = self.pulls.offers.iter_mut().find(|known| known.offer.lease == extend.id) {
+            known.expires = message::expires(extend.time_to_live_ms, now);
+        }
+        Ok(())
     }
 
     /// Handles a recall: the peer wants its blocks back.
