@@ -149,18 +149,6 @@ pub enum KvError {
         /// Most writes of one transfer.
         max: u32,
     },
-    /// The layer was announced before one that precedes it; layers are announced in order, each once.
-    #[error(
-        "layer {layer} of request {request} was announced before layer {expected}; announce layers in order"
-    )]
-    LayerOutOfOrder {
-        /// The request.
-        request: u64,
-        /// The layer announced.
-        layer: u32,
-        /// The next layer in order.
-        expected: u32,
-    },
     /// The layer was announced before, or the push has all layers from the beginning.
     #[error("layer {layer} of request {request} was announced already; announce each layer once")]
     LayerRepeated {
@@ -169,9 +157,9 @@ pub enum KvError {
         /// The layer announced.
         layer: u32,
     },
-    /// A layer had not arrived when the wait for it was over; the transfer goes on.
+    /// A layer had not arrived, or at prefill was not sent, when the wait for it was over; the transfer goes on.
     #[error(
-        "layer {layer} of request {request} has not arrived yet, and the transfer goes on; wait for the layer again, or longer"
+        "layer {layer} of request {request} is still under way, and the transfer goes on; wait for the layer again, or longer"
     )]
     LayerLate {
         /// The request.

@@ -99,7 +99,7 @@ pub use pool::{Pool, PoolStats, PoolUse};
 pub use prefill::Prefill;
 pub use sources::{Sources, SourcesError};
 pub use transfer::{
-    Grant, Joint, JointLayer, JointRevoking, Kind, LayerFuture, Offer, OnDrop, Pull, Push, Receiving,
-    Revocable, RevokeToken, Revoked, Revoking, Sending, Transfer,
+    Grant, Joint, JointLayer, JointRevoking, Kind, LayerFuture, LayerSentFuture, Offer, OnDrop, Pull, Push,
+    Receiving, Revocable, RevokeToken, Revoked, Revoking, Sending, Transfer,
 };
 pub use verdict::{BlockVerdict, Verdicts};

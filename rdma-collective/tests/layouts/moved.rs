@@ -143,7 +143,10 @@ fn request(prefills: &[Prefill], decodes: Vec<Decode>, family: &Family) {
             (false, true) => prefill.push_layers(1, blocks, long()).unwrap(),
         };
         if options.by_layer && !options.pulls {
-            (0..pair.layouts[0].layout.layers()).for_each(|layer| sending.layer_ready(layer).unwrap());
+            let layers = pair.layouts[0].layout.layers();
+            // In an order that differs from family to family.
+            let first = pair.blocks[0][0] % layers;
+            (first..layers).chain((0..first).rev()).for_each(|layer| sending.layer_ready(layer).unwrap());
         }
         sending
     });

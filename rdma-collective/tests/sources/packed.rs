@@ -178,6 +178,34 @@ fn pulled_pieces_are_unpacked() {
     }
 }
 
+/// Layers are announced in any order, while slots of decode are full: each rank in an order of its own.
+#[test]
+fn layers_in_any_order_are_unpacked() {
+    for (wire, checksums) in WIRES.into_iter().flat_map(|wire| [(wire, false), (wire, true)]) {
+        let engines = engines(wire);
+        let (prefills, sources, room) =
+            halves(&engines, &LinkOptions { checksums, ..LinkOptions::default() });
+        let (from, to) = lists(&pairs());
+        for (request, orders) in (0..).zip([[[7, 3, 0, 6, 1, 5, 2, 4], [2, 5, 4, 7, 6, 0, 3, 1]]; 2]) {
+            let grant = sources.grant(request, &to, long()).unwrap();
+            let begin = |prefill: &Prefill| prefill.push_layers(request, &from, long()).unwrap();
+            let pushes: Vec<_> = prefills.iter().map(begin).collect();
+            // A layer has more packed writes than the push has slots.
+            for at in 0..WHOLE.layers as usize {
+                for (push, order) in pushes.iter().zip(&orders) {
+                    push.layer_ready(order[at]).unwrap();
+                    assert!(checksums || push.wait_layer_sent(order[at], long()).is_ok());
+                }
+            }
+            for push in pushes {
+                (0..WHOLE.layers).for_each(|layer| push.wait_layer_sent(layer, long()).unwrap());
+                push.wait().unwrap();
+            }
+            assert_moved(&room, &pairs(), &grant.wait().unwrap().verdicts);
+        }
+    }
+}
+
 /// Streams hold their slots until they are given up; the others have these slots then, and the links live on.
 #[test]
 fn slots_of_streams_that_are_given_up_go_to_those_that_wait() {

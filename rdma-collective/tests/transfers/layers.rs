@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::common::{WIRES, long};
+use crate::common::{WIRES, block_on, long};
 use crate::pair::{CANARY, Pair, SHAPE, Setup, source_byte};
 use proptest::prelude::*;
 use rdma_collective::kv::KvError;
@@ -91,17 +91,49 @@ fn layers_announced_twice() {
 }
 
 #[test]
-fn layers_announced_out_of_order() {
+fn a_layer_that_is_not_there_cannot_be_announced() {
     let pair = Setup::default().connect();
     let push = pair.prefill.push_layers(1, &[0, 1], long()).unwrap();
-    let error = push.layer_ready(1).unwrap_err();
-    assert!(matches!(error, KvError::LayerOutOfOrder { request: 1, layer: 1, expected: 0 }), "{error}");
     let error = push.layer_ready(3).unwrap_err();
     assert!(matches!(error, KvError::Plan(PlanError::Layout(_))), "{error}");
     let grant = pair.decode.grant(1, &[3, 4], long()).unwrap();
-    (0..3).for_each(|layer| push.layer_ready(layer).unwrap());
+    [1, 2, 0].into_iter().for_each(|layer| push.layer_ready(layer).unwrap());
     assert!(grant.wait().unwrap().verdicts.all_valid());
     push.wait().unwrap();
+    pair.assert_moved(&[(0, 3), (1, 4)]);
+}
+
+/// Announced while it is given up and afterwards, a layer gets the error of the push.
+#[test]
+fn layers_of_a_push_that_has_ended_get_its_error() {
+    let pair = Setup::default().connect();
+    let push = pair.prefill.push_layers(1, &[0, 1], long()).unwrap();
+    let grant = pair.decode.grant(1, &[3, 4], long()).unwrap();
+    push.layer_ready(0).unwrap();
+    grant.wait_layer(0, long()).unwrap();
+    // Prefill has answered, so the push quiesces or has ended.
+    let verdicts = grant.revoke(long()).unwrap();
+    for layer in 0..2 {
+        let error = push.layer_ready(layer).unwrap_err();
+        assert!(matches!(error, KvError::PeerRevoked { request: 1 }), "{error}");
+    }
+    assert!(matches!(push.layer_ready(3), Err(KvError::Plan(_))));
+    assert!(matches!(push.wait(), Err(KvError::PeerRevoked { request: 1 })));
+
+    let mut push = pair.prefill.push_layers(2, &[0, 1], long()).unwrap();
+    // The grant wants nothing of layer 0.
+    let grant = pair.decode.grant_missing(2, &verdicts, long()).unwrap();
+    (1..3).for_each(|layer| push.layer_ready(layer).unwrap());
+    assert!(grant.wait().unwrap().verdicts.all_valid());
+    while pair.source.held(0).is_some() {
+        thread::yield_now();
+    }
+    push.layer_ready(0).unwrap();
+    for layer in 0..3 {
+        assert!(matches!(push.layer_ready(layer), Err(KvError::LayerRepeated { request: 2, .. })));
+    }
+    block_on(&mut push).unwrap();
+    assert!(matches!(push.layer_ready(0), Err(KvError::OutcomeTaken { request: 2 })));
     pair.assert_moved(&[(0, 3), (1, 4)]);
 }
 

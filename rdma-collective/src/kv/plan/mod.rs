@@ -34,6 +34,7 @@ mod segments;
 mod tests;
 mod writes;
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use crate::kv::layout::{Layout, Side};
@@ -139,6 +140,13 @@ pub(in crate::kv) struct Count {
     pub(in crate::kv) unpacked: u32,
     /// For each layer of the source the writes up to its end, if the plan goes layer by layer.
     pub(in crate::kv) ends: Vec<u32>,
+}
+
+/// The indices of the writes of a layer, by the [`ends`](Count::ends) of a plan; none of a layer that has no end there.
+pub(in crate::kv) fn writes_of(ends: &[u32], layer: usize) -> Range<u32> {
+    let end = |layer: Option<usize>| layer.and_then(|layer| ends.get(layer)).copied();
+    let start = end(layer.checked_sub(1)).unwrap_or(0);
+    start..end(Some(layer)).unwrap_or(start)
 }
 
 #[cfg(test)]
@@ -288,8 +296,18 @@ impl Plan {
     pub(in crate::kv) fn stream(self: &Arc<Self>) -> Stream {
         let layers = self.route.source().layers();
         let first = if self.by_layer { 1.min(layers) } else { layers };
-        let writes = Writes::new(runs::Runs::new(self, 0..first));
-        Stream { plan: Arc::clone(self), writes, layers: first..layers, ahead: None }
+        self.stream_of(0..first, first..layers)
+    }
+
+    /// The writes of one layer of the source, of a plan that goes layer by layer.
+    pub(in crate::kv) fn stream_layer(self: &Arc<Self>, layer: u32) -> Stream {
+        self.stream_of(layer..layer.saturating_add(1), 0..0)
+    }
+
+    /// The writes of the layers of `first` together, and then those of each layer of `rest`.
+    fn stream_of(self: &Arc<Self>, first: Range<u32>, rest: Range<u32>) -> Stream {
+        let writes = Writes::new(runs::Runs::new(self, first));
+        Stream { plan: Arc::clone(self), writes, layers: rest, ahead: None }
     }
 
     /// Counts the writes. Counting stops at `max` + 1, because a transfer with more is refused anyway.
@@ -343,7 +361,7 @@ pub(in crate::kv) struct Stream {
     plan: Arc<Plan>,
     writes: Writes,
     /// Layers after those of `writes`.
-    layers: std::ops::Range<u32>,
+    layers: Range<u32>,
     /// A write that was looked at and not taken.
     ahead: Option<Write>,
 }

@@ -203,15 +203,13 @@ impl Route {
         self.groups.iter().find_map(of)
     }
 
-    /// Number of layers of the destination that are complete once the first `ready` layers of the source are.
-    pub(in crate::kv) fn ready(&self, ready: u32) -> u32 {
-        let waits = |entry: &&Entry| entry.layers[0] >= ready;
-        let next = self
-            .groups
-            .iter()
-            .flat_map(|group| group.entries.iter().filter(waits))
-            .map(|entry| entry.layers[1]);
-        next.min().unwrap_or(self.destination.layers())
+    /// The layer of the destination that a layer of the source goes to.
+    pub(in crate::kv) fn destination_layer(&self, layer: u32) -> Option<u32> {
+        let of = |group: &GroupRoute| {
+            let at = group.entries.partition_point(|entry| entry.layers[0] < layer);
+            group.entries.get(at).filter(|entry| entry.layers[0] == layer).map(|entry| entry.layers[1])
+        };
+        self.groups.iter().find_map(of)
     }
 
     /// The layout of the source.

@@ -255,6 +255,14 @@ proptest! {
             }
         }
         prop_assert_eq!(plan.count(0).writes, 1.min(total));
+        // A layer by itself has the writes that it has among all.
+        let all: Vec<Write> = plan.stream().collect();
+        for layer in (0..shape.layers).filter(|_| by_layer) {
+            let writes = writes_of(&ends, layer as usize);
+            let writes = &all[writes.start as usize..writes.end as usize];
+            prop_assert!(plan.stream_layer(layer).eq(writes.iter().copied()));
+        }
+        prop_assert!(!by_layer || plan.stream_layer(shape.layers).next().is_none());
     }
 }
 

@@ -39,7 +39,7 @@ impl Pushes {
                     write_bytes_max: self.write_bytes_max,
                     pack_bytes: self.pack_bytes,
                     stage_bytes: SLOT_BYTES,
-                    by_layer: state.ready.is_some(),
+                    by_layer: state.layers.is_some(),
                     unpacks: self.packing.unpacks(),
                     ..PlanOptions::default()
                 };
@@ -93,6 +93,9 @@ impl State {
         self.stage = Stage::Writing(Writing { grant, at: now, all_posted, confirmed });
         self.writes = writes;
         self.bytes = planned.plan.bytes();
+        if let Some(layers) = &mut self.layers {
+            layers.begin(&planned.count.ends, granted.grant.checksums);
+        }
         Begin {
             grant,
             lease: self.id(),

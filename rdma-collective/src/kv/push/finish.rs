@@ -27,7 +27,7 @@ impl Pushes {
         let (before, mut bytes) = (self.done, 0);
         while self.done < done {
             self.done += 1;
-            let Some(Posted { key, len, packed }) = self.in_flight.pop_front() else { continue };
+            let Some(Posted { key, len, layer, packed }) = self.in_flight.pop_front() else { continue };
             if packed {
                 self.packing.sent();
             }
@@ -35,6 +35,9 @@ impl Pushes {
             if let Some(state) = self.push_mut(key) {
                 state.bytes_done += u64::from(len);
                 state.writes_done += 1;
+                if let Some(layers) = &mut state.layers {
+                    layers.done(layer);
+                }
             }
         }
         if done > before {

@@ -6,11 +6,13 @@
 //! owns the stages, the entry into `Waiting`, and the order of the steps in one drive. Its children own the
 //! transitions: `arrive` reads messages, `begin` goes to `Writing` or refuses, `post` sends, `finish` ends pushes
 //! that are done or lost, `packed` has the slots of packed writes, `revoke` goes to `Quiescing` and ends from there,
-//! and `offer` has the stages of offers. `tests` has the table of every event in every stage.
+//! `layer` has the layers that are announced and sent, and `offer` has the stages of offers. `tests` has the table of
+//! every event in every stage.
 
 mod arrive;
 mod begin;
 mod finish;
+mod layer;
 mod offer;
 mod packed;
 mod post;
@@ -23,6 +25,7 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
+use self::layer::Layers;
 use self::offer::OfferState;
 use self::packed::Packing;
 use self::post::Posting;
@@ -42,8 +45,6 @@ use super::taken_back::TakenBack;
 use super::wakers::Wakers;
 use crate::engine::{EngineState, Service};
 use crate::kv::KvError;
-use crate::kv::layout::LayoutError;
-use crate::kv::plan::PlanError;
 use crate::link::imm::TRANSFERS_MAX;
 
 /// The pushes and offers of one link end.
@@ -64,6 +65,8 @@ pub(super) struct Pushes {
     offers: Vec<OfferState>,
     given_up: GivenUp,
     wakers: Wakers,
+    /// Wakers by lease and layer.
+    pub(super) layer_wakers: Wakers<(u64, u32)>,
     /// The highest lease offered so far; serves the same purpose for messages about leases.
     leases_given: u64,
     /// Requests whose grant was taken back before a push met it.
@@ -112,6 +115,8 @@ struct PushKey {
 struct Posted {
     key: PushKey,
     len: u32,
+    /// Layer of the source; 0 if the push does not go layer by layer.
+    layer: u32,
     /// Whether it was packed on this side.
     packed: bool,
 }
@@ -130,8 +135,8 @@ struct State {
     /// Bytes, and writes, that are known to have arrived.
     bytes_done: u64,
     writes_done: u32,
-    /// Number of layers announced; absent when all layers are ready from the beginning.
-    ready: Option<u32>,
+    /// Absent when all layers are ready from the beginning.
+    layers: Option<Layers>,
     stage: Stage,
     /// The handle was dropped, so the state goes once the push has ended.
     abandoned: bool,
@@ -187,6 +192,7 @@ impl Pushes {
             offers: Vec::new(),
             given_up: GivenUp::default(),
             wakers: Wakers::default(),
+            layer_wakers: Wakers::default(),
             leases_given: 0,
             taken_back: TakenBack::default(),
             refusals: VecDeque::new(),
@@ -235,7 +241,7 @@ impl Pushes {
             writes: 0,
             bytes_done: 0,
             writes_done: 0,
-            ready: (kind == TransferKind::Stream).then_some(0),
+            layers: (kind == TransferKind::Stream).then(Layers::default),
             stage: Stage::Waiting,
             abandoned: false,
         };
@@ -276,32 +282,19 @@ impl Pushes {
         self.grants[transfer].as_ref().map_or(0, |granted| granted.list.capacity())
     }
 
-    /// The push of this key, unless its state has gone.
+    /// [`push_at`](Self::push_at), to change it.
     fn push_mut(&mut self, key: PushKey) -> Option<&mut State> {
         self.pushes.get_mut(key.place)?.as_mut().filter(|state| state.id() == key.id)
     }
 
-    /// Announces a layer: its writes may be posted from now on.
-    pub(super) fn layer_ready(&mut self, id: u64, layer: u32) -> Result<(), KvError> {
-        let layers = self.pool.layout().layers();
-        if layer >= layers {
-            return Err(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into());
-        }
-        if let Some(offered) = self.offers.iter().find(|offered| offered.is_open(id)) {
-            return Err(KvError::LayerRepeated { request: offered.request(), layer });
-        }
-        let Some(state) = self.pushes.iter_mut().flatten().find(|state| state.id() == id) else {
-            return Ok(());
-        };
-        let request = state.request;
-        match &mut state.ready {
-            Some(ready) if *ready == layer => *ready += 1,
-            Some(ready) if *ready < layer => {
-                return Err(KvError::LayerOutOfOrder { request, layer, expected: *ready });
-            }
-            _ => return Err(KvError::LayerRepeated { request, layer }),
-        }
-        Ok(())
+    /// The push of this key, unless its state has gone.
+    fn push_at(&self, key: PushKey) -> Option<&State> {
+        self.pushes.get(key.place)?.as_ref().filter(|state| state.id() == key.id)
+    }
+
+    /// The push of this lease, unless its outcome was taken.
+    fn push(&self, id: u64) -> Option<&State> {
+        self.pushes.iter().flatten().find(|state| state.id() == id)
     }
 
     /// Forgets the transfers that have ended and whose outcome nobody waits for.
@@ -312,15 +305,19 @@ impl Pushes {
         self.offers.retain(|offered| !offered.is_forgotten());
     }
 
-    /// Wakes the tasks whose transfers have ended, and forgets those whose outcome nobody waits for.
+    /// Wakes the tasks whose transfers have ended, or whose layers are sent, and forgets the transfers whose outcome
+    /// nobody waits for.
     fn wake(&mut self, core: &mut EngineState) {
         self.reap();
-        let (pushes, offers) = (&self.pushes, &self.offers);
-        self.wakers.wake(core, |id| {
-            let state = pushes.iter().flatten().find(|state| state.id() == id);
-            state.is_some_and(|state| !matches!(state.stage, Stage::Ended(_)))
-                || offers.iter().any(|offered| offered.is_open(id))
+        let mut wakers = std::mem::take(&mut self.wakers);
+        wakers.wake(core, |id| {
+            self.push(id).is_some_and(|state| !matches!(state.stage, Stage::Ended(_)))
+                || self.offers.iter().any(|offered| offered.is_open(id))
         });
+        self.wakers = wakers;
+        let mut layers = std::mem::take(&mut self.layer_wakers);
+        layers.wake(core, |(id, layer)| self.is_sending(id, layer));
+        self.layer_wakers = layers;
     }
 }
 
@@ -342,13 +339,11 @@ impl Machine for Pushes {
     }
 
     fn progress(&self, id: u64) -> Option<Progress> {
-        let push = self.pushes.iter().flatten().find(|state| state.id() == id).map(State::progress);
-        push.or_else(|| self.offer_progress(id))
+        self.push(id).map(State::progress).or_else(|| self.offer_progress(id))
     }
 
     fn deadline(&self, id: u64) -> Option<Deadline> {
-        let push = self.pushes.iter().flatten().find(|state| state.id() == id).map(|state| state.deadline);
-        push.or_else(|| self.offer_deadline(id))
+        self.push(id).map(|state| state.deadline).or_else(|| self.offer_deadline(id))
     }
 
     fn extend(&mut self, id: u64, deadline: Deadline) -> Option<Result<bool, KvError>> {

@@ -68,7 +68,7 @@ pub(super) enum OfferStage {
 
 impl OfferState {
     /// The lease, which is also the number of the offer.
-    fn id(&self) -> u64 {
+    pub(super) fn id(&self) -> u64 {
         self.hold.number()
     }
 
@@ -112,6 +112,20 @@ impl OfferState {
 
     pub(super) fn request(&self) -> u64 {
         self.request
+    }
+
+    /// The result of an offer that has ended.
+    pub(super) fn outcome(&self) -> Option<Result<(), KvError>> {
+        let OfferStage::Ended(outcome) = &self.stage else { return None };
+        Some(outcome.clone().map(drop))
+    }
+
+    /// The error of an offer that has ended with one, or is about to.
+    pub(super) fn error(&self) -> Option<KvError> {
+        match &self.stage {
+            OfferStage::Recalling { cause, .. } => Some(cause.clone()),
+            OfferStage::Open | OfferStage::Ended(_) => self.outcome()?.err(),
+        }
     }
 
     pub(super) fn began(&self) -> Instant {

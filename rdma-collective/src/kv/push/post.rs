@@ -1,8 +1,9 @@
 //! Sending of pushes that have begun: first the source blocks (BEGIN), then the writes, then checksums if the peer
 //! wants them.
 //!
-//! A push that goes layer by layer sends the writes and checksums of a layer when it is announced, and lets other
-//! pushes post meanwhile. No stage changes here; `Writing::all_posted` is set after the last write.
+//! A push that goes layer by layer posts whole layers, in the order in which they are announced, and lets other pushes
+//! post meanwhile. Its checksums go in the order of the layers, so those of a layer wait for all layers before it. No
+//! stage changes here; `Writing::all_posted` is set after the last write.
 
 use std::sync::Arc;
 use std::task::Poll;
@@ -18,7 +19,7 @@ use crate::kv::checksum::{DRIVE_BYTES_MAX, PASS_BYTES, Sum};
 use crate::kv::layout::Extent;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Grant};
-use crate::kv::plan::{Count, End, Plan, Run, Stream, Wanted};
+use crate::kv::plan::{Count, End, Plan, Run, Stream, Wanted, writes_of};
 use crate::kv::staging::KEPT;
 use crate::link::imm::Imm;
 
@@ -33,13 +34,19 @@ pub(super) struct Posting {
     /// How much of the list the peer has been told.
     told: usize,
     plan: Arc<Plan>,
+    /// The writes of the layer that is posted now, or of all if the push does not go layer by layer.
     writes: Stream,
+    layer: u32,
+    /// Number of layers of which posting has begun.
+    layers_begun: usize,
     /// Whether some writes need slots of decode.
     unpacks: bool,
     /// Cache hint of the writes, from the bytes that all of them move.
     hint: CacheHint,
-    /// Index of the next write, which its immediate carries.
+    /// Index of the next write in the plan, which its immediate carries.
     index: u32,
+    /// Number of writes posted.
+    posted: u32,
     /// Number of writes up to the end of each layer, if the push goes layer by layer.
     ends: Vec<u32>,
     wanted: Option<Wanted>,
@@ -52,7 +59,7 @@ pub(super) struct Posting {
 enum Attempt {
     /// Everything was sent.
     Done,
-    /// All announced layers were sent; the next layer is awaited.
+    /// All announced layers were sent; another layer is awaited.
     Waiting,
     /// A packed write waits for a slot.
     Held,
@@ -82,7 +89,10 @@ impl Posting {
         // The number fits 32 bits: `plan` has checked it with `parts_of`.
         let sums = Sums { total: parts as u32, ..Sums::default() };
         let sums = grant.checksums.then_some(sums);
-        let (writes, unpacks) = (plan.stream(), unpacked > 0);
+        // A push that goes layer by layer has no layer to post yet, and one beyond the last has no writes.
+        let beyond = plan.route().source().layers();
+        let writes = if begin.by_layer { plan.stream_layer(beyond) } else { plan.stream() };
+        let unpacks = unpacked > 0;
         let places = grant.blocks;
         let hint = CacheHint::of_total(usize::try_from(bytes).unwrap_or(usize::MAX));
         Self {
@@ -93,13 +103,20 @@ impl Posting {
             told: 0,
             plan,
             writes,
+            layer: 0,
+            layers_begun: 0,
             unpacks,
             hint,
             index: 0,
+            posted: 0,
             ends,
             wanted,
             sums,
         }
+    }
+
+    pub(super) fn key(&self) -> PushKey {
+        self.key
     }
 
     /// The number of the grant.
@@ -119,16 +136,25 @@ impl Posting {
 
     /// Number of writes posted.
     pub(super) fn posted(&self) -> u32 {
-        self.index
+        self.posted
     }
 
-    /// Number of writes that may be posted while `ready` layers are announced.
-    fn allowed(&self, ready: Option<u32>) -> u32 {
-        match ready {
-            None => u32::MAX,
-            Some(0) => 0,
-            Some(ready) => self.ends.get(ready as usize - 1).copied().unwrap_or(u32::MAX),
-        }
+    /// Number of layers of which posting has begun.
+    pub(super) fn layers_begun(&self) -> usize {
+        self.layers_begun
+    }
+
+    /// Goes on to a layer, when all writes of the one before are posted.
+    fn enter(&mut self, layer: u32) {
+        self.layers_begun += 1;
+        (self.layer, self.index) = (layer, writes_of(&self.ends, layer as usize).start);
+        self.writes = self.plan.stream_layer(layer);
+    }
+
+    /// Number of layers of the destination, from the first on, that are summed up.
+    fn summed(&self) -> u32 {
+        let summed = |sums: &Sums| if sums.told == sums.total { u32::MAX } else { sums.next.0 };
+        self.sums.as_ref().map_or(u32::MAX, summed)
     }
 }
 
@@ -140,22 +166,24 @@ impl Pushes {
         let (mut any, mut again, mut at) = (false, false, 0);
         let mut left = DRIVE_BYTES_MAX;
         while let Some(mut posting) = self.posting.remove(at) {
-            let state = self
-                .push_mut(posting.key)
-                .map(|state| (Arc::clone(state.hold.list().numbers()), state.ready));
-            let Some((blocks, ready)) = state else { continue };
-            let posted_before = self.posted;
+            let state = self.push_mut(posting.key).map(|state| Arc::clone(state.hold.list().numbers()));
+            let Some(blocks) = state else { continue };
+            let before = (self.posted, posting.summed());
             let attempt = if !self.has_slots(&mut posting) {
                 Attempt::Held
             } else if !send_sources(&self.link, core, &mut posting, &blocks) {
                 Attempt::Blocked
             } else {
-                match self.post_writes(core, &mut posting, ready) {
-                    Attempt::Done | Attempt::Waiting => self.send_sums(core, &mut posting, ready, &mut left),
+                match self.post_writes(core, &mut posting) {
+                    posted @ (Attempt::Done | Attempt::Waiting) => {
+                        let summed = self.send_sums(core, &mut posting, &mut left);
+                        if summed == Attempt::Done { posted } else { summed }
+                    }
                     attempt => attempt,
                 }
             };
-            any |= matches!(attempt, Attempt::Done | Attempt::Again) || self.posted > posted_before;
+            let moved = (self.posted, posting.summed()) != before;
+            any |= moved || matches!(attempt, Attempt::Done | Attempt::Again);
             if attempt != Attempt::Done {
                 self.posting.insert(at, posting);
             }
@@ -172,9 +200,9 @@ impl Pushes {
     }
 
     /// Posts writes, and records the time spent and whether the lane was full.
-    fn post_writes(&mut self, core: &mut EngineState, posting: &mut Posting, ready: Option<u32>) -> Attempt {
+    fn post_writes(&mut self, core: &mut EngineState, posting: &mut Posting) -> Attempt {
         let since = Instant::now();
-        let attempt = self.fill_queue(core, posting, ready);
+        let attempt = self.fill_queue(core, posting);
         self.journal.prepared(since);
         if attempt == Attempt::Blocked {
             self.journal.stalled();
@@ -191,13 +219,15 @@ impl Pushes {
     }
 
     /// Posts writes until the lane is full, or the announced layers are posted.
-    fn fill_queue(&mut self, core: &mut EngineState, posting: &mut Posting, ready: Option<u32>) -> Attempt {
+    fn fill_queue(&mut self, core: &mut EngineState, posting: &mut Posting) -> Attempt {
         let Some(lane) = self.link.lane(core) else { return Attempt::Blocked };
-        let (mut room, allowed) = (lane.room(), posting.allowed(ready));
-        while let Some(write) = posting.writes.peek() {
-            if posting.index >= allowed {
-                return Attempt::Waiting;
-            }
+        let mut room = lane.room();
+        while posting.posted < posting.begin.writes {
+            let Some(write) = posting.writes.peek() else {
+                let Some(layer) = self.next_layer(posting) else { return Attempt::Waiting };
+                posting.enter(layer);
+                continue;
+            };
             if room == 0 {
                 return Attempt::Blocked;
             }
@@ -216,13 +246,14 @@ impl Pushes {
             posting.writes.next();
             let imm = Imm::Block { transfer: posting.transfer, index: posting.index };
             posting.index += 1;
-            // The last write of what may be posted now asks for a signal, so that its completion is reported without
-            // further writes.
-            let last = posting.index == allowed || posting.writes.peek().is_none();
+            posting.posted += 1;
+            // The last write of a layer asks for a signal, so that its completion is reported without further writes.
+            let last = posting.writes.peek().is_none();
             let hint = if write.destination == End::Staging { KEPT } else { posting.hint };
             lane.write_range(from, to, imm, hint, last);
             let packed = write.source == End::Staging;
-            self.in_flight.push_back(Posted { key: posting.key, len: write.len as u32, packed });
+            let (key, layer) = (posting.key, posting.layer);
+            self.in_flight.push_back(Posted { key, len: write.len as u32, layer, packed });
             self.posted += 1;
             room -= 1;
         }
@@ -236,22 +267,28 @@ impl Pushes {
         Attempt::Done
     }
 
-    /// Computes checksums of the announced layers for at most `left` bytes, and sends them in pieces.
-    fn send_sums(
+    /// Sends checksums as far as layers are announced, and notes which layers are not read for them any more.
+    fn send_sums(&mut self, core: &mut EngineState, posting: &mut Posting, left: &mut u64) -> Attempt {
+        let Some(from) = posting.sums.as_ref().map(|sums| sums.next.0) else { return Attempt::Done };
+        let ready = self.layers_to_sum(posting, from);
+        let attempt = self.sum_until(core, posting, ready, left);
+        let summed = posting.summed();
+        if let Some(layers) = self.push_mut(posting.key).and_then(|state| state.layers.as_mut()) {
+            layers.sum(summed);
+        }
+        attempt
+    }
+
+    /// Computes checksums of the first `ready` layers of the peer's pool for at most `left` bytes, and sends them in
+    /// pieces.
+    fn sum_until(
         &mut self,
         core: &mut EngineState,
         posting: &mut Posting,
-        ready: Option<u32>,
+        ready: u32,
         left: &mut u64,
     ) -> Attempt {
-        let (ours, theirs) = (self.link.route.source().layers(), self.link.route.destination().layers());
-        // Layers of the peer's pool up to the first that is not ready.
-        let (ready, layers) = match ready {
-            Some(ready) if ready < ours => (self.link.route.ready(ready), theirs),
-            _ => (theirs, theirs),
-        };
-        let end = if ready == layers { Attempt::Done } else { Attempt::Waiting };
-        let Some(sums) = &mut posting.sums else { return end };
+        let Some(sums) = &mut posting.sums else { return Attempt::Done };
         let room = self.link.list_room(core).max(1);
         loop {
             let (layer, place) = sums.next;
@@ -265,7 +302,7 @@ impl Pushes {
                 sums.told += sums.pending.len() as u32;
                 sums.pending.clear();
             } else if layer >= ready {
-                return end;
+                return if sums.told == sums.total { Attempt::Done } else { Attempt::Waiting };
             } else if place < posting.places {
                 if *left == 0 {
                     return Attempt::Again;

@@ -167,6 +167,66 @@ fn every_stage_of_a_push_and_everything_that_can_happen_there() {
     }
 }
 
+/// What comes of announcing a layer, and of waiting for one that is not sent and one that is.
+fn of_layers(pushes: &mut Pushes, id: u64) -> [&'static str; 3] {
+    let told = |result: &Result<(), KvError>| match result {
+        Ok(()) => "well",
+        Err(KvError::LayerRepeated { .. }) => "repeated",
+        Err(error) => ended(error),
+    };
+    let sent = [0, 1].map(|layer| pushes.layer_sent(id, layer).as_ref().map_or("pending", told));
+    [told(&pushes.layer_ready(id, 0)), sent[0], sent[1]]
+}
+
+#[test]
+fn every_stage_of_a_push_and_what_its_layers_hear() {
+    // Columns: layer 0 is announced; layer 0, which has a write left, is sent; layer 1, which has none, is sent.
+    let table = [
+        ("waiting", ["well", "pending", "pending"]),
+        ("begun", ["well", "pending", "well"]),
+        ("confirmed", ["well", "pending", "well"]),
+        ("quiescing", ["ended: revoked by the peer", "pending", "well"]),
+        ("confirmed, quiescing", ["well", "pending", "well"]),
+        ("ended: well", ["well", "well", "well"]),
+        ("ended: revoked by the peer", ["ended: revoked by the peer", "ended: revoked by the peer", "well"]),
+    ];
+    for (stage, row) in table {
+        for (by_layer, checksums) in [(true, false), (true, true), (false, false)] {
+            let (prefill, _decode) = pair();
+            let push = if by_layer {
+                prefill.push_layers(5, &[1, 2], long()).unwrap()
+            } else {
+                prefill.push(5, &[1, 2], long()).unwrap()
+            };
+            let mut pushes = prefill.shared().lock();
+            let state = pushes.pushes.iter_mut().flatten().next().unwrap();
+            let id = state.id();
+            state.stage = match stage {
+                "ended: revoked by the peer" => Stage::Ended(Err(KvError::PeerRevoked { request: 5 })),
+                _ => push_in(stage),
+            };
+            if let Some(layers) = state.layers.as_mut().filter(|_| stage != "waiting") {
+                layers.begin(&[1, 1], checksums);
+            }
+            let [mut announced, unsent, mut sent] = row;
+            if !by_layer && announced == "well" {
+                announced = "repeated";
+            }
+            // Its sum is not made, or its writes are not told apart: it is sent with the whole push.
+            if checksums || !by_layer {
+                sent = unsent;
+            }
+            let found = of_layers(&mut pushes, id);
+            assert_eq!(found, [announced, unsent, sent], "{stage}, by layer {by_layer}, {checksums}");
+            if by_layer && announced == "well" {
+                assert!(matches!(pushes.layer_ready(id, 0), Err(KvError::LayerRepeated { .. })), "{stage}");
+            }
+            drop(pushes);
+            drop(push);
+        }
+    }
+}
+
 fn of_offer(stage: &OfferStage) -> &'static str {
     match stage {
         OfferStage::Open => "open",

@@ -14,8 +14,9 @@ use crate::kv::KvError;
 use crate::kv::blocks::{numbers_of_ranges, ranges as ranges_of, tokens_of};
 use crate::kv::layout::{Layout, Side};
 use crate::kv::message::{self, Begin, Extend, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
-use crate::kv::plan::{Count, Plan, PlanOptions, Route};
-use crate::kv::staging::{SLOT_BYTES, Slots};
+use crate::kv::plan::{Count, Plan, PlanOptions, Route, writes_of};
+use crate::kv::pool::Pool;
+use crate::kv::staging::{SLOT_BYTES, Slots, Staging};
 use crate::link::imm::{Imm, WRITES_MAX};
 use crate::link::{Arrival, Lane, control};
 
@@ -59,19 +60,12 @@ impl Receives {
         if !state.arrived.note(index) {
             return Err("a block that has arrived before, or was not announced");
         }
-        if let Some(unpack) = state.begin.as_mut().and_then(|begun| begun.unpack.as_mut())
-            && let Some(staging) = &self.link.staging
-        {
-            unpack.arrived((index, bytes), staging, &self.pool)?;
+        if let Some(begun) = &mut state.begin {
+            begun.unpack((index, bytes), self.link.staging.as_ref(), &self.pool)?;
+            begun.note(index);
         }
         state.bytes_arrived += u64::from(bytes);
         self.landed = (self.landed.0 + 1, self.landed.1 + u64::from(bytes));
-        if let Some(begun) = &mut state.begin {
-            let layer = begun.ends.partition_point(|end| *end <= index);
-            if let Some(left) = begun.layers_left.get_mut(layer) {
-                *left = left.saturating_sub(1);
-            }
-        }
         state.latest = now;
         Ok(())
     }
@@ -193,15 +187,12 @@ impl State {
             if self.arrived.count() > 0 {
                 return Err("a write before its beginning");
             }
-            begun.unpack = Some(Unpack::new(slots, plan.stream()));
+            begun.unpack = Some(Unpack::new(slots, &plan, writes, by_layer));
         }
         if writes != begin.writes || writes > WRITES_MAX || !self.arrived.announce(writes) {
             return Err("another number of writes than the blocks take");
         }
-        let starts = std::iter::once(&0).chain(&ends);
-        begun.layers_left = ends.iter().zip(starts).map(|(end, start)| end - start).collect();
-        begun.ends = ends;
-        begun.plan = Some(plan);
+        begun.planned(plan, ends);
         Ok(())
     }
 
@@ -235,5 +226,39 @@ impl Announced {
     pub(super) fn new(begin: Begin, total: u32, at: Instant) -> Self {
         let (sources, ends, layers_left) = (Vec::new(), Vec::new(), Vec::new());
         Self { begin, total, sources, at, plan: None, unpack: None, ends, layers_left }
+    }
+
+    /// Keeps the plan, and the writes up to the end of each layer if it goes layer by layer.
+    pub(super) fn planned(&mut self, plan: Arc<Plan>, ends: Vec<u32>) {
+        self.layers_left = (0..ends.len()).map(|layer| writes_of(&ends, layer).len() as u32).collect();
+        (self.plan, self.ends) = (Some(plan), ends);
+    }
+
+    /// Position of the layer of a write, if they come layer by layer.
+    fn layer_of(&self, index: u32) -> usize {
+        self.ends.partition_point(|end| *end <= index)
+    }
+
+    /// Unpacks a write that has arrived, if it is a packed one.
+    fn unpack(
+        &mut self,
+        write: (u32, u32),
+        staging: Option<&Staging>,
+        pool: &Pool,
+    ) -> Result<(), &'static str> {
+        let layer = self.layer_of(write.0);
+        let (Some(unpack), Some(staging)) = (&mut self.unpack, staging) else { return Ok(()) };
+        if self.begin.by_layer {
+            unpack.enter(layer, writes_of(&self.ends, layer))?;
+        }
+        unpack.arrived(write, staging, pool)
+    }
+
+    /// Counts a write, or a read of a pull, that has arrived.
+    pub(super) fn note(&mut self, index: u32) {
+        let layer = self.layer_of(index);
+        if let Some(left) = self.layers_left.get_mut(layer) {
+            *left = left.saturating_sub(1);
+        }
     }
 }

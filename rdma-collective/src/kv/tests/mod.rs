@@ -56,7 +56,7 @@ pub(super) fn pair() -> (Prefill, Decode) {
     pair_of(SHAPE, LinkOptions { checksums: true, ..LinkOptions::default() })
 }
 
-fn pair_of(shape: Shape, options: LinkOptions) -> (Prefill, Decode) {
+pub(super) fn pair_of(shape: Shape, options: LinkOptions) -> (Prefill, Decode) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
     let linger = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Layers of a transfer: announced at prefill, and at decode polled, waited for or awaited while the other layers are
+//! Layers of a transfer: announced at prefill, and at both ends polled, waited for or awaited while the other layers are
 //! under way.
 
 use std::future::Future;
@@ -12,6 +12,7 @@ use super::{BUDGET, Receiving, Sending, Transfer};
 use crate::kv::layout::LayoutError;
 use crate::kv::machine::Machine;
 use crate::kv::plan::PlanError;
+use crate::kv::push::Pushes;
 use crate::kv::receive::{Layer, Receives};
 use crate::kv::verdict::Verdicts;
 use crate::kv::{KvError, TransferError};
@@ -19,13 +20,83 @@ use crate::kv::{KvError, TransferError};
 impl Transfer<Sending> {
     /// Announces that the blocks hold the bytes of `layer`: from now on the device may read that layer.
     ///
+    /// Layers are announced in any order, each once, and are sent in that order. On a link with checksums a layer is
+    /// there at decode only when all layers before it are, too, because checksums go in the order of the layers.
+    ///
     /// # Errors
     ///
-    /// [`KvError::LayerOutOfOrder`]; [`KvError::LayerRepeated`] for a layer that was announced before, as all layers of
-    /// a transfer are that [`push_layers`](crate::kv::Prefill::push_layers) did not begin; [`KvError::Plan`] for a
-    /// layer that the pool does not have. The transfer goes on as if nothing had been announced.
+    /// [`KvError::LayerRepeated`] for a layer that was announced before, as all layers of a transfer are that
+    /// [`push_layers`](crate::kv::Prefill::push_layers) did not begin; [`KvError::Plan`] for a layer that the pool does
+    /// not have. The transfer goes on as if nothing had been announced. The error of the transfer when it has ended
+    /// badly, or is about to; [`KvError::OutcomeTaken`] once the outcome was taken.
     pub fn layer_ready(&self, layer: u32) -> Result<(), KvError> {
+        self.check_layer(layer)?;
         self.shared.change(|state, _, _| state.layer_ready(self.id, layer))
+    }
+
+    /// Waits until all of a layer is sent: its bytes are at the peer, and this transfer does not read them here any more,
+    /// so that they may be overwritten if no other transfer needs them.
+    ///
+    /// Every layer of a transfer that [`push_layers`](crate::kv::Prefill::push_layers) did not begin is sent when the
+    /// transfer has ended well. On a link with checksums a layer is sent only after all layers before it were announced,
+    /// because this end sums layers up in their order: wait for a layer, and only then announce one before it, and the
+    /// wait lasts until its deadline. A layer of which the grant wants nothing is sent once the push has met the grant.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::LayerLate`] at `deadline`, while the transfer goes on. The error of a transfer that has ended badly
+    /// before the layer was sent. [`KvError::Plan`] for a layer that the pool does not have, and
+    /// [`KvError::OutcomeTaken`] once the outcome was taken.
+    pub fn wait_layer_sent(&self, layer: u32, deadline: Deadline) -> Result<(), KvError> {
+        self.check_layer(layer)?;
+        let sent = self.shared.engine.wait_for(deadline, |_, _| self.look_layer_sent(layer, None));
+        sent.unwrap_or(Err(KvError::LayerLate { request: self.request, layer }))
+    }
+
+    /// Drives the engine once and looks whether all of a layer is sent; never waits. Otherwise like
+    /// [`wait_layer_sent`](Self::wait_layer_sent).
+    pub fn poll_layer_sent(&self, layer: u32) -> Poll<Result<(), KvError>> {
+        // The error is dropped here, because a failed device ends the transfer with the same error.
+        let _ = self.shared.engine.drive(Instant::now(), BUDGET);
+        self.look_layer_sent(layer, None)
+    }
+
+    /// A future of one layer that is sent, for any runtime. One task at a time may await the same layer.
+    ///
+    /// The future ends at the latest with the transfer. Otherwise like [`wait_layer_sent`](Self::wait_layer_sent).
+    ///
+    /// ```
+    /// # use rdma_collective::kv::{KvError, Prefill};
+    /// # use rdma_core::Deadline;
+    /// async fn run(prefill: &Prefill, layers: u32, deadline: Deadline) -> Result<(), KvError> {
+    ///     let push = prefill.push_layers(7, &[3, 1], deadline)?;
+    ///     for layer in 0..layers {
+    ///         // The layer is computed into blocks 3 and 1 of the pool.
+    ///         push.layer_ready(layer)?;
+    ///         push.layer_sent(layer).await?;
+    ///         // The memory of this layer may be used for something else.
+    ///     }
+    ///     push.await.map(drop)
+    /// }
+    /// ```
+    pub fn layer_sent(&self, layer: u32) -> LayerSentFuture<'_> {
+        LayerSentFuture { transfer: self, layer }
+    }
+
+    fn look_layer_sent(&self, layer: u32, waker: Option<&Waker>) -> Poll<Result<(), KvError>> {
+        self.check_layer(layer)?;
+        let take = |state: &mut Pushes| state.layer_sent(self.id, layer);
+        self.shared.look((self.id, layer), waker, take, |state| &mut state.layer_wakers)
+    }
+
+    /// Fails for a layer that the pool does not have, in a forked child, and once the outcome was taken.
+    fn check_layer(&self, layer: u32) -> Result<(), KvError> {
+        self.shared.engine.check_process()?;
+        let layers = self.shared.pool.layout().layers();
+        if layer >= layers {
+            return Err(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into());
+        }
+        if self.taken { Err(KvError::OutcomeTaken { request: self.request }) } else { Ok(()) }
     }
 }
 
@@ -87,6 +158,22 @@ impl Transfer<Receiving> {
 
     fn error(&self, cause: KvError) -> TransferError {
         Receives::refused(&self.shared, self.id, &self.list, cause)
+    }
+}
+
+/// The future of a [layer that is sent](Transfer::layer_sent). The thread that drives the engine wakes it.
+#[derive(Debug)]
+#[must_use = "futures do nothing unless polled"]
+pub struct LayerSentFuture<'a> {
+    transfer: &'a Transfer<Sending>,
+    layer: u32,
+}
+
+impl Future for LayerSentFuture<'_> {
+    type Output = Result<(), KvError>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        self.transfer.look_layer_sent(self.layer, Some(context.waker()))
     }
 }
 

@@ -21,7 +21,7 @@ use rdma_core::Deadline;
 
 pub use self::joint::{Joint, JointLayer, JointRevoking};
 pub use self::kind::{Kind, Receiving, Revocable, Revoked, Sending};
-pub use self::layer::LayerFuture;
+pub use self::layer::{LayerFuture, LayerSentFuture};
 pub use self::token::RevokeToken;
 
 use super::blocks::List;

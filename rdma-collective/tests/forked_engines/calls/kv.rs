@@ -45,6 +45,7 @@ pub const CALLS: &[Call] = &[
     harmless("kv::Decode::route", |f| done(f.decode.route().block_bytes(0))),
     harmless("kv::Decode::stats", |f| done(f.decode.stats())),
     refused("kv::LayerFuture::poll", |f| awaited(f.grant.layer(1))),
+    refused("kv::LayerSentFuture::poll", |f| awaited(f.push.layer_sent(1))),
     refused("kv::Pool::allocate", |f| told(Pool::allocate(&f.engine, &layout(&f), PoolUse::Source))),
     refused("kv::Pool::close", |f| told(f.source.close(soon()))),
     harmless("kv::Pool::held", |f| done(f.source.held(0))),
@@ -97,6 +98,7 @@ pub const CALLS: &[Call] = &[
     refused("kv::Transfer::extend", |f| told(f.push.extend(soon()))),
     refused("kv::Transfer::layer", |f| awaited(f.grant.layer(0))),
     refused("kv::Transfer::layer_ready", |f| told(f.push.layer_ready(0))),
+    refused("kv::Transfer::layer_sent", |f| awaited(f.offer.layer_sent(0))),
     refused("kv::Transfer::poll", |mut f| polled(f.push.poll())),
     refused("kv::Transfer::poll", |mut f| polled(f.grant.poll())),
     refused("kv::Transfer::poll", |f| polled(f.offer.start_revoke(soon()).poll())),
@@ -104,6 +106,7 @@ pub const CALLS: &[Call] = &[
     refused("kv::Transfer::poll", |f| awaited(f.push)),
     refused("kv::Transfer::poll", |f| awaited(f.grant)),
     refused("kv::Transfer::poll_layer", |f| polled(f.grant.poll_layer(0))),
+    refused("kv::Transfer::poll_layer_sent", |f| polled(f.push.poll_layer_sent(0))),
     harmless("kv::RevokeToken::revoke", |f| {
         f.grant.revoke_token().revoke(soon());
         Outcome::Done
@@ -120,6 +123,7 @@ pub const CALLS: &[Call] = &[
     refused("kv::Transfer::wait", |f| told(f.offer.wait())),
     refused("kv::Transfer::wait", |f| told(f.pull.wait())),
     refused("kv::Transfer::wait_layer", |f| told(f.grant.wait_layer(0, soon()))),
+    refused("kv::Transfer::wait_layer_sent", |f| told(f.push.wait_layer_sent(0, soon()))),
     refused("kv::Transfer::wait_until", |f| f.push.wait_until(soon()).map_or(Outcome::Done, told)),
     refused("kv::Transfer::wait_until", |f| f.grant.wait_until(soon()).map_or(Outcome::Done, told)),
     refused("kv::Transfer::wait_until", |f| {

@@ -101,6 +101,13 @@ impl Case {
         self.seed.is_multiple_of(2)
     }
 
+    /// The layer that is announced after `count` others, when it goes by layer: in any order.
+    pub fn layer(&self, count: u32) -> u32 {
+        let (first, layers) = ((self.seed % u64::from(SHAPE.layers)) as u32, SHAPE.layers);
+        let turn = if (self.seed / 4).is_multiple_of(2) { count } else { layers - count };
+        (first + turn) % layers
+    }
+
     /// Whether both ends give up on one thread, by handles, rather than one after the other.
     pub fn is_given_up_by_handles(&self) -> bool {
         (self.seed / 2).is_multiple_of(2)

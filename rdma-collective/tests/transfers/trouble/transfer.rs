@@ -108,7 +108,8 @@ impl<'a> Transfer<'a> {
             && self.announced < SHAPE.layers
             && waited >= Duration::from_millis(self.case.layer_ms) * self.announced
         {
-            push.layer_ready(self.announced).unwrap();
+            // A push that has ended says why when it is polled.
+            let _ = push.layer_ready(self.case.layer(self.announced));
             self.announced += 1;
         }
     }
