@@ -140,6 +140,38 @@ impl Decode {
         self.begun((TransferKind::Pull, request), (blocks.into().into(), None), deadline)
     }
 
+    /// Reads like [`pull`](Self::pull), but layer by layer, so that each [layer](Transfer::layer) is there as soon as it
+    /// was read and the next ones are still under way.
+    ///
+    /// No read has bytes of two layers. So a pool that has all layers of a block side by side
+    /// ([`BlockLayerPart`](super::layout::Order::BlockLayerPart)) takes a read for each layer, where `pull` takes one for
+    /// all.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`pull`](Self::pull).
+    ///
+    /// ```
+    /// # use rdma_collective::kv::{Decode, TransferError};
+    /// # use rdma_core::Deadline;
+    /// async fn run(decode: &Decode, deadline: Deadline) -> Result<(), TransferError> {
+    ///     let Ok(pull) = decode.pull_layers(7, &[0, 5], deadline) else { return Ok(()) };
+    ///     for layer in 0..decode.pool().layout().layers() {
+    ///         pull.layer(layer).await?;
+    ///         // The attention of this layer can be computed.
+    ///     }
+    ///     pull.await.map(drop)
+    /// }
+    /// ```
+    pub fn pull_layers<'a>(
+        &self,
+        request: u64,
+        blocks: impl Into<Blocks<'a>>,
+        deadline: Deadline,
+    ) -> Result<Pull, KvError> {
+        self.begun((TransferKind::PullLayers, request), (blocks.into().into(), None), deadline)
+    }
+
     /// Pulls again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, so that only those
     /// are read. The rules of [`grant_missing`](Self::grant_missing) apply: prefill must offer the same blocks as
     /// before, in the same order.

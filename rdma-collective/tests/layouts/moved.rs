@@ -156,15 +156,21 @@ fn request(prefills: &[Prefill], decodes: Vec<Decode>, family: &Family) {
     // A link that brings whole blocks needs no others.
     let (received, _links) = if family.is_single() {
         let decode = &decodes[0];
-        let transfer =
-            if options.pulls { decode.pull(1, blocks, long()) } else { decode.grant(1, blocks, long()) };
+        let transfer = match (options.pulls, options.by_layer) {
+            (true, true) => decode.pull_layers(1, blocks, long()),
+            (true, false) => decode.pull(1, blocks, long()),
+            (false, _) => decode.grant(1, blocks, long()),
+        };
         (transfer.unwrap().wait().unwrap(), Sources::new(decodes).unwrap())
     } else {
         let refused = decodes[0].grant(1, blocks, long()).unwrap_err().to_string();
         assert!(refused.contains("only a part of each block"), "{refused}");
         let sources = Sources::new(decodes).unwrap();
-        let transfer =
-            if options.pulls { sources.pull(1, blocks, long()) } else { sources.grant(1, blocks, long()) };
+        let transfer = match (options.pulls, options.by_layer) {
+            (true, true) => sources.pull_layers(1, blocks, long()),
+            (true, false) => sources.pull(1, blocks, long()),
+            (false, _) => sources.grant(1, blocks, long()),
+        };
         (transfer.unwrap().wait().unwrap(), sources)
     };
     assert!(received.verdicts.all_valid(), "{:?}", received.verdicts);
@@ -197,7 +203,7 @@ fn planned(pair: &Pair) -> PlanSize {
     let options = PlanOptions {
         write_bytes_max,
         pack_bytes,
-        by_layer: by_layer && !pulls,
+        by_layer,
         pulls,
         tokens: tokens.clone(),
         ..PlanOptions::default()

@@ -147,6 +147,22 @@ fn parts_are_pulled_from_all_sources() {
 }
 
 #[test]
+fn a_layer_that_is_pulled_is_there_when_it_was_read_from_all_sources() {
+    let (prefills, room_sources, room) = joined(2);
+    let pull = room_sources.pull_layers(1, &destinations(), long()).unwrap();
+    let offer = |prefill: &Prefill| prefill.offer(1, &sources(), long()).unwrap();
+    let first = offer(&prefills[0]);
+    let early = pull.wait_layer(0, Deadline::after(Duration::from_millis(20))).unwrap_err();
+    assert!(matches!(*early.cause, KvError::LayerLate { layer: 0, .. }), "{early}");
+    let second = offer(&prefills[1]);
+    for layer in 0..WHOLE.layers {
+        assert_eq!(block_on(pull.layer(layer)).unwrap(), [BlockVerdict::Valid; 3]);
+    }
+    assert_moved(&room, &PAIRS, &pull.wait().unwrap().verdicts);
+    [first, second].into_iter().for_each(|offer| _ = offer.wait().unwrap());
+}
+
+#[test]
 fn a_handle_that_is_dropped_gives_all_parts_up_or_lets_them_go_on() {
     let (prefills, sources, room) = joined(2);
     drop(sources.grant(3, &destinations(), long()).unwrap());

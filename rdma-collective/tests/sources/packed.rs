@@ -206,6 +206,26 @@ fn layers_in_any_order_are_unpacked() {
     }
 }
 
+/// A pull that goes layer by layer unpacks each of them as it is read.
+#[test]
+fn pulled_layers_are_unpacked() {
+    for wire in WIRES {
+        let [at_prefill, at_decode] = &engines(wire);
+        let source = source(at_prefill, 0, 1);
+        let room = room_in(at_decode, HeadOrder::Hnd);
+        let (prefill, decode) = link((at_prefill, &source), (at_decode, &room), &LinkOptions::default());
+        let (from, to) = lists(&pairs());
+        let offer = prefill.offer(1, &from, long()).unwrap();
+        let pull = decode.pull_layers(1, &to, long()).unwrap();
+        for layer in 0..WHOLE.layers {
+            assert_eq!(pull.wait_layer(layer, long()).unwrap().len(), to.len());
+        }
+        let received = pull.wait().unwrap();
+        assert_eq!(offer.wait().unwrap().writes, received.writes);
+        assert_moved(&room, &pairs(), &received.verdicts);
+    }
+}
+
 /// Streams hold their slots until they are given up; the others have these slots then, and the links live on.
 #[test]
 fn slots_of_streams_that_are_given_up_go_to_those_that_wait() {

@@ -1,9 +1,10 @@
 //! Blocks that decode reads from prefill: every byte, and every lease that has ended.
 
+use std::task::Poll;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::common::{WIRES, long};
+use crate::common::{WIRES, block_on, long};
 use crate::pair::{CANARY, Pair, SHAPE, engine, engine_driven, link, pool, source_byte};
 use rdma_collective::engine::{Driver, Engine, EngineOptions};
 use rdma_collective::kv::{BlockVerdict, KvError, LinkOptions, PlanError, Pool, PoolUse};
@@ -230,4 +231,60 @@ fn an_offer_has_all_its_layers_from_the_beginning() {
     assert_eq!((progress.bytes_arrived, progress.bytes), (bytes, bytes));
     assert_eq!((progress.writes_arrived, progress.writes), (received.writes, received.writes));
     offer.wait().unwrap();
+}
+
+/// Decode drives only while it polls, and has room for few reads at a time: the first layers are there while the last
+/// ones are not even asked for.
+#[test]
+fn pulled_layers_are_there_while_the_next_ones_are_read() {
+    for (wire, checksums) in WIRES.into_iter().flat_map(|wire| [(wire, false), (wire, true)]) {
+        let options =
+            LinkOptions { checksums, write_bytes_max: 64, max_send_wr: 16, ..LinkOptions::default() };
+        let pair = connect(wire, &options, [None, None], Driver::Caller);
+        let pairs: Vec<_> = (0..SHAPE.blocks).map(|block| (block, SHAPE.blocks - 1 - block)).collect();
+        let (sources, destinations): (Vec<u32>, Vec<u32>) = pairs.iter().copied().unzip();
+        let pulling = pair.decode.pull_layers(1, &destinations, long()).unwrap();
+        assert!(pulling.poll_layer(0).is_pending());
+        let offer = pair.prefill.offer(1, &sources, long()).unwrap();
+        for layer in 0..SHAPE.layers {
+            let verdicts = loop {
+                if let Poll::Ready(verdicts) = pulling.poll_layer(layer) {
+                    break verdicts.unwrap();
+                }
+            };
+            assert_eq!(verdicts, [BlockVerdict::Valid; SHAPE.blocks as usize]);
+            let progress = pulling.progress();
+            let all = progress.writes_arrived == progress.writes;
+            assert!(checksums || all == (layer + 1 == SHAPE.layers), "{wire:?}, layer {layer}: {progress:?}");
+            let mut bytes = vec![0; pair.destination.layout().layer_block_bytes() as usize];
+            for (source, destination) in &pairs {
+                pair.destination.read(layer, *destination, 0, &mut bytes).unwrap();
+                let expected = (0..bytes.len() as u64).map(|at| source_byte(layer, *source, at));
+                assert!(bytes.iter().copied().eq(expected), "{wire:?}: block {destination} of layer {layer}");
+            }
+        }
+        assert!(pulling.wait().unwrap().verdicts.all_valid());
+        offer.wait().unwrap();
+        pair.assert_moved(&pairs);
+    }
+}
+
+#[test]
+fn pulled_layers_are_awaited_and_a_pull_that_is_given_up_keeps_those_that_were_read() {
+    for wire in WIRES {
+        let pair = connect(wire, &LinkOptions::default(), [None, None], Driver::Thread);
+        let pulling = pair.decode.pull_layers(1, &[3, 4], long()).unwrap();
+        let offer = pair.prefill.offer(1, &[0, 1], long()).unwrap();
+        for layer in 0..SHAPE.layers {
+            assert_eq!(block_on(pulling.layer(layer)).unwrap(), [BlockVerdict::Valid; 2]);
+        }
+        let verdicts = pulling.revoke(long()).unwrap();
+        assert!(verdicts.all_valid(), "{verdicts:?}");
+        offer.wait().unwrap();
+        let none = pair.decode.pull_layers(2, &[5], long()).unwrap();
+        let error = block_on(none.layer(SHAPE.layers)).unwrap_err();
+        assert!(matches!(&*error.cause, KvError::Plan(PlanError::Layout(_))), "{error}");
+        assert_eq!(none.revoke(long()).unwrap().count(BlockVerdict::Missing), 3);
+        pair.assert_moved(&[(0, 3), (1, 4)]);
+    }
 }

@@ -74,6 +74,8 @@ pub enum TransferKind {
     Grant,
     /// Blocks are pulled.
     Pull,
+    /// Blocks are pulled layer by layer.
+    PullLayers,
 }
 
 /// The way in which a transfer has ended.

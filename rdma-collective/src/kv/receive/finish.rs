@@ -51,13 +51,13 @@ impl Receives {
             let Stage::Confirming(verdicts, _) = &state.stage else { continue };
             let corrupt = verdicts.count(BlockVerdict::Corrupt) as u32;
             let told = match state.feed {
-                Feed::Read { lease: Some(lease) } => {
+                Feed::Read { lease: Some(lease), .. } => {
                     let (reads, bytes) = (state.arrived.count(), state.bytes);
                     let release = Release { lease, done: true, reads, corrupt, bytes };
                     self.link.send(core, message::RELEASE, |body| release.write(body))
                 }
                 // The lease was recalled meanwhile and is released already.
-                Feed::Read { lease: None } => true,
+                Feed::Read { lease: None, .. } => true,
                 Feed::Written => {
                     let missing = verdicts.count(BlockVerdict::Missing) as u32;
                     let lease = state.begin.as_ref().map_or(0, |begun| begun.begin.lease);

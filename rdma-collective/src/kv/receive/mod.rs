@@ -131,7 +131,8 @@ impl Receives {
         now: Instant,
     ) -> Result<u64, KvError> {
         self.link.check()?;
-        let pulls = kind == TransferKind::Pull;
+        let by_layer = kind == TransferKind::PullLayers;
+        let pulls = kind == TransferKind::Pull || by_layer;
         if pulls {
             self.check_pull(request, now)?;
         }
@@ -178,7 +179,7 @@ impl Receives {
             stage: Stage::Filling,
             abandoned: false,
             unchecked: None,
-            feed: if pulls { Feed::Read { lease: None } } else { Feed::Written },
+            feed: if pulls { Feed::Read { lease: None, by_layer } } else { Feed::Written },
         };
         match self.grants.get_mut(usize::from(transfer)) {
             Some(place) => *place = Some(state),

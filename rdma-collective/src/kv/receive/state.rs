@@ -62,7 +62,7 @@ pub(super) enum Feed {
     /// The peer writes them: a grant.
     Written,
     /// This side reads them: a pull. It has a lease from the offer that it meets until that is released.
-    Read { lease: Option<u64> },
+    Read { lease: Option<u64>, by_layer: bool },
 }
 
 /// The peer's announcement of its writes, and the plan that follows from it.
@@ -122,7 +122,7 @@ impl State {
 
     /// Whether this is a pull that has not met an offer.
     pub(super) fn waits_for_offer(&self) -> bool {
-        self.feed == Feed::Read { lease: None } && matches!(self.stage, Stage::Filling)
+        self.pulls() && self.lease().is_none() && matches!(self.stage, Stage::Filling)
     }
 
     /// Whether this side reads the blocks, and the peer writes none.
@@ -149,7 +149,19 @@ impl State {
 
     /// The lease that a pull reads.
     pub(super) fn lease(&self) -> Option<u64> {
-        if let Feed::Read { lease } = self.feed { lease } else { None }
+        if let Feed::Read { lease, .. } = self.feed { lease } else { None }
+    }
+
+    /// Sets the lease that a pull reads.
+    pub(super) fn set_lease(&mut self, read: Option<u64>) {
+        if let Feed::Read { lease, .. } = &mut self.feed {
+            *lease = read;
+        }
+    }
+
+    /// Whether this is a pull that reads layer by layer.
+    pub(super) fn reads_by_layer(&self) -> bool {
+        matches!(self.feed, Feed::Read { by_layer: true, .. })
     }
 
     /// `Filling` → `Unchecked`: checking may take [`CHECK_WITHIN`] longer than the deadline.

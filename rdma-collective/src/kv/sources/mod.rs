@@ -156,6 +156,20 @@ impl Sources {
         self.begin((TransferKind::Pull, request), (blocks.into().into(), None), deadline)
     }
 
+    /// Reads like [`pull`](Self::pull), but layer by layer from every source, as [`Decode::pull_layers`] does.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`pull`](Self::pull).
+    pub fn pull_layers<'a>(
+        &self,
+        request: u64,
+        blocks: impl Into<Blocks<'a>>,
+        deadline: Deadline,
+    ) -> Result<Joint, KvError> {
+        self.begin((TransferKind::PullLayers, request), (blocks.into().into(), None), deadline)
+    }
+
     /// Pulls again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, from the sources that
     /// owe something; see [`grant_missing`](Self::grant_missing).
     ///

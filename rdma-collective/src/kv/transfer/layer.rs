@@ -105,7 +105,7 @@ impl Transfer<Receiving> {
     /// each block, in the order of the request.
     ///
     /// A push that does not announce layers may complete no layer before the whole transfer is there, and a pull
-    /// completes none before.
+    /// completes none before unless [`pull_layers`](crate::kv::Decode::pull_layers) began it.
     ///
     /// # Errors
     ///

@@ -41,6 +41,7 @@ pub const CALLS: &[Call] = &[
         told(Decode::prepare(&f.engine, &f.destination, &TOKEN, &LinkOptions::default()))
     }),
     refused("kv::Decode::pull", |f| told(f.decode.pull(902, &[0], soon()))),
+    refused("kv::Decode::pull_layers", |f| told(f.decode.pull_layers(907, &[0], soon()))),
     refused("kv::Decode::pull_missing", |f| told(f.decode.pull_missing(903, &f.verdicts, soon()))),
     harmless("kv::Decode::route", |f| done(f.decode.route().block_bytes(0))),
     harmless("kv::Decode::stats", |f| done(f.decode.stats())),

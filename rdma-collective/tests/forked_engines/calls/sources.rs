@@ -32,5 +32,6 @@ pub const CALLS: &[Call] = &[
     harmless("kv::Sources::new", |f| done(Sources::new(vec![f.decode]).is_ok())),
     harmless("kv::Sources::pool", |f| done(f.sources.pool().purpose())),
     refused("kv::Sources::pull", |f| told(f.sources.pull(902, &[0], soon()))),
+    refused("kv::Sources::pull_layers", |f| told(f.sources.pull_layers(904, &[0], soon()))),
     refused("kv::Sources::pull_missing", |f| told(f.sources.pull_missing(903, &f.verdicts, soon()))),
 ];

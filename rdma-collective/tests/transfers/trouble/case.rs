@@ -108,6 +108,11 @@ impl Case {
         (first + turn) % layers
     }
 
+    /// Whether it is pulled, and layer by layer.
+    pub fn is_pulled_by_layer(&self) -> bool {
+        self.way == Way::Pull && !(self.seed / 8).is_multiple_of(2)
+    }
+
     /// Whether both ends give up on one thread, by handles, rather than one after the other.
     pub fn is_given_up_by_handles(&self) -> bool {
         (self.seed / 2).is_multiple_of(2)

@@ -54,6 +54,9 @@ impl<'a> Transfer<'a> {
             Way::Pull => prefill.offer(1, &sources, deadline(false)).map(Sending::UnderWay),
         };
         let receiving = match case.way {
+            Way::Pull if case.is_pulled_by_layer() => {
+                decode.pull_layers(1, &destinations, deadline(true)).map(Receiving::UnderWay)
+            }
             Way::Pull => decode.pull(1, &destinations, deadline(true)).map(Receiving::UnderWay),
             Way::Push | Way::Stream => {
                 decode.grant(1, &destinations, deadline(true)).map(Receiving::UnderWay)
@@ -117,7 +120,8 @@ impl<'a> Transfer<'a> {
     /// Checks that the verdict on a layer is true before the other layers have come.
     fn look_at_layers(&mut self) {
         let Some(Receiving::UnderWay(grant)) = &self.receiving else { return };
-        while self.case.way == Way::Stream && self.seen < SHAPE.layers {
+        let by_layer = self.case.way == Way::Stream || self.case.is_pulled_by_layer();
+        while by_layer && self.seen < SHAPE.layers {
             let Ok(verdicts) = grant.wait_layer(self.seen, Deadline::after(Duration::ZERO)) else { return };
             for (&(source, destination), verdict) in self.case.pairs.iter().zip(&verdicts) {
                 let expected = source_block(&self.pair.source, self.seen, source);

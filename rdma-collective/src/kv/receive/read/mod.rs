@@ -19,7 +19,7 @@ use crate::kv::KvError;
 use crate::kv::blocks::{numbers_of_ranges, ranges as ranges_of, tokens_of};
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Begin, Offer, Reason, Release, Take};
-use crate::kv::plan::{End, Plan, PlanError, PlanOptions, Route, Run, Stream, parts_of};
+use crate::kv::plan::{Count, End, Plan, PlanError, PlanOptions, Route, Run, Stream, parts_of};
 use crate::kv::staging::{SLOT_BYTES, SLOTS};
 use crate::kv::taken_back::TakenBack;
 use crate::link::imm::WRITES_MAX;
@@ -78,6 +78,8 @@ struct Reading {
     /// Cache hint of the reads, from the bytes that all of them move.
     hint: CacheHint,
     index: u32,
+    /// Number of reads up to the end of each layer, if they go layer by layer.
+    ends: Vec<u32>,
 }
 
 impl IncomingOffer {
@@ -126,13 +128,14 @@ impl Receives {
                 write_bytes_max: self.write_bytes_max,
                 pack_bytes: self.pack_bytes,
                 stage_bytes: SLOT_BYTES,
+                by_layer: state.reads_by_layer(),
                 pulls: true,
                 ..PlanOptions::default()
             };
             let planned = plan(state, &known, &route, &options, now);
             self.journal.prepared(since);
             match planned {
-                Ok(plan) => {
+                Ok((plan, ends)) => {
                     let writes = state.arrived.expected();
                     let write_bytes_max = self.write_bytes_max;
                     let begin = Begin {
@@ -142,18 +145,18 @@ impl Receives {
                         write_bytes_max,
                         pack_bytes: 0,
                         slots: 0,
-                        by_layer: false,
+                        by_layer: options.by_layer,
                         tokens: false,
                     };
                     let mut begun = Announced::new(begin, known.total, now);
-                    begun.plan = Some(Arc::clone(&plan));
+                    begun.planned(Arc::clone(&plan), ends.clone());
                     state.begin = Some(begun);
-                    state.feed = Feed::Read { lease: Some(lease) };
+                    state.set_lease(Some(lease));
                     pulls.takes.push_back(Take { lease, checksums: self.checksums });
                     let reads = plan.stream();
                     let hint = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
                     let (transfer, grant) = (state.grant.transfer, state.grant.grant);
-                    pulls.reading.push_back(Reading { transfer, grant, reads, hint, index: 0 });
+                    pulls.reading.push_back(Reading { transfer, grant, reads, hint, index: 0, ends });
                 }
                 Err(error) => {
                     pulls.releases.push_back(Release { lease, done: false, reads: 0, corrupt: 0, bytes: 0 });
@@ -218,8 +221,11 @@ impl Receives {
                 let packed = is_packed.then(|| (slot, reading.reads.parts().to_vec()));
                 pulls.packed += u64::from(is_packed);
                 reading.reads.next();
-                lane.read_range(to, from, reading.hint, reading.reads.peek().is_none());
-                let (transfer, grant, index) = (reading.transfer, reading.grant, reading.index);
+                let index = reading.index;
+                // The last read of a layer asks for a signal, so that the layer is reported at once.
+                let last = reading.reads.peek().is_none() || reading.ends.binary_search(&(index + 1)).is_ok();
+                lane.read_range(to, from, reading.hint, last);
+                let (transfer, grant) = (reading.transfer, reading.grant);
                 pulls.in_flight.push_back(PostedRead {
                     transfer,
                     grant,
@@ -259,6 +265,9 @@ impl Receives {
             if let Some(state) = state.filter(|_| unpacked)
                 && state.arrived.note(index)
             {
+                if let Some(begun) = &mut state.begin {
+                    begun.note(index);
+                }
                 state.bytes_arrived += u64::from(len);
                 state.latest = now;
                 self.landed = (self.landed.0 + 1, self.landed.1 + u64::from(len));
@@ -311,7 +320,7 @@ impl Receives {
         let (peer, lane) = (self.link.peer, self.link.name);
         for at in 0..self.grants.len() {
             let Some(Some(state)) = self.grants.get(at) else { continue };
-            let Feed::Read { lease } = state.feed else { continue };
+            let Feed::Read { lease, .. } = state.feed else { continue };
             if !matches!(state.stage, Stage::Filling) || !state.deadline.expired_at(known) {
                 continue;
             }
@@ -373,14 +382,15 @@ impl Receives {
     }
 }
 
-/// Makes the plan of a pull, and announces its number of reads to the count of arrivals.
+/// Makes the plan of a pull, and announces its number of reads to the count of arrivals. Returns the plan, and the reads
+/// up to the end of each layer if they go layer by layer.
 fn plan(
     state: &mut State,
     known: &IncomingOffer,
     route: &Arc<Route>,
     options: &PlanOptions,
     now: Instant,
-) -> Result<Arc<Plan>, KvError> {
+) -> Result<(Arc<Plan>, Vec<u32>), KvError> {
     let (request, blocks) = (state.grant.request, state.hold.blocks());
     if known.expires.is_some_and(|expires| now >= expires) {
         return Err(KvError::LeaseExpired { request });
@@ -402,13 +412,13 @@ fn plan(
         Err(PlanError::TokenCounts { .. }) => return Err(counts()),
         plan => plan?,
     };
-    let reads = plan.count(WRITES_MAX).writes;
+    let Count { writes: reads, ends, .. } = plan.count(WRITES_MAX);
     if reads > WRITES_MAX || parts_of(route.destination().layers(), blocks.len()).is_none() {
         return Err(KvError::TooManyWrites { request, max: WRITES_MAX });
     }
     state.bytes = plan.bytes();
     state.arrived.announce(reads);
-    Ok(plan)
+    Ok((plan, ends))
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::layout::Side;
 use crate::kv::message::{self, Extend, Offer, Piece, Reason, Recall, Release};
 use crate::kv::receive::Receives;
-use crate::kv::receive::state::{Feed, Stage, State};
+use crate::kv::receive::state::{Stage, State};
 use crate::link::imm::TRANSFERS_MAX;
 
 impl Receives {
@@ -115,7 +115,7 @@ impl Receives {
         let read =
             |state: &&mut State| state.lease() == Some(lease) && matches!(state.stage, Stage::Unchecked(_));
         if let Some(state) = self.grants.iter_mut().flatten().find(read) {
-            state.feed = Feed::Read { lease: None };
+            state.set_lease(None);
             let reads = state.arrived.count();
             self.pulls.release(lease, reads);
         }
