@@ -140,12 +140,12 @@ impl Decode {
         self.begun((TransferKind::Pull, request), (blocks.into().into(), None), deadline)
     }
 
-    /// Reads like [`pull`](Self::pull), but layer by layer, so that each [layer](Transfer::layer) is there as soon as it
-    /// was read and the next ones are still under way.
+    /// Reads like [`pull`](Self::pull), but layer by layer, so that each [layer](Transfer::layer) is there as soon as
+    /// it was read and the next ones are still under way.
     ///
     /// No read has bytes of two layers. So a pool that has all layers of a block side by side
-    /// ([`BlockLayerPart`](super::layout::Order::BlockLayerPart)) takes a read for each layer, where `pull` takes one for
-    /// all.
+    /// ([`BlockLayerPart`](super::layout::Order::BlockLayerPart)) takes a read for each layer, where `pull` takes one
+    /// for all.
     ///
     /// # Errors
     ///

@@ -97,8 +97,8 @@ impl Prefill {
     }
 
     /// Pushes like [`push`](Self::push), but layer by layer: the blocks of a layer are pushed once the layer was
-    /// [announced](Transfer::layer_ready), in any order, while the next layers are computed. The memory of a layer may be
-    /// used for something else once the layer is [sent](Transfer::layer_sent).
+    /// [announced](Transfer::layer_ready), in any order, while the next layers are computed. The memory of a layer may
+    /// be used for something else once the layer is [sent](Transfer::layer_sent).
     ///
     /// [`Pool::write`] refuses leased blocks, so this call is for pools over memory that the caller, or a device of
     /// the caller, writes directly.

@@ -65,13 +65,13 @@ fn a_wait_for_a_layer_that_is_not_sent_ends_and_the_push_goes_on() {
     for wire in WIRES {
         let pair = Setup { wire, ..Setup::default() }.connect();
         let push = pair.prefill.push_layers(1, &[0, 1], long()).unwrap();
-        // It has not met its grant.
+        // The push has not met its grant.
         push.layer_ready(1).unwrap();
         let error = push.wait_layer_sent(1, soon()).unwrap_err();
         assert!(matches!(error, KvError::LayerLate { request: 1, layer: 1 }), "{error}");
         let grant = pair.decode.grant(1, &[3, 4], long()).unwrap();
         push.wait_layer_sent(1, long()).unwrap();
-        // It was not announced.
+        // Layer 0 was not announced.
         let error = push.wait_layer_sent(0, soon()).unwrap_err();
         assert!(matches!(error, KvError::LayerLate { request: 1, layer: 0 }), "{error}");
         let error = push.wait_layer_sent(3, soon()).unwrap_err();
@@ -133,7 +133,7 @@ fn layers_of_other_transfers_are_sent_when_those_have_ended() {
         block_on(&mut push).unwrap();
         assert!(matches!(block_on(push.layer_sent(1)), Err(KvError::OutcomeTaken { request: 1 })));
         assert!(matches!(push.wait_layer_sent(1, long()), Err(KvError::OutcomeTaken { request: 1 })));
-        // One that nobody pulls.
+        // An offer that nobody pulls.
         let offer = prefill.offer(3, &[1], soon()).unwrap();
         assert!(matches!(offer.wait_layer_sent(0, long()), Err(KvError::LeaseExpired { request: 3 })));
         assert!(matches!(offer.layer_ready(0), Err(KvError::LeaseExpired { request: 3 })));

@@ -167,7 +167,7 @@ fn every_stage_of_a_push_and_everything_that_can_happen_there() {
     }
 }
 
-/// What comes of announcing a layer, and of waiting for one that is not sent and one that is.
+/// Outcomes of the announcement of a layer, and of waits for a layer that is not sent and for one that is.
 fn of_layers(pushes: &mut Pushes, id: u64) -> [&'static str; 3] {
     let told = |result: &Result<(), KvError>| match result {
         Ok(()) => "well",
@@ -212,7 +212,7 @@ fn every_stage_of_a_push_and_what_its_layers_hear() {
             if !by_layer && announced == "well" {
                 announced = "repeated";
             }
-            // Its sum is not made, or its writes are not told apart: it is sent with the whole push.
+            // Without its sum, or in a push that does not tell layers apart, the layer is sent with the whole push.
             if checksums || !by_layer {
                 sent = unsent;
             }

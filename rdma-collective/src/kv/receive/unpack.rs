@@ -1,9 +1,10 @@
 //! Packed writes: prefill has written pieces into a slot of this side's staging memory, and they are copied from there
 //! to their places in the pool when the write has arrived, so that the slot can be used again.
 //!
-//! Both ends number packed writes in the order in which prefill posts them, because the number tells the slot. A push that
-//! goes layer by layer posts whole layers in an order that decode does not know before they come. So the first write of a
-//! layer says which layer is next, because a lane, which is a reliable connection, completes receives in posting order.
+//! Both ends number packed writes in the order in which prefill posts them, because the number tells the slot. A push
+//! that goes layer by layer posts whole layers in an order that decode does not know before they come. So the first
+//! write of a layer says which layer is next, because a lane, which is a reliable connection, completes receives in
+//! posting order.
 
 use std::collections::VecDeque;
 use std::ops::Range;

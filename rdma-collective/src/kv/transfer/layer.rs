@@ -1,5 +1,5 @@
-//! Layers of a transfer: announced at prefill, and at both ends polled, waited for or awaited while the other layers are
-//! under way.
+//! Layers of a transfer: announced at prefill, and at both ends polled, waited for or awaited while the other layers
+//! are under way.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -34,13 +34,19 @@ impl Transfer<Sending> {
         self.shared.change(|state, _, _| state.layer_ready(self.id, layer))
     }
 
-    /// Waits until all of a layer is sent: its bytes are at the peer, and this transfer does not read them here any more,
-    /// so that they may be overwritten if no other transfer needs them.
+    /// Waits until all of a layer is sent: its bytes are at the peer, and this transfer does not read them here any
+    /// more.
+    ///
+    /// The memory of the layer may then be used for something else, but not by [`Pool::write`](crate::kv::Pool::write),
+    /// which refuses the blocks until the transfer has ended. A transfer that is resumed after it broke off may need
+    /// the bytes of a layer again that was sent, because decode may have given the transfer up before it had used them,
+    /// or may have found them corrupt.
     ///
     /// Every layer of a transfer that [`push_layers`](crate::kv::Prefill::push_layers) did not begin is sent when the
-    /// transfer has ended well. On a link with checksums a layer is sent only after all layers before it were announced,
-    /// because this end sums layers up in their order: wait for a layer, and only then announce one before it, and the
-    /// wait lasts until its deadline. A layer of which the grant wants nothing is sent once the push has met the grant.
+    /// transfer has ended well. On a link with checksums a layer is sent only after all layers before it were
+    /// announced, because this end sums layers up in their order: wait for a layer, and only then announce one before
+    /// it, and the wait lasts until its deadline. A layer of which the grant wants nothing is sent once the push has
+    /// met the grant.
     ///
     /// # Errors
     ///

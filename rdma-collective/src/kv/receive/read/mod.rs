@@ -382,8 +382,8 @@ impl Receives {
     }
 }
 
-/// Makes the plan of a pull, and announces its number of reads to the count of arrivals. Returns the plan, and the reads
-/// up to the end of each layer if they go layer by layer.
+/// Makes the plan of a pull, and announces its number of reads to the count of arrivals. Returns the plan, and the
+/// reads up to the end of each layer if they go layer by layer.
 fn plan(
     state: &mut State,
     known: &IncomingOffer,
