@@ -26,10 +26,37 @@ struct Waking<'a> {
     wakers: Vec<Waker>,
 }
 
+/// Times that a thread yields its core to those that wait for the lock: more than a woken thread takes to come.
+const YIELDS: u32 = 64;
+
 impl Shared {
     pub(super) fn lock(&self) -> Locked<'_> {
+        if let Some(core) = self.try_lock() {
+            return core;
+        }
         let lines = Hold::new();
-        self.guard(self.lock_core(), lines)
+        self.waiting.fetch_add(1, Ordering::Relaxed);
+        let core = self.lock_core();
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        self.guard(core, lines)
+    }
+
+    /// Posts all that is queued. The lock is released between slices, so that no other thread waits for longer than
+    /// one of them.
+    pub(super) fn flush<'a>(&'a self, mut core: Locked<'a>) -> Locked<'a> {
+        while core.flush_slice() {
+            drop(core);
+            self.let_others();
+            core = self.lock();
+        }
+        core
+    }
+
+    /// Lets the threads that wait for the lock have it: a free lock goes to whoever comes first, which would be this
+    /// thread again.
+    pub(super) fn let_others(&self) {
+        let is_wanted = || self.waiting.load(Ordering::Relaxed) > 0;
+        (0..YIELDS).take_while(|_| is_wanted()).for_each(|_| std::thread::yield_now());
     }
 
     /// Takes the lock if it is free; `None` while another thread holds it.

@@ -29,7 +29,7 @@ mod thread;
 mod wait;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering, fence};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Instant;
 
@@ -103,6 +103,8 @@ impl PartialEq for EngineId {
 #[derive(Debug)]
 struct Shared {
     core: Mutex<EngineState>,
+    /// Threads that wait for the lock.
+    waiting: AtomicU32,
     /// Whether the engine is to be [roused](Engine::rouse) by whoever holds the lock.
     roused: AtomicBool,
     /// Signalled when the thread that sleeps for all has woken, and when any thread has found something.
@@ -203,6 +205,7 @@ impl Engine {
             core: Mutex::new(core),
             woken: Condvar::new(),
             nudge: Nudge::new()?,
+            waiting: AtomicU32::new(0),
             roused: AtomicBool::new(false),
             leader: Nudge::new()?,
             wake_fd,
@@ -238,8 +241,7 @@ impl Engine {
         let mut core = self.lock();
         core.attendance.visits += 1;
         let happened = core.drive(|| now, budget);
-        core.flush();
-        core.health().map(|()| happened)
+        self.shared().flush(core).health().map(|()| happened)
     }
 
     /// Drives once, unless another thread holds the engine's lock: then that thread drives.
@@ -250,7 +252,7 @@ impl Engine {
         let Some(mut core) = self.shared().try_lock() else { return };
         core.attendance.visits += 1;
         core.drive(Instant::now, wait::BUDGET);
-        core.flush();
+        self.shared().flush(core);
     }
 
     /// The latest time for the next drive, though nothing has happened. `None` while nothing is pending and no
@@ -356,10 +358,28 @@ impl Engine {
     pub(crate) fn lock_with<T>(&self, with: impl FnOnce(&mut EngineState) -> T) -> T {
         let mut core = self.lock();
         let result = with(&mut core);
-        core.flush();
+        let mut core = self.shared().flush(core);
         core.news.note();
         self.shared().nudge(&core);
         result
+    }
+
+    /// Runs `with` under the lock if no other thread has it, and posts the requests that it queued unless that takes
+    /// long; never waits. Whatever is left to be done is left to the engine's thread, or to a caller that waits.
+    pub(crate) fn attend(&self, with: impl FnOnce(&mut EngineState)) {
+        let is_done = self.shared().try_lock().is_some_and(|mut core| {
+            with(&mut core);
+            core.news.note();
+            let at_once = core.flushes_at_once();
+            if at_once {
+                core.flush();
+                self.shared().nudge(&core);
+            }
+            at_once
+        });
+        if !is_done {
+            self.rouse();
+        }
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {

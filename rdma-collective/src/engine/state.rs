@@ -64,7 +64,14 @@ pub(crate) struct EngineState {
     /// The latest time at which the caller that looks now must look again.
     pub(super) look_at: Option<Instant>,
     pub(super) news: News,
+    /// Bytes that are posted in one hold of the lock.
+    slice: u64,
+    /// The lane that posts first in the next slice.
+    flush_next: usize,
 }
+
+/// Bytes that a software device copies in one hold of the lock: about 25 us.
+const SLICE_BYTES: u64 = 128 * 1024;
 
 impl EngineState {
     pub(super) fn new(rails: Vec<Rail>, options: &EngineOptions) -> Result<Self, SetupError> {
@@ -73,6 +80,8 @@ impl EngineState {
             what: "the completion channel",
             source: error.into(),
         })?;
+        let copies = rails.iter().any(|rail| rail.worker.context().is_soft());
+        let slice = if copies { SLICE_BYTES } else { u64::MAX };
         Ok(Self {
             rails,
             alive: Alive {
@@ -94,6 +103,8 @@ impl EngineState {
             turn: 0,
             look_at: None,
             news: News::default(),
+            slice,
+            flush_next: 0,
         })
     }
 
@@ -388,16 +399,38 @@ impl EngineState {
         acted
     }
 
-    /// Posts the requests that the lanes have queued, with one doorbell for each lane.
+    /// Posts all requests that the lanes have queued, with one doorbell for each lane.
     pub(crate) fn flush(&mut self) {
-        let Self { rails, lanes, alive, .. } = self;
-        for (_, slot) in lanes {
-            if let LaneSlot::Open(lane) = slot
+        while self.flush_slice() {}
+    }
+
+    /// Posts requests that the lanes have queued, and returns whether some are left. The software device copies as it
+    /// posts: then only so many bytes are posted at a time, and the caller releases the lock before it posts the rest.
+    pub(crate) fn flush_slice(&mut self) -> bool {
+        let Self { rails, lanes, alive, slice, .. } = self;
+        let (mut budget, mut is_left) = (*slice, false);
+        let count = lanes.len();
+        // Lanes take turns, so that a busy one does not keep the others waiting.
+        let first = self.flush_next;
+        for at in (first..count).chain(0..first.min(count)) {
+            if let (_, LaneSlot::Open(lane)) = &mut lanes[at]
                 && let Some(rail) = rails.get_mut(lane.rail())
+                && lane.flush(&mut rail.worker, alive.driven, &mut budget)
             {
-                lane.flush(&mut rail.worker, alive.driven);
+                self.flush_next = at + 1;
+                is_left = true;
             }
         }
+        is_left
+    }
+
+    /// Whether posting what is queued takes no longer than a call may.
+    pub(crate) fn flushes_at_once(&self) -> bool {
+        let open = self.lanes.iter().filter_map(|(_, slot)| match slot {
+            LaneSlot::Open(lane) => Some(lane.queued_bytes()),
+            _ => None,
+        });
+        open.sum::<u64>() <= self.slice / 4
     }
 
     /// The first deadline of the services; `None` while none has anything pending.

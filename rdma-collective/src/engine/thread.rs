@@ -183,8 +183,10 @@ fn run(shared: &Shared) {
         }
         let happened = core.drive(Instant::now, BUDGET);
         let now = core.now();
-        core.flush();
+        let mut core = shared.flush(core);
         if happened > 0 {
+            drop(core);
+            shared.let_others();
             continue;
         }
         let due = core.next_deadline().map_or(SLEEP_MAX, |due| due.saturating_duration_since(now));

@@ -52,7 +52,7 @@ impl Engine {
             let now = core.now();
             let looked = step(&mut core, now);
             let look_at = core.look_at.take();
-            core.flush();
+            let mut core = shared.flush(core);
             if looked.is_ready() || deadline.expired_at(now) {
                 let Poll::Ready(value) = looked else { return None };
                 core.news.note();
@@ -61,6 +61,8 @@ impl Engine {
             if happened > 0 {
                 idle_since = None;
                 looks = 0;
+                drop(core);
+                shared.let_others();
                 continue;
             }
             let (since, spin) = (*idle_since.get_or_insert(now), shared.options.spin);
@@ -161,7 +163,10 @@ impl Shared {
         core.arm();
         // Arm before the last look: a completion that came before the arming raises no event, so look once more now.
         let happened = core.drive(Instant::now, BUDGET);
-        core.flush();
+        if core.flush_slice() {
+            // There is more to post at once, and whoever drives next does.
+            return;
+        }
         let broken = core.health().is_err();
         if broken || core.news.is_some() {
             drop(core);

@@ -144,9 +144,9 @@ impl Prefill {
         deadline: Deadline,
     ) -> Result<Push, KvError> {
         let (shared, list) = (&self.shared, List::from(blocks));
-        let id = shared.change(|state, core, now| match kind {
-            TransferKind::Offer => state.offer(core, request, &list, deadline, now),
-            _ => state.add(core, (kind, request), &list, deadline, now),
+        let id = shared.change(|state, now| match kind {
+            TransferKind::Offer => state.offer(request, &list, deadline, now),
+            _ => state.add((kind, request), &list, deadline, now),
         })?;
         Ok(Transfer::new(shared, (id, request), list))
     }

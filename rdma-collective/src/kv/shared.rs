@@ -63,19 +63,17 @@ impl<S: Service + 'static> Shared<S> {
         Held::lock(|| self.state.unasked().lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the state, and lets the state machine go on unless the change was refused.
+    /// Changes the state, and lets the state machine go on unless the change was refused. Never waits for the engine,
+    /// because another thread may copy.
     pub(super) fn change<T>(
         &self,
-        change: impl FnOnce(&mut S, &mut EngineState, Instant) -> Result<T, KvError>,
+        change: impl FnOnce(&mut S, Instant) -> Result<T, KvError>,
     ) -> Result<T, KvError> {
         self.engine.check_process()?;
         let now = Instant::now();
-        self.engine.lock_with(|core| {
-            let mut state = self.lock();
-            let changed = change(&mut state, core, now)?;
-            state.advance(core, now);
-            Ok(changed)
-        })
+        let changed = change(&mut self.lock(), now)?;
+        self.engine.attend(|core| _ = self.lock().advance(core, now));
+        Ok(changed)
     }
 
     /// Moves the deadline of a transfer to a later one; never waits for the engine.

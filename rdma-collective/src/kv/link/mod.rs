@@ -90,6 +90,8 @@ pub(super) struct Link {
     pub(super) staging: Option<Staging>,
     /// Memory into which decode reads pieces to unpack them, if it may read and the route has short pieces.
     pub(super) inbox: Option<Staging>,
+    /// Transfers that have begun to wait for the peer since the last drive.
+    pub(super) waits: u32,
     /// Reason of the end, once the link has ended.
     pub(super) ended: Option<LaneFailure>,
     /// Connection over which the ends met, if they met over TCP. It stays open as long as this end, so that the peer
@@ -144,6 +146,14 @@ impl Link {
     /// The moment at which the peer was last heard; `None` once the lane is gone.
     pub(super) fn heard_at(&self, core: &mut EngineState) -> Option<Instant> {
         self.lane(core).map(|lane| lane.heard_at())
+    }
+
+    /// Has the lane watch the peer for the transfers that have begun since the last drive.
+    pub(super) fn watch(&mut self, core: &mut EngineState, now: Instant) {
+        let waits = std::mem::take(&mut self.waits);
+        if let Some(lane) = self.lane(core) {
+            (0..waits).for_each(|_| lane.watch(now));
+        }
     }
 
     /// Notes that a transfer waits for the peer no more.

@@ -219,8 +219,8 @@ impl Opening {
             Staging::new(region, attached)
         };
         let (staging, inbox) = (staging.map(attach), inbox.map(attach));
-        let (ended, _control) = (None, control);
-        Ok(Link { lane, name, peer, access, route, cover, remote, staging, inbox, ended, _control })
+        let (waits, ended, _control) = (0, None, control);
+        Ok(Link { lane, name, peer, access, route, cover, remote, staging, inbox, waits, ended, _control })
     }
 
     /// Connects the queue pair, tells the peer so, and exchanges the first message over the lane.

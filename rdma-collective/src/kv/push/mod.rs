@@ -211,7 +211,6 @@ impl Pushes {
     /// Adds a push in stage `Waiting`, and returns its lease.
     pub(super) fn add(
         &mut self,
-        core: &mut EngineState,
         (kind, request): (TransferKind, u64),
         list: &List,
         deadline: Deadline,
@@ -250,9 +249,7 @@ impl Pushes {
             Some(place) => *place = Some(state),
             None => self.pushes.push(Some(state)),
         }
-        if let Some(lane) = self.link.lane(core) {
-            lane.watch(now);
-        }
+        self.link.waits += 1;
         Ok(id)
     }
 
@@ -425,6 +422,7 @@ impl Service for Pushes {
             self.given_up.take();
             return false;
         }
+        self.link.watch(core, now);
         let taken = self.take_arrivals(core, now);
         let mut any = self.link.or_violation(core, taken);
         // The order matters: arrivals first, since they bring grants and confirmations; then count and finish, so

@@ -147,7 +147,6 @@ impl Pushes {
     /// Adds an offer in stage `Open`, and returns its lease.
     pub(in crate::kv) fn offer(
         &mut self,
-        core: &mut EngineState,
         request: u64,
         list: &List,
         deadline: Deadline,
@@ -185,9 +184,7 @@ impl Pushes {
         };
         self.offers.push(offered);
         self.leases_given = self.leases_given.max(lease);
-        if let Some(lane) = self.link.lane(core) {
-            lane.watch(now);
-        }
+        self.link.waits += 1;
         Ok(lease)
     }
 

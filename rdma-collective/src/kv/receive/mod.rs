@@ -124,7 +124,6 @@ impl Receives {
     /// them are wanted if not all are; only a transfer that can begin takes them.
     pub(super) fn add(
         &mut self,
-        core: &mut EngineState,
         (kind, request): (TransferKind, u64),
         hold: impl FnOnce(&Pool) -> Result<(Hold, Option<Wanted>), KvError>,
         deadline: Deadline,
@@ -185,9 +184,7 @@ impl Receives {
             Some(place) => *place = Some(state),
             None => self.grants.push(Some(state)),
         }
-        if let Some(lane) = self.link.lane(core) {
-            lane.watch(now);
-        }
+        self.link.waits += 1;
         Ok(grant.grant)
     }
 
@@ -355,6 +352,7 @@ impl Service for Receives {
             self.wake(core);
             return any;
         }
+        self.link.watch(core, now);
         let taken = self.take_arrivals(core, now);
         let mut any = self.link.or_violation(core, taken);
         any |= self.count_reads(core, now);

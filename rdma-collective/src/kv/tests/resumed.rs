@@ -26,14 +26,13 @@ fn a_block_that_is_written_until_it_is_granted_again_is_moved_whole() {
         let (locked, is_locked) = channel();
         let bytes = thread::scope(|scope| {
             scope.spawn(|| {
-                decode.shared().engine.lock_with(|_| {
-                    locked.send(()).unwrap();
-                    // Whoever grants waits for the engine meanwhile.
-                    thread::sleep(Duration::from_millis(50));
-                    if written {
-                        pool.write(0, 1, 0, &[7]).unwrap();
-                    }
-                });
+                let _state = decode.shared().lock();
+                locked.send(()).unwrap();
+                // Whoever grants waits for the link meanwhile.
+                thread::sleep(Duration::from_millis(50));
+                if written {
+                    pool.write(0, 1, 0, &[7]).unwrap();
+                }
             });
             is_locked.recv().unwrap();
             if pull {

@@ -1,28 +1,92 @@
 //! Calls that never wait for the engine's lock, because a thread that copies may hold it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
 use super::*;
+
+/// Runs `call` in another thread while this one has the engine of `end`.
+fn returns_meanwhile<T: Send + 'static>(engine: &Engine, call: impl FnOnce() -> T + Send + 'static) -> T {
+    let (told, returned) = mpsc::channel();
+    let core = engine.lock();
+    thread::spawn(move || told.send(call()));
+    let result = returned.recv_timeout(Duration::from_secs(20)).expect("the call waits for the engine");
+    drop(core);
+    result
+}
+
+#[test]
+fn transfers_begin_and_are_polled_while_another_thread_has_the_engine() {
+    let (prefill, decode) = pair();
+    let [at_prefill, at_decode] = [&prefill.shared().engine, &decode.shared().engine].map(Engine::clone);
+    let (decode, grant, pull) = returns_meanwhile(&at_decode, || {
+        let (mut grant, pull) =
+            (decode.grant(1, &[0], soon()).unwrap(), decode.pull(2, &[1], soon()).unwrap());
+        assert!(grant.poll().is_pending() && grant.poll_layer(0).is_pending());
+        (decode, grant, pull)
+    });
+    let (prefill, push, offer) = returns_meanwhile(&at_prefill, || {
+        let push = prefill.push_layers(1, &[0], soon()).unwrap();
+        (0..SHAPE.layers).for_each(|layer| push.layer_ready(layer).unwrap());
+        let offer = prefill.offer(2, &[1], soon()).unwrap();
+        (prefill, push, offer)
+    });
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            push.wait().unwrap();
+            offer.wait().unwrap();
+        });
+        assert!(grant.wait().unwrap().verdicts.all_valid());
+        assert!(pull.wait().unwrap().verdicts.all_valid());
+    });
+    drop((prefill, decode));
+}
 
 #[test]
 fn giving_up_and_dropping_return_while_another_thread_has_the_engine() {
     let (_prefill, decode) = pair();
     let engine = decode.shared().engine.clone();
     let grants = [0, 1, 2].map(|block| decode.grant(block.into(), &[block], soon()).unwrap());
-    let (told, all_returned) = mpsc::channel();
-    let core = engine.lock();
-    thread::spawn(move || {
+    let kept = returns_meanwhile(&engine, move || {
         let [dropped, by_token, revoked] = grants;
         drop(dropped);
         by_token.revoke_token().revoke(soon());
-        let revoking = revoked.start_revoke(soon());
-        told.send((by_token, revoking)).unwrap();
+        (revoked.start_revoke(soon()), by_token)
     });
-    let kept = all_returned.recv_timeout(Duration::from_secs(20)).expect("a call waits for the engine");
     assert!((0..3).all(|block| decode.pool().held(block).is_some()), "the peer may write them yet");
-    drop(core);
     assert!(engine.next_deadline().is_some_and(|due| due <= Instant::now()), "the next drive gives them up");
     engine.drive(Instant::now(), 64).unwrap();
     assert_eq!(decode.shared().lock().revoking(), 3);
     drop(kept);
+}
+
+/// A thread that has the engine finds requests that are not posted yet: whoever copies lets others in between.
+#[test]
+fn a_thread_that_copies_releases_the_engine_between_slices() {
+    let attention = Attention::Grouped { kv_heads: 8, head_dim: 128 };
+    let shape = Shape { blocks: 32, block_tokens: 128, attention, ..SHAPE };
+    let (prefill, decode) = pair_of(shape, LinkOptions { checksums: false, ..LinkOptions::default() });
+    let blocks: Vec<u32> = (0..shape.blocks).collect();
+    let mut found = 0;
+    for request in 0..50 {
+        let push = prefill.push(request, &blocks, soon()).unwrap();
+        let grant = decode.grant(request, &blocks, soon()).unwrap();
+        let done = AtomicBool::new(false);
+        thread::scope(|scope| {
+            scope.spawn(|| grant.wait().unwrap());
+            scope.spawn(|| {
+                push.wait().unwrap();
+                done.store(true, Ordering::Relaxed);
+            });
+            while !done.load(Ordering::Relaxed) {
+                let mut core = prefill.shared().engine.lock();
+                let shared = prefill.shared().lock();
+                found += usize::from(shared.link.lane(&mut core).is_some_and(|lane| lane.queued_bytes() > 0));
+            }
+        });
+        if found > 0 {
+            return;
+        }
+    }
+    panic!("nobody is let in");
 }

@@ -5,11 +5,11 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rdma_core::Deadline;
 
-use super::{BUDGET, OnDrop, Receiving, Revocable, Revoked, Transfer};
+use super::{OnDrop, Receiving, Revocable, Revoked, Transfer};
 use crate::kv::decode::Decode;
 use crate::kv::layout::{Layout, LayoutError};
 use crate::kv::lease::Hold;
@@ -227,8 +227,7 @@ impl Joint {
     /// Drives the engine once, which all links of a pool have in common.
     fn drive(&self) {
         if let Some(engine) = self.parts.iter().find_map(Part::engine) {
-            // The error is dropped here, because a failed device ends the parts with the same error.
-            let _ = engine.drive(Instant::now(), BUDGET);
+            engine.try_drive();
         }
     }
 

@@ -4,11 +4,10 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::{BUDGET, Receiving, Sending, Transfer};
+use super::{Receiving, Sending, Transfer};
 use crate::kv::layout::LayoutError;
 use crate::kv::machine::Machine;
 use crate::kv::plan::PlanError;
@@ -31,7 +30,7 @@ impl Transfer<Sending> {
     /// badly, or is about to; [`KvError::OutcomeTaken`] once the outcome was taken.
     pub fn layer_ready(&self, layer: u32) -> Result<(), KvError> {
         self.check_layer(layer)?;
-        self.shared.change(|state, _, _| state.layer_ready(self.id, layer))
+        self.shared.change(|state, _| state.layer_ready(self.id, layer))
     }
 
     /// Waits until all of a layer is sent: its bytes are at the peer, and this transfer does not read them here any
@@ -62,8 +61,7 @@ impl Transfer<Sending> {
     /// Drives the engine once and looks whether all of a layer is sent; never waits. Otherwise like
     /// [`wait_layer_sent`](Self::wait_layer_sent).
     pub fn poll_layer_sent(&self, layer: u32) -> Poll<Result<(), KvError>> {
-        // The error is dropped here, because a failed device ends the transfer with the same error.
-        let _ = self.shared.engine.drive(Instant::now(), BUDGET);
+        self.shared.engine.try_drive();
         self.look_layer_sent(layer, None)
     }
 
@@ -130,8 +128,7 @@ impl Transfer<Receiving> {
     /// Drives the engine once and looks whether all of a layer has arrived; never waits. Otherwise like
     /// [`wait_layer`](Self::wait_layer).
     pub fn poll_layer(&self, layer: u32) -> Poll<Layer> {
-        // The error is dropped here, because a failed device ends the transfer with the same error.
-        let _ = self.shared.engine.drive(Instant::now(), BUDGET);
+        self.shared.engine.try_drive();
         self.look_layer(layer, None)
     }
 

@@ -31,9 +31,6 @@ use super::shared::Shared;
 use crate::kv::KvError;
 use crate::link::LaneFailure;
 
-/// Most completions that one poll takes, so that a poll stays short.
-const BUDGET: usize = 64;
-
 /// Blocks that prefill writes to decode. Returned by [`Prefill::push`](super::Prefill::push).
 pub type Push = Transfer<Sending>;
 /// Blocks that decode may read from prefill. Returned by [`Prefill::offer`](super::Prefill::offer).
@@ -155,7 +152,8 @@ impl<K: Kind> Transfer<K> {
         self.shared.glance(|state| state.progress(self.id)).unwrap_or_default()
     }
 
-    /// Drives the engine once and looks for the outcome; never waits. `Ready` comes once: a later poll is `Pending`.
+    /// Drives the engine once, unless another thread does, and looks for the outcome; never waits. `Ready` comes once: a
+    /// later poll is `Pending`.
     ///
     /// On a link with checksums the driving thread checks blocks that have arrived, at most 1 MiB in one drive, and
     /// the engine asks to be driven again [at once](crate::engine::Engine::drive): a large transfer takes several
@@ -165,8 +163,7 @@ impl<K: Kind> Transfer<K> {
     ///
     /// The errors of [`wait`](Self::wait).
     pub fn poll(&mut self) -> Poll<Result<K::Outcome, K::Error>> {
-        // The error is dropped here, because a failed device ends the transfer with the same error.
-        let _ = self.shared.engine.drive(Instant::now(), BUDGET);
+        self.shared.engine.try_drive();
         self.look(None)
     }
 

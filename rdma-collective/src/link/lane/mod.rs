@@ -59,6 +59,15 @@ enum Sent {
     Probe,
 }
 
+/// A request that is not posted yet.
+#[derive(Debug)]
+struct Queued {
+    work: Work,
+    sent: Sent,
+    /// Bytes that it writes or reads.
+    bytes: u64,
+}
+
 /// A message from the peer.
 #[derive(Debug)]
 pub(crate) enum Arrival {
@@ -96,7 +105,7 @@ pub(crate) struct Lane {
     /// Requests in the send queue, in posting order.
     posted: VecDeque<(WorkId, Sent)>,
     /// Requests that the next flush posts.
-    queued: Vec<(Work, Sent)>,
+    queued: Vec<Queued>,
     /// Requests queued since the last signalled one. They raise no completion of their own.
     unsignalled: usize,
     /// Receive buffers that the next flush posts.
@@ -214,7 +223,7 @@ impl Lane {
     /// Whether the device may still read registered ranges for writes that were queued here.
     pub(crate) fn reads_ranges(&self) -> bool {
         let posted = self.posted.iter().map(|(_, sent)| sent);
-        posted.chain(self.queued.iter().map(|(_, sent)| sent)).any(|sent| matches!(sent, Sent::Range(_)))
+        posted.chain(self.queued.iter().map(|queued| &queued.sent)).any(|sent| matches!(sent, Sent::Range(_)))
     }
 
     /// Whether all that was sent has been acknowledged.

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rdma_core::memory::CacheHint;
 use rdma_core::{AttachedRange, LocalBuf, RemoteKey, RemoteMemory, Segment, Work, Worker};
 
-use super::{Lane, Sent, Unsent};
+use super::{Lane, Queued, Sent, Unsent};
 use crate::link::LaneFailure;
 use crate::link::codec::{NoRoom, Writer};
 use crate::link::control::{self, Kind};
@@ -39,6 +39,7 @@ impl Lane {
     pub(crate) fn write_owned(&mut self, buffer: LocalBuf, to: RemoteMemory, imm: Imm, signalled: bool) {
         let work = Work::write(buffer, to).with_imm(imm.encode());
         self.queue_counted(work, Sent::Owned(imm), signalled);
+        self.last_moves(to.len);
     }
 
     /// Queues a write of a registered range. Check [`room`](Self::room) first.
@@ -52,6 +53,7 @@ impl Lane {
     ) {
         let work = Work::write(range, to).with_imm(imm.encode()).with_cache_hint(expect);
         self.queue_counted(work, Sent::Range(imm), signalled);
+        self.last_moves(to.len);
     }
 
     /// The number of reads that can be queued now. Reads take no receive of the peer, so they cost no credits.
@@ -73,6 +75,7 @@ impl Lane {
         signalled: bool,
     ) {
         self.queue(Work::read(range, from).with_cache_hint(expect), Sent::Read, signalled);
+        self.last_moves(from.len);
     }
 
     /// Queues an immediate without data. Check [`room`](Self::room) first.
@@ -173,21 +176,23 @@ impl Lane {
         }
     }
 
-    /// Posts the queued requests, receives first: a credit that is returned must find its receive posted.
-    pub(crate) fn flush(&mut self, worker: &mut Worker, now: Instant) {
+    /// Posts queued requests, receives first: a credit that is returned must find its receive posted. Requests are posted
+    /// until `budget` bytes are used up; returns whether some are left.
+    pub(crate) fn flush(&mut self, worker: &mut Worker, now: Instant, budget: &mut u64) -> bool {
         if !matches!(self.failure, None | Some(LaneFailure::Silent { .. })) {
-            return;
+            return false;
         }
         self.return_credits();
         if self.idle.is_empty() && self.queued.is_empty() {
-            return;
+            return false;
         }
+        let count = self.within(budget);
         let silent = |sent: &Sent| matches!(sent, Sent::Probe | Sent::Read);
-        if self.queued.iter().any(|(_, sent)| !silent(sent)) {
+        if self.queued.iter().take(count).any(|queued| !silent(&queued.sent)) {
             self.pulse.said(now);
         }
         let mut refused = None;
-        let Some(qp) = &self.qp else { return };
+        let Some(qp) = &self.qp else { return false };
         let mut batch = worker.batch(qp);
         for mut buffer in self.idle.drain(..) {
             buffer.reset_view();
@@ -197,7 +202,7 @@ impl Lane {
             }
         }
         let pushed = self.posted.len();
-        for (work, sent) in self.queued.drain(..) {
+        for Queued { work, sent, .. } in self.queued.drain(..count) {
             if refused.is_some() {
                 self.unposted.extend(Unsent::of_work(work, sent));
                 continue;
@@ -217,6 +222,30 @@ impl Lane {
         if let Some(error) = refused {
             self.fail(LaneFailure::Refused(error.to_string().into()));
         }
+        !self.queued.is_empty()
+    }
+
+    /// Notes how many bytes the request moves that was queued last.
+    fn last_moves(&mut self, bytes: u64) {
+        if let Some(queued) = self.queued.last_mut() {
+            queued.bytes = bytes;
+        }
+    }
+
+    /// The number of queued requests that a budget of bytes allows, which it is less by afterwards. A request may go
+    /// beyond what is left, so that the longest one goes, too.
+    fn within(&self, budget: &mut u64) -> usize {
+        let fits = self.queued.iter().take_while(|queued| {
+            let fits = *budget > 0;
+            *budget = budget.saturating_sub(queued.bytes);
+            fits
+        });
+        fits.count()
+    }
+
+    /// Bytes of the queued writes and reads.
+    pub(crate) fn queued_bytes(&self) -> u64 {
+        self.queued.iter().map(|queued| queued.bytes).sum()
     }
 
     /// Queues the return of credits, once half of the grant was consumed.
@@ -243,11 +272,11 @@ impl Lane {
     /// only when a later signalled request completes.
     pub(super) fn queue(&mut self, work: Work, sent: Sent, signalled: bool) {
         self.unsignalled += 1;
-        if signalled || self.unsignalled >= (self.max_send_wr / 4).max(1) {
+        let is_signalled = signalled || self.unsignalled >= (self.max_send_wr / 4).max(1);
+        if is_signalled {
             self.unsignalled = 0;
-            self.queued.push((work, sent));
-        } else {
-            self.queued.push((work.unsignalled(), sent));
         }
+        let work = if is_signalled { work } else { work.unsignalled() };
+        self.queued.push(Queued { work, sent, bytes: 0 });
     }
 }

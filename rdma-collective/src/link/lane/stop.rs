@@ -61,7 +61,7 @@ impl Lane {
 
     /// Keeps the requests that were queued and will never be posted.
     pub(super) fn keep_queued(&mut self) {
-        let queued = self.queued.drain(..).filter_map(|(work, sent)| Unsent::of_work(work, sent));
+        let queued = self.queued.drain(..).filter_map(|queued| Unsent::of_work(queued.work, queued.sent));
         self.unposted.extend(queued);
     }
 
