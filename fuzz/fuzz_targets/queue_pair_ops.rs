@@ -4,18 +4,21 @@
 
 use std::cell::OnceCell;
 use std::collections::HashSet;
+use std::ops::Range;
 use std::time::Duration;
 
 use libfuzzer_sys::arbitrary::{self, Arbitrary};
 use libfuzzer_sys::fuzz_target;
 use rdma_core::{
-    Access, Attached, Completion, Context, Deadline, Device, Memory, ProtectionDomain, QueuePair,
+    Access, Attached, Completion, Context, Deadline, Device, Exported, Memory, ProtectionDomain, QueuePair,
     ReadyToSend, Region, RemoteKey, RemoteMemory, SoftOptions, Wire, Work, WorkId, Worker, WorkerOptions,
     loopback,
 };
 
 /// Bytes of every region.
 const LEN: usize = 4096;
+/// The range of the guarded region that is lent.
+const LENT: Range<usize> = 1001..3003;
 /// The value of bytes that no one may write.
 const CANARY: u8 = 0xa5;
 const STEPS_MAX: usize = 64;
@@ -39,6 +42,10 @@ enum Target {
     Guarded,
     /// Was the open region's before it was registered anew.
     Former,
+    /// A range of the guarded region, lent for writing.
+    Lent,
+    /// Was the key of that range before it was lent anew.
+    FormerlyLent,
     /// A key that nobody gave.
     Guess(u32),
 }
@@ -58,6 +65,8 @@ enum Step {
     Poll(u8),
     /// Ends the open region and begins its successor.
     Reregister,
+    /// Ends the key of the lent range, and lends the range under another.
+    Relend,
     /// Ends both queue pairs and connects new ones.
     Reconnect,
 }
@@ -83,6 +92,8 @@ struct Bench {
     open: Region,
     guarded: Region,
     former: RemoteMemory,
+    lent: Exported,
+    formerly_lent: RemoteMemory,
     /// Deregistered memory: nothing may write to it any more.
     ended: Vec<Memory>,
     outstanding: HashSet<WorkId>,
@@ -99,12 +110,18 @@ impl Bench {
         guarded.copy_in(0, &[CANARY; LEN]).unwrap();
         let source = worker.attach(&source);
         let former = open.remote();
-        let (ended, outstanding) = (Vec::new(), HashSet::new());
-        Self { pd, worker, pair: Some(pair), source, open, guarded, former, ended, outstanding }
+        let lent = Self::lend(&pd, &guarded);
+        let formerly_lent = lent.remote();
+        let (pair, ended, outstanding) = (Some(pair), Vec::new(), HashSet::new());
+        Self { pd, worker, pair, source, open, guarded, former, lent, formerly_lent, ended, outstanding }
     }
 
     fn open(pd: &ProtectionDomain) -> Region {
         pd.alloc_region(LEN, Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ).unwrap()
+    }
+
+    fn lend(pd: &ProtectionDomain, guarded: &Region) -> Exported {
+        pd.export_range(guarded, LENT, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap()
     }
 
     fn step(&mut self, step: &Step) {
@@ -116,6 +133,11 @@ impl Bench {
                 let mut memory = region.deregister().unwrap();
                 memory.fill(CANARY);
                 self.ended.push(memory);
+            }
+            Step::Relend => {
+                let lent = std::mem::replace(&mut self.lent, Self::lend(&self.pd, &self.guarded));
+                self.formerly_lent = lent.remote();
+                lent.revoke(Deadline::after(FENCE_WITHIN)).unwrap();
             }
             Step::Reconnect => {
                 self.fence();
@@ -143,6 +165,8 @@ impl Bench {
             Target::Open => self.open.remote(),
             Target::Guarded => self.guarded.remote(),
             Target::Former => self.former,
+            Target::Lent => self.lent.remote(),
+            Target::FormerlyLent => self.formerly_lent,
             Target::Guess(key) => RemoteMemory { rkey: RemoteKey(key), ..self.open.remote() },
         };
         match alike {
@@ -185,6 +209,7 @@ impl Bench {
         self.fence();
         let mut bytes = [0; LEN];
         self.guarded.copy_out(0, &mut bytes).unwrap();
+        bytes[LENT].fill(CANARY);
         assert_eq!(bytes, [CANARY; LEN], "a peer wrote where it may not");
         for memory in &self.ended {
             assert!(memory.iter().all(|byte| *byte == CANARY), "bytes landed after deregistration");

@@ -24,16 +24,22 @@ cases!("access":
     #[exact] receives_of_the_peer_are_flushed,
     a_refused_write_changes_nothing,
     other_connections_go_on,
+    refusals_are_counted_at_the_target,
 );
 
 /// Writes `len` bytes from `left` to `to`, which the peer must refuse.
-fn refused_write(lab: &Lab, left: &mut End, to: RemoteMemory) -> CaseResult {
+pub(crate) fn refused_write(lab: &Lab, left: &mut End, to: RemoteMemory) -> CaseResult {
     let buffer = filled(left, &pattern(9, to.len as usize))?;
     post(left, Work::write(buffer, to))?;
     left.fails_with(lab, CompletionStatus::REM_ACCESS_ERR)
 }
 
-fn refused_read(lab: &Lab, left: &mut End, from: RemoteMemory, status: CompletionStatus) -> CaseResult {
+pub(crate) fn refused_read(
+    lab: &Lab,
+    left: &mut End,
+    from: RemoteMemory,
+    status: CompletionStatus,
+) -> CaseResult {
     let buffer = filled(left, &vec![0x11; from.len as usize])?;
     post(left, Work::read(buffer, from))?;
     let completion = left.wait(lab)?;
@@ -210,5 +216,30 @@ fn other_connections_go_on(lab: &Lab) -> CaseResult {
     refused_write(lab, &mut left, with_key(target.remote(), target.rkey().0 ^ 0x5555))?;
     write(lab, &mut third, &pattern(3, 64), other.remote())?;
     check!(bytes_of(&other)? == pattern(3, 64));
+    Ok(())
+}
+
+/// Several writes that are refused, each on a connection of its own, because a refusal ends it.
+fn refusals_are_counted_at_the_target(lab: &Lab) -> CaseResult {
+    let Some(before) = lab.context.refused_requests()? else {
+        check!(!lab.context.is_soft(), "the software device counts");
+        return Ok(());
+    };
+    for round in 1..4 {
+        let (mut left, right) = lab.pair()?;
+        let target = right.pd.alloc_region(64, Access::LOCAL_WRITE | Access::REMOTE_READ)?;
+        // A request that is granted does not count.
+        let own = left.pd.alloc_local(64)?;
+        post(&mut left, Work::read(own, target.remote()))?;
+        left.done(lab)?;
+        check_eq!(lab.context.refused_requests()?, Some(before + round - 1));
+        refused_write(lab, &mut left, target.remote())?;
+        // On the mapped wire the target looks into its mailbox a moment later.
+        let deadline = lab.soon();
+        while lab.context.refused_requests()? != Some(before + round) {
+            check!(!deadline.expired(), "{:?} after {before}", lab.context.refused_requests()?);
+            std::thread::yield_now();
+        }
+    }
     Ok(())
 }

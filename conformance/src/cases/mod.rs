@@ -5,6 +5,7 @@ mod batch;
 mod channel;
 mod create;
 mod device;
+mod export;
 mod fence;
 mod flush;
 pub(crate) mod helpers;
@@ -63,6 +64,7 @@ pub fn all() -> Vec<Case> {
         window::CASES,
         batch::CASES,
         access::CASES,
+        export::CASES,
         retry::CASES,
         flush::CASES,
         fence::CASES,

@@ -119,6 +119,14 @@ impl AnyContext {
         each!(AnyContext, self, it => it.next_event())
     }
 
+    /// The number of requests of peers that were refused; `None` where the device does not tell.
+    pub(crate) fn refused_requests(&self) -> Option<u64> {
+        match self {
+            Self::Ibverbs(_) => None,
+            Self::Soft(it) => Some(it.refused_requests()),
+        }
+    }
+
     /// A descriptor that is readable while `next_event` has an event.
     pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {
         each!(AnyContext, self, it => it.event_fd())
@@ -130,12 +138,16 @@ impl ProtectionDomain for AnyPd {
         each!(AnyPd, self, it => it.shares_memory())
     }
 
+    fn pins(&self) -> bool {
+        each!(AnyPd, self, it => it.pins())
+    }
+
     unsafe fn register(
         &self,
         addr: *mut u8,
         len: usize,
         access: Access,
-        backing: Option<&Backing>,
+        backing: Option<(&Backing, u64)>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         // SAFETY: the caller promises that the range stays mapped; the backend asks for exactly that, since both have
         // the contract of the trait.

@@ -24,8 +24,11 @@ pub(crate) trait ProtectionDomain: Send + Sync {
     /// Whether processes of this host may map registered memory that has a backing.
     fn shares_memory(&self) -> bool;
 
-    /// Registers `len` bytes at `addr`. If the memory can be shared, `backing` describes the memfd behind it, whose
-    /// first byte is at `addr`.
+    /// Whether each registration pins the memory once more, so that a further key of registered memory is dear.
+    fn pins(&self) -> bool;
+
+    /// Registers `len` bytes at `addr`. If the memory can be shared, `backing` describes the memfd behind it, and the
+    /// offset there of the byte at `addr`.
     ///
     /// The caller has checked `access` and `len`. An errno that may be a pinning limit becomes
     /// [`RegisterError::Refused`] with an explanation.
@@ -38,7 +41,7 @@ pub(crate) trait ProtectionDomain: Send + Sync {
         addr: *mut u8,
         len: usize,
         access: Access,
-        backing: Option<&Backing>,
+        backing: Option<(&Backing, u64)>,
     ) -> Result<Box<dyn Registration>, RegisterError>;
 }
 

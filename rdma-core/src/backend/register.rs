@@ -4,12 +4,13 @@
 
 #![expect(unsafe_code, reason = "vouches to the backend that the mapping outlives its registration")]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::dispatch::AnyPd;
 use super::interface::ProtectionDomain;
-use crate::error::RegisterError;
-use crate::memory::{Exported, Mapping, PdId, Registered};
+use crate::error::{RangeError, RegisterError};
+use crate::memory::{Backing, Exported, Mapping, PdId, Registered, Registration};
 use crate::{Access, Sharing};
 
 /// Explains the refusal of a registration longer than `max_mr_size`; `None` if `len` is within the bound.
@@ -38,7 +39,8 @@ pub(crate) fn register(
     }
     // SAFETY: `Registered` owns the mapping and unmaps it only after `deregister` returned `Ok`, so the range outlives
     // its registration. When `register` fails there is no registration.
-    match unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, mapping.backing()) } {
+    match unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, backing_from(&mapping, 0)) }
+    {
         Ok(registration) => Ok(Registered::new(mapping, registration, access, id)),
         Err(error) => Err((mapping, error)),
     }
@@ -50,7 +52,7 @@ pub(crate) fn register_in(pd: &AnyPd, memory: &mut Registered, id: PdId) -> Resu
     // SAFETY: `memory` keeps the registration beside its first one, and unmaps the mapping only after `deregister`
     // returned `Ok` for both. When `register` fails there is no registration.
     let registration =
-        unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, mapping.backing()) }?;
+        unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, backing_from(mapping, 0)) }?;
     Ok(memory.add(registration, id)?)
 }
 
@@ -68,13 +70,47 @@ pub(crate) fn export(
     let renewed = spare.take_if(|(pd, spare)| *pd == id && spare.renew(access, mapping.backing()));
     let registration = match renewed {
         Some((_, spare)) => spare,
-        None => {
-            // SAFETY: `Exported` keeps `memory` alive, and with it the mapping, so that the range stays mapped until
-            // `deregister` returned `Ok`.
-            unsafe { pd.register(mapping.as_ptr().as_ptr(), mapping.len(), access, mapping.backing()) }?
-        }
+        None => register_range(pd, memory, 0..mapping.len(), access)?,
     };
-    Ok(Exported::new(Arc::clone(memory), registration, id))
+    Ok(Exported::new(Arc::clone(memory), 0..mapping.len(), registration, Some(id)))
+}
+
+/// Registers a range of registered memory once more, under a key that peers may use.
+///
+/// No earlier key is renewed, and none renews this one, so that a peer that knew one key has all bits of the next to
+/// guess.
+pub(crate) fn export_range(
+    pd: &AnyPd,
+    memory: &Arc<Registered>,
+    range: Range<usize>,
+    access: Access,
+) -> Result<Exported, RegisterError> {
+    let registration = register_range(pd, memory, range.clone(), access)?;
+    Ok(Exported::new(Arc::clone(memory), range, registration, None))
+}
+
+/// Registers a range of registered memory once more. The caller keeps `memory` until the registration has ended.
+fn register_range(
+    pd: &AnyPd,
+    memory: &Arc<Registered>,
+    range: Range<usize>,
+    access: Access,
+) -> Result<Box<dyn Registration>, RegisterError> {
+    RangeError::check_range(range.start as u64..range.end as u64, memory.len() as u64)?;
+    if range.is_empty() {
+        return Err(RegisterError::ZeroLength);
+    }
+    let mapping = memory.mapping();
+    let (first, backing) =
+        (mapping.as_ptr().as_ptr().wrapping_add(range.start), backing_from(mapping, range.start));
+    // SAFETY: the range was just checked to be within the mapping. Both callers put the registration and `memory` into
+    // an `Exported`, which keeps the mapping until `deregister` returned `Ok`.
+    unsafe { pd.register(first, range.len(), access, backing) }
+}
+
+/// The shareable pages behind a mapping, if there are any, and the offset there of the mapping's byte at `offset`.
+fn backing_from(mapping: &Mapping, offset: usize) -> Option<(&Backing, u64)> {
+    mapping.backing().map(|backing| (backing, offset as u64))
 }
 
 /// Logs how peers of this host reach memory that the library did not allocate.

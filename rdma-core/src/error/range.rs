@@ -1,5 +1,7 @@
 //! [`RangeError`]: a range of bytes that does not fit.
 
+use std::ops::Range;
+
 /// A range is reversed, or reaches beyond the bytes that there are.
 ///
 /// Raised by the copies of a [`Region`](crate::Region) and by [`RemoteMemory::slice`](crate::RemoteMemory::slice).
@@ -15,6 +17,12 @@ pub struct RangeError {
 }
 
 impl RangeError {
+    /// Checks that `range` is not reversed and lies within `len` bytes.
+    pub(crate) fn check_range(range: Range<u64>, len: u64) -> Result<(), Self> {
+        let Range { start, end } = range;
+        if start <= end && end <= len { Ok(()) } else { Err(Self { start, end, len }) }
+    }
+
     /// Checks that `offset..offset + len` lies within `bound` bytes. A sum that overflows is an error, never
     /// a small number.
     #[inline]

@@ -43,6 +43,9 @@ pub enum RegisterError {
     /// The region was registered in another protection domain.
     #[error("the region was registered in another protection domain: export it there")]
     ForeignDomain,
+    /// The range to export is reversed, or reaches beyond the region.
+    #[error(transparent)]
+    Range(#[from] super::RangeError),
     /// Other handles to the memory exist, or parts of it have several owners, so that a request may just be using it.
     #[error("the memory is in use: register it in further domains before it is cloned, attached or split")]
     InUse,

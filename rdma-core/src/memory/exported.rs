@@ -1,16 +1,19 @@
 //! [`Exported`]: a right of peers to a region, for a limited time.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::{OwnProcess, PdId, Registered, Registration, quarantine};
 use crate::error::{CloseError, Quarantine};
 use crate::{Deadline, Refused, RemoteMemory};
 
-/// A right of peers to a [`Region`](crate::Region), under a key of its own, that lasts as long as this value.
+/// A right of peers to a [`Region`](crate::Region), or to a range of one, under a key of its own, that lasts as long as
+/// this value.
 ///
-/// [`ProtectionDomain::export`](crate::ProtectionDomain::export) makes one. Use it to lend memory that is
-/// otherwise private, because revoking an export is cheaper than deregistering the region.
+/// [`ProtectionDomain::export`](crate::ProtectionDomain::export) makes one of a region, and
+/// [`export_range`](crate::ProtectionDomain::export_range) one of a range. Use it to lend memory that is otherwise
+/// private, because revoking an export is cheaper than deregistering the region.
 ///
 /// While it lives, the region cannot become a [`LocalBuf`](crate::LocalBuf), because a peer may write it.
 /// [`revoke`](Self::revoke) ends the right exactly. Dropping the value does so, too; when that fails, the
@@ -43,17 +46,25 @@ pub struct Exported {
     /// `None` once the right was revoked.
     active: OwnProcess<Option<Active>>,
     remote: RemoteMemory,
-    pd: PdId,
+    /// The domain in which the next export may renew the registration; `None` for a range of the region, whose key is
+    /// never renewed.
+    renewable: Option<PdId>,
 }
 
 /// The memory, and the registration that gives the right.
 type Active = (Arc<Registered>, Box<dyn Registration>);
 
 impl Exported {
-    pub(crate) fn new(memory: Arc<Registered>, registration: Box<dyn Registration>, pd: PdId) -> Self {
-        let (addr, len) = (memory.as_ptr().as_ptr() as u64, memory.len() as u64);
+    /// Keeps the registration of `range`, which lies within `memory`.
+    pub(crate) fn new(
+        memory: Arc<Registered>,
+        range: Range<usize>,
+        registration: Box<dyn Registration>,
+        renewable: Option<PdId>,
+    ) -> Self {
+        let (addr, len) = (memory.as_ptr().as_ptr() as u64 + range.start as u64, range.len() as u64);
         let remote = RemoteMemory { addr, len, rkey: registration.keys().rkey };
-        Self { active: OwnProcess::new(Some((memory, registration))), remote, pd }
+        Self { active: OwnProcess::new(Some((memory, registration))), remote, renewable }
     }
 
     /// Returns the description by which a peer names this memory in its requests.
@@ -81,10 +92,10 @@ impl Exported {
         let active = self.active.get_mut()?;
         let Some((_, registration)) = active else { return Ok(()) };
         registration.deregister(deadline)?;
-        if let Some((memory, registration)) = active.take() {
+        if let (Some((memory, registration)), Some(pd)) = (active.take(), self.renewable) {
             // The next export renews this registration, because a new key in a known slot costs less than a
             // registration.
-            *memory.spare()? = Some((self.pd, registration));
+            *memory.spare()? = Some((pd, registration));
         }
         Ok(())
     }

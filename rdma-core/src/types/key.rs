@@ -58,10 +58,8 @@ impl RemoteMemory {
     /// ```
     #[inline]
     pub fn slice(self, range: Range<u64>) -> Result<Self, RangeError> {
+        RangeError::check_range(range.clone(), self.len)?;
         let error = RangeError { start: range.start, end: range.end, len: self.len };
-        if range.start > range.end || range.end > self.len {
-            return Err(error);
-        }
         let addr = self.addr.checked_add(range.start).ok_or(error)?;
         Ok(Self { addr, len: range.end - range.start, rkey: self.rkey })
     }

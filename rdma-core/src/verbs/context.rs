@@ -5,7 +5,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::backend::dispatch::AnyContext;
 use crate::backend::worker::WorkerCore;
-use crate::error::{CreateError, QueryError};
+use crate::error::{CreateError, Forked, QueryError};
 use crate::memory::OwnProcess;
 use crate::{
     AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum, ProtectionDomain, Worker, WorkerOptions,
@@ -127,6 +127,38 @@ impl Context {
     #[doc(alias = "ibv_get_async_event")]
     pub fn next_event(&self) -> Result<Option<AsyncEvent>, QueryError> {
         self.inner.get()?.next_event()
+    }
+
+    /// Returns how many requests of peers the device has refused since it was opened, because a key was wrong or had
+    /// ended, a range reached beyond the registration, or a right was missing. `None` on a device of libibverbs, which
+    /// may count them in `/sys/class/infiniband/DEVICE/ports/PORT/hw_counters` (on mlx5, `resp_remote_access_errors`).
+    ///
+    /// A number that grows tells of a peer that writes late, or where it may not: each refusal ends the queue pair of
+    /// both ends, and raises [`QP_ACCESS_ERR`](crate::EventKind::QP_ACCESS_ERR) or
+    /// [`QP_REQ_ERR`](crate::EventKind::QP_REQ_ERR). The trap: a request to a queue pair that is gone or in ERR is not
+    /// answered, and so not counted; neither is an access of a [`PeerSlice`](crate::PeerSlice), which is no request. A
+    /// peer on the mapped wire that does not run this library need not ask at all.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::{Access, Deadline, Device, RemoteKey, RemoteMemory, SoftOptions, Work, WorkerOptions, loopback};
+    /// let context = Device::soft(SoftOptions::default()).open()?;
+    /// let (pd, mut worker) = (context.alloc_pd()?, context.worker(WorkerOptions::default())?);
+    /// let (left, _right) = loopback(&mut worker, &pd)?;
+    /// let region = pd.alloc_region(64, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// assert_eq!(context.refused_requests()?, Some(0));
+    /// let wrong = RemoteMemory { rkey: RemoteKey(region.rkey().0 ^ 1), ..region.remote() };
+    /// worker.post(&left, Work::write(pd.alloc_local(64)?, wrong)).map_err(|refused| refused.error)?;
+    /// worker.wait(Deadline::after(Duration::from_secs(5)))?.result.unwrap_err();
+    /// assert_eq!(context.refused_requests()?, Some(1));
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`] in a forked child, because the device is its parent's.
+    pub fn refused_requests(&self) -> Result<Option<u64>, Forked> {
+        Ok(self.inner.get()?.refused_requests())
     }
 
     /// Returns a descriptor that is readable while [`next_event`](Self::next_event) has an event to return.

@@ -1,11 +1,13 @@
 //! [`ProtectionDomain`], and the calls that register memory in one. Registrations themselves are in `memory`.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::dispatch::AnyPd;
-use crate::backend::register::{export, register, register_in};
+use crate::backend::interface::ProtectionDomain as _;
+use crate::backend::register::{export, export_range, register, register_in};
 use crate::error::{Forked, RegisterError};
 use crate::memory::{Mapping, OwnProcess, PdId, Registered};
 use crate::{Access, Exported, LocalBuf, Memory, Refused, Region, RemoteMemory, Window};
@@ -125,6 +127,75 @@ impl ProtectionDomain {
         }
         check(access)?;
         export(self.inner()?, region.memory(), access, self.id)
+    }
+
+    /// Grants peers the rights `access` to the bytes `range` of `region`, and to no other byte, until the result is
+    /// [revoked](Exported::revoke) or dropped.
+    ///
+    /// Use this to give each of several peers a key of its own, or where only a part of a region is for a peer. Keys
+    /// are independent, also those of ranges that overlap: ending one leaves the others. The registration, its key and
+    /// the rights of the region do not change.
+    ///
+    /// On the software device a key takes some microseconds, however long the range is. Elsewhere it is a registration:
+    /// see [`export_pins`](Self::export_pins).
+    ///
+    /// The trap: on the mapped wire a peer maps all of the region. A peer that runs this library keeps to the range; one
+    /// that does not may reach all of the region, since it is a process of the same user on the same host.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::{Access, Deadline, Device, SoftOptions, WorkerOptions, loopback};
+    /// let context = Device::soft(SoftOptions::default()).open()?;
+    /// let (pd, mut worker) = (context.alloc_pd()?, context.worker(WorkerOptions::default())?);
+    /// let (left, _right) = loopback(&mut worker, &pd)?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
+    ///
+    /// let region = pd.alloc_local(64)?.into_region().expect("it is whole");
+    /// let lent = pd.export_range(&region, 16..32, Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// let told = lent.remote();
+    /// assert_eq!((told.addr, told.len), (region.remote().addr + 16, 16));
+    /// worker.peer_slice(&left, told, deadline).copy_in(0, b"hello")?;
+    /// // One byte more than the range has.
+    /// let beyond = rdma_core::RemoteMemory { len: 17, ..told };
+    /// assert!(worker.peer_slice(&left, beyond, deadline).copy_in(16, b"!").is_err());
+    /// lent.revoke(deadline).map_err(|refused| refused.error)?;
+    /// assert!(pd.export_range(&region, 60..65, Access::REMOTE_READ).is_err());
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError::Range`] for a range that is reversed or reaches beyond the region,
+    /// [`RegisterError::ZeroLength`] for an empty one; otherwise the errors of [`export`](Self::export).
+    ///
+    /// See `ibv_reg_mr(3)`.
+    pub fn export_range(
+        &self,
+        region: &Region,
+        range: Range<usize>,
+        access: Access,
+    ) -> Result<Exported, RegisterError> {
+        if !self.owns(region) {
+            return Err(RegisterError::ForeignDomain);
+        }
+        check(access)?;
+        export_range(self.inner()?, region.memory(), range, access)
+    }
+
+    /// Returns whether an export registers the memory once more, and so pins its pages once more.
+    ///
+    /// No export of the software device does. On a device of libibverbs every export takes as long as a registration,
+    /// and counts against `RLIMIT_MEMLOCK` and `max_mr`: make few of them there, or give peers the key of the region.
+    ///
+    /// ```
+    /// use rdma_core::{Device, SoftOptions};
+    /// let pd = Device::soft(SoftOptions::default()).open()?.alloc_pd()?;
+    /// assert!(!pd.export_pins());
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    #[must_use]
+    pub fn export_pins(&self) -> bool {
+        self.inner.unasked().pins()
     }
 
     /// Returns whether `region` was registered in this domain, so that queue pairs of this domain may use it.

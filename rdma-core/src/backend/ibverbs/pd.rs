@@ -62,12 +62,16 @@ impl interface::ProtectionDomain for ProtectionDomain {
         false
     }
 
+    fn pins(&self) -> bool {
+        true
+    }
+
     unsafe fn register(
         &self,
         addr: *mut u8,
         len: usize,
         access: Access,
-        _: Option<&Backing>,
+        _: Option<(&Backing, u64)>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         // SAFETY: the caller promises a range that stays mapped until `deregister` returned `Ok`, so the callee, which
         // asks for that, may register it.

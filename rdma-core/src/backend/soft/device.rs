@@ -103,6 +103,7 @@ impl Device {
             random: RandomPool::default(),
             qp_nums: Default::default(),
             domains: 0,
+            refused: 0,
             exports: None,
             unmapped_logged: HashSet::new(),
         });
@@ -230,6 +231,11 @@ impl Context {
         };
         let mut guard = self.opened.fabric.lock();
         guard.contexts.get_mut(self.context).map_or(Ok(None), Events::next).map_err(refused)
+    }
+
+    /// The number of requests of peers that the device has refused for their key, range or rights.
+    pub(crate) fn refused_requests(&self) -> u64 {
+        self.opened.fabric.lock().devices.get(self.opened.device).map_or(0, |device| device.refused)
     }
 
     pub(crate) fn event_fd(&self) -> BorrowedFd<'_> {

@@ -49,6 +49,8 @@ pub(super) struct DeviceState {
     pub(super) random: super::random::RandomPool,
     pub(super) qp_nums: HashMap<u32, QpRef>,
     pub(super) domains: u32,
+    /// Requests of peers that were refused because a key, a range or a right is wrong.
+    pub(super) refused: u64,
     /// The memory and keys that processes of this host may map; `None` where the device is not shared with them.
     pub(super) exports: Option<SharedExports>,
     /// Peers for which the log already says why they are not mapped, so that each is logged once.

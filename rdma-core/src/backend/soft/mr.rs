@@ -50,7 +50,7 @@ impl MemoryRegion {
         addr: usize,
         len: usize,
         access: Access,
-        backing: Option<&Backing>,
+        backing: Option<(&Backing, u64)>,
     ) -> Result<Self, RegisterError> {
         let range = RegisteredRange { domain: pd.domain, addr: addr as u64, len: len as u64 };
         let key = add_key(&pd.context.opened, range, access, backing, None)?;
@@ -66,7 +66,7 @@ fn add_key(
     opened: &OpenDevice,
     RegisteredRange { domain, addr, len }: RegisteredRange,
     access: Access,
-    backing: Option<&Backing>,
+    backing: Option<(&Backing, u64)>,
     mut renews: Option<u32>,
 ) -> Result<u32, RegisterError> {
     let refused = |source, explanation: &str| RegisterError::Refused {
@@ -150,6 +150,7 @@ impl Registration for MemoryRegion {
     }
 
     fn renew(&mut self, access: Access, backing: Option<&Backing>) -> bool {
+        let backing = backing.map(|backing| (backing, 0));
         let Ok(key) = add_key(&self.opened, self.range, access, backing, Some(self.key)) else {
             return false;
         };

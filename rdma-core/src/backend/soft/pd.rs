@@ -49,12 +49,16 @@ impl interface::ProtectionDomain for ProtectionDomain {
         opened.fabric.lock().devices.get(opened.device).is_some_and(|device| device.exports.is_some())
     }
 
+    fn pins(&self) -> bool {
+        false
+    }
+
     unsafe fn register(
         &self,
         addr: *mut u8,
         len: usize,
         access: Access,
-        backing: Option<&Backing>,
+        backing: Option<(&Backing, u64)>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         Ok(Box::new(MemoryRegion::register(self, addr.expose_provenance(), len, access, backing)?))
     }

@@ -127,8 +127,14 @@ impl State {
             .map(|(it, keys, domain)| it.handle_request(request, injected, keys, domain))
     }
 
-    /// Moves `id` to ERR, because its responder refused a request, and raises `event`.
+    /// Moves `id` to ERR, because its responder refused a request, and raises `event`. A refusal without one is for a
+    /// receive that does not fit, which is no fault of the peer's rights and is not counted.
     pub(super) fn refuse(&mut self, now: Instant, id: QpRef, event: Option<EventKind>) {
+        if event.is_some()
+            && let Some(device) = self.qps.get(id).and_then(|qp| self.devices.get_mut(qp.device))
+        {
+            device.refused += 1;
+        }
         self.raise(id, event);
         if !(planted::is(Planted::NoError) && event == Some(EventKind::QP_ACCESS_ERR)) {
             self.enter_error(now, id);

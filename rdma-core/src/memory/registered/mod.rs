@@ -37,8 +37,8 @@ pub(crate) trait Registration: Send + Sync {
     /// then.
     fn deregister(&mut self, deadline: Deadline) -> Result<(), CloseError>;
 
-    /// Registers the same memory again under another key, after `deregister` returned `Ok`, where that costs
-    /// less than a new registration. Returns whether it did.
+    /// Registers the same memory, all of it, again under another key, after `deregister` returned `Ok`, where that
+    /// costs less than a new registration. Returns whether it did.
     fn renew(&mut self, _access: Access, _backing: Option<&Backing>) -> bool {
         false
     }

@@ -91,7 +91,8 @@ impl SharedExports {
         self.table.is_free(key) && !self.keys.contains_key(&key)
     }
 
-    /// Adds a registration of all of `backing`, or, without one, of memory that nobody can map.
+    /// Adds a registration of the bytes of `backing` from that offset on, or, without one, of memory that nobody can
+    /// map.
     ///
     /// Returns the memory to be announced to peers, if the registration grants them a right and is the first of its
     /// memory to do so.
@@ -99,12 +100,13 @@ impl SharedExports {
         &mut self,
         key: u32,
         registered: Registered,
-        backing: Option<&Backing>,
+        backing: Option<(&Backing, u64)>,
     ) -> Option<Announcement> {
-        let (memory, version) = backing.map_or((0, 0), |backing| (backing.id, backing.pages.version()));
+        let (memory, version, offset) =
+            backing.map_or((0, 0, 0), |(backing, offset)| (backing.id, backing.pages.version(), offset));
         self.serials += 1;
         let registered = Registered { serial: self.serials, ..registered };
-        let export = Export { key, registered, memory, version, offset: 0 };
+        let export = Export { key, registered, memory, version, offset };
         if !self.table.insert(&export) {
             crate::log::error!("a key was drawn whose slot of the key table is taken; peers cannot use it");
         }
@@ -112,7 +114,7 @@ impl SharedExports {
             key,
             ExportedKey { export, former_serials: Vec::new(), revoked: false, announced: false },
         );
-        let backing = backing?;
+        let (backing, _) = backing?;
         let record = self.memories.entry(backing.id).or_insert_with(|| ExportedMemory {
             backing: backing.clone(),
             keys: 0,

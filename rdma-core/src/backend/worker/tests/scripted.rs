@@ -47,12 +47,16 @@ impl ProtectionDomain for NoPd {
         false
     }
 
+    fn pins(&self) -> bool {
+        false
+    }
+
     unsafe fn register(
         &self,
         _: *mut u8,
         _: usize,
         _: Access,
-        _: Option<&Backing>,
+        _: Option<(&Backing, u64)>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
         Err(RegisterError::ZeroLength)
     }

@@ -60,6 +60,7 @@ impl Rig {
             random: RandomPool::default(),
             qp_nums: HashMap::new(),
             domains: 0,
+            refused: 0,
             exports: Some(SharedExports::new().unwrap()),
             unmapped_logged: HashSet::new(),
         });
@@ -92,7 +93,11 @@ impl Rig {
         let device = &mut self.state.devices[self.device];
         device.keys.insert(DOMAIN, addr, len, access, || Ok::<_, ()>(key)).unwrap();
         let registered = *device.keys.get(key).unwrap();
-        device.exports.as_mut().unwrap().insert(key, registered, memory.backing());
+        device.exports.as_mut().unwrap().insert(
+            key,
+            registered,
+            memory.backing().map(|backing| (backing, 0)),
+        );
     }
 
     fn exports(&mut self) -> &mut SharedExports {
@@ -136,7 +141,7 @@ fn memory_of_receives_that_were_posted_before_is_told_to_the_peers_that_came_bef
     let lkey = device.keys.insert(DOMAIN, 0, 64, Access::LOCAL_WRITE, || Ok::<_, ()>(77)).unwrap();
     let registered = *device.keys.get(lkey).unwrap();
     let exports = device.exports.as_mut().unwrap();
-    assert!(exports.insert(lkey, registered, memory.backing()).is_none());
+    assert!(exports.insert(lkey, registered, memory.backing().map(|backing| (backing, 0))).is_none());
     rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr: 0, len: 64, lkey }).unwrap();
     rig.create_mailbox();
     let told = |command: &Command| matches!(command, Command::Tell { change: Change::Announce(_), .. });
