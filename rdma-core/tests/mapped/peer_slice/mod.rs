@@ -10,7 +10,8 @@ use proptest::prelude::*;
 use rdma_core::error::ReachError;
 use rdma_core::memory::CacheHint;
 use rdma_core::{
-    Access, Deadline, Device, Memory, Region, RemoteMemory, SoftOptions, Wire, Work, WorkerOptions,
+    Access, Deadline, Device, Exported, Memory, ProtectionDomain, Region, RemoteMemory, SoftOptions, Wire,
+    Work, WorkerOptions,
 };
 use rustix::process::Signal;
 
@@ -361,9 +362,26 @@ fn what_another_process_copies_ends_with_the_registration() {
     }
 }
 
+const WRITE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
+
 #[test]
 fn what_was_exported_is_the_owners_alone_once_it_is_revoked_beside_a_writer_that_is_stopped() {
-    const WRITE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
+    revoked_beside_a_writer_that_is_stopped(BYTES, |pd, region| pd.export(region, WRITE).unwrap());
+}
+
+/// The range begins and ends in the middle of a page.
+#[test]
+fn a_range_is_the_owners_alone_once_its_key_is_revoked_beside_a_writer_that_is_stopped() {
+    revoked_beside_a_writer_that_is_stopped(BYTES + 9000, |pd, region| {
+        pd.export_range(region, 5001..BYTES + 5001, WRITE).unwrap()
+    });
+}
+
+/// Another key of the region stands meanwhile, under which nobody writes.
+fn revoked_beside_a_writer_that_is_stopped(
+    len: usize,
+    export: impl Fn(&ProtectionDomain, &Region) -> Exported,
+) {
     let mut midst = 0;
     for round in 0..200 {
         // Chance decides which moment of a copy a signal meets, so it tries until some were in the middle.
@@ -371,20 +389,27 @@ fn what_was_exported_is_the_owners_alone_once_it_is_revoked_beside_a_writer_that
             break;
         }
         let idle = End::new();
-        let region = idle.pd.alloc_local(BYTES).unwrap().into_region().expect("it is whole");
-        let exported = idle.pd.export(&region, WRITE).unwrap();
-        let peer = Peer::start_as("peer_slice::one_that_writes", &idle.endpoint(), exported.remote());
+        let region = idle.pd.alloc_local(len).unwrap().into_region().expect("it is whole");
+        let (exported, other) = (export(&idle.pd, &region), idle.pd.export(&region, Access::REMOTE_READ));
+        let told = exported.remote();
+        let start = (told.addr - region.remote().addr) as usize;
+        let peer = Peer::start_as("peer_slice::one_that_writes", &idle.endpoint(), told);
         let _end = idle.connect(&peer.endpoint);
         let (mut first, deadline) = ([0], soon());
         while first == [0] {
             assert!(!deadline.expired(), "nothing is written");
-            region.copy_out(0, &mut first).unwrap();
+            region.copy_out(start, &mut first).unwrap();
         }
         std::thread::sleep(Duration::from_micros(100 * (round % 8)));
         signal(&peer, Signal::STOP);
         let begun = Instant::now();
         exported.revoke(soon()).map_err(|refused| refused.error).unwrap();
         midst += u32::from(begun.elapsed() > Duration::from_millis(200));
+        let mut bytes = vec![0; len];
+        region.copy_out(0, &mut bytes).unwrap();
+        let outside = bytes[..start].iter().chain(&bytes[start + told.len as usize..]);
+        assert!(outside.copied().all(|byte| byte == 0), "a byte outside the range");
+        drop(other.unwrap());
         let mut memory = region.into_local().expect("no peer has a right to it");
         memory.fill(0xee);
         signal(&peer, Signal::CONT);
