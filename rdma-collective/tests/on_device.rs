@@ -187,6 +187,8 @@ fn ends_that_exchange_blobs_connect_in_either_order() {
             let decode = decode.connect(&to_decode, long()).unwrap();
             (prefill.join().unwrap(), decode)
         });
+        // Keys of their own would pin the pools once more for each link.
+        assert_eq!(decode.has_own_keys(), at_decode.context().is_soft());
         transfer(&prefill, &decode, request, &[(3, 4), (5, 6)]);
     }
 }

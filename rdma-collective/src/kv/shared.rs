@@ -31,6 +31,7 @@ pub(super) struct Shared<S> {
     pub(super) route: Arc<Route>,
     /// The part of decode's layers and heads that the route brings.
     pub(super) cover: Arc<Cover>,
+    pub(super) own_keys: bool,
     staging: [Option<Staging>; 2],
     linger: Duration,
 }
@@ -44,7 +45,7 @@ impl<S: Service + 'static> Shared<S> {
         options: &LinkOptions,
         make: impl FnOnce(Link, Pool, AttachedPool, Journal, &LinkOptions) -> S,
     ) -> Arc<Self> {
-        let (lane, peer, access) = (link.lane, link.peer, link.access);
+        let (lane, peer, access, own_keys) = (link.lane, link.peer, link.access, link.keys.are_own());
         let (route, cover) = (Arc::clone(&link.route), Arc::clone(&link.cover));
         let staging = [link.staging.clone(), link.inbox.clone()];
         let journal = Journal::new(peer, link.route.layer_block_bytes());
@@ -55,7 +56,20 @@ impl<S: Service + 'static> Shared<S> {
         drop(core);
         let state = OwnProcess::new(state);
         let (engine, pool, linger) = (engine.clone(), pool.clone(), options.linger);
-        Arc::new(Self { engine, state, journal, pool, lane, peer, access, route, cover, staging, linger })
+        Arc::new(Self {
+            engine,
+            state,
+            journal,
+            pool,
+            lane,
+            peer,
+            access,
+            route,
+            cover,
+            own_keys,
+            staging,
+            linger,
+        })
     }
 
     pub(super) fn lock(&self) -> Held<MutexGuard<'_, S>> {

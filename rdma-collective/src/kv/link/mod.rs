@@ -8,6 +8,9 @@ mod error;
 mod fuzz;
 mod payload;
 mod prepare;
+#[cfg(test)]
+#[path = "tests/trust.rs"]
+mod trust;
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -16,7 +19,7 @@ use std::time::{Duration, Instant};
 use rdma_core::{Deadline, PeerAccess, RemoteMemory};
 
 use super::plan::{Cover, Route};
-use super::pool::Pieces;
+use super::pool::{LinkKeys, Pieces};
 use super::staging::Staging;
 use crate::engine::{EngineState, LaneId};
 use crate::kv::KvError;
@@ -90,6 +93,8 @@ pub(super) struct Link {
     pub(super) staging: Option<Staging>,
     /// Memory into which decode reads pieces to unpack them, if it may read and the route has short pieces.
     pub(super) inbox: Option<Staging>,
+    /// Keys by which the peer reaches the pool of this end.
+    pub(super) keys: LinkKeys,
     /// Transfers that have begun to wait for the peer since the last drive.
     pub(super) waits: u32,
     /// Reason of the end, once the link has ended.
@@ -125,8 +130,8 @@ impl Link {
         );
     }
 
-    /// Fences the lane, so that no byte of its transfers lands any more. Returns `false` when the device refused; the
-    /// caller must quarantine the blocks then.
+    /// Fences the lane and ends the keys of the link, so that no byte lands any more, be it over this lane or over
+    /// another queue pair. Returns `false` when the device refused; the caller must quarantine the blocks then.
     pub(super) fn end(&mut self, core: &mut EngineState, cause: LaneFailure) -> bool {
         if self.ended.is_none() {
             if matches!(cause, LaneFailure::Closed | LaneFailure::Fenced) {
@@ -140,7 +145,13 @@ impl Link {
         if let Err(error) = &fenced {
             crate::log::error!(peer = %self.peer, %error, "the device did not end a lane; its blocks are quarantined");
         }
-        fenced.is_ok()
+        // The keys come last: once the lane is gone, no peer that keeps to the protocol is at the memory, so that this
+        // waits for nobody while the engine is locked.
+        let ended = self.keys.end(Deadline::after(KEYS_WITHIN));
+        if let Err(error) = &ended {
+            crate::log::error!(peer = %self.peer, %error, "the device did not end a key of a link; its blocks are quarantined");
+        }
+        fenced.is_ok() && ended.is_ok()
     }
 
     /// The moment at which the peer was last heard; `None` once the lane is gone.
@@ -202,3 +213,7 @@ impl Link {
 /// Time that the device may take to flush a lane that is ended: 1 s. After that the lane is destroyed, which ends it
 /// too.
 const FENCE_WITHIN: Duration = Duration::from_secs(1);
+/// Time that a peer which is just at the memory may take before its pages are replaced, or the blocks are quarantined:
+/// 10 ms, which is short for whoever waits for the engine. A writer that runs leaves a chunk of 256 KiB in a fraction of
+/// a millisecond.
+const KEYS_WITHIN: Duration = Duration::from_millis(10);

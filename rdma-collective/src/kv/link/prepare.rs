@@ -18,7 +18,7 @@ use crate::engine::{Engine, LaneId};
 use crate::kv::LinkError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::{Cover, Route};
-use crate::kv::pool::{Pieces, Pool, PoolUse};
+use crate::kv::pool::{LinkKeys, Pieces, Pool, PoolUse};
 use crate::kv::staging::Staging;
 use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
@@ -83,6 +83,8 @@ pub(in crate::kv) struct Opening {
     /// The lane, until it is connected or lost.
     lane: Option<LaneId>,
     exported: Vec<u8>,
+    /// Keys that the exported blob has, until a link has them. Dropped after the lane was fenced.
+    keys: LinkKeys,
 }
 
 impl<E> Prepared<E> {
@@ -156,15 +158,20 @@ impl Opening {
         let lane = engine.open_lane(FIRST_RAIL, lane_options)?;
         let (engine, pool, job, options) =
             (engine.clone(), pool.clone(), token.fingerprint(), options.clone());
-        let mut opening = Self { engine, pool, job, options, lane: Some(lane), exported: Vec::new() };
-        opening.exported = opening.describe(lane)?;
+        let (lane_of, exported, keys) = (Some(lane), Vec::new(), LinkKeys::none());
+        let mut opening = Self { engine, pool, job, options, lane: lane_of, exported, keys };
+        opening.describe(lane)?;
         Ok(opening)
     }
 
-    /// Makes the blob: the lane's endpoint, and the pool's description.
-    fn describe(&self, lane: LaneId) -> Result<Vec<u8>, LinkError> {
+    /// Makes the blob: the lane's endpoint, and the pool's description with the keys for the peer.
+    fn describe(&mut self, lane: LaneId) -> Result<(), LinkError> {
         let blob = self.engine.blob(lane, LinkKind::KV, self.job)?;
-        Ok(Blob { regions: Vec::new(), payload: Payload::of(&self.pool).encode(), ..blob }.encode()?)
+        let (memory, keys) = self.pool.open_to_peer(self.engine.pd()).map_err(SetupError::from)?;
+        self.keys = keys;
+        let payload = Payload::of(&self.pool, memory).encode();
+        self.exported = Blob { regions: Vec::new(), payload, ..blob }.encode()?;
+        Ok(())
     }
 
     /// Meets the other end over TCP, and exchanges blobs there.
@@ -211,8 +218,11 @@ impl Opening {
         if joined.is_err() {
             self.fence(lane);
         }
+        // After an error the end is used up, and the keys end here with it.
+        let keys = std::mem::replace(&mut self.keys, LinkKeys::none());
         let (name, access, control) = joined?;
-        crate::log::info!(%peer, lane = %name, pool = ?self.pool.purpose(), ?access, "a KV link is up");
+        let own_keys = keys.are_own();
+        crate::log::info!(%peer, lane = %name, pool = ?purpose, ?access, own_keys, "a KV link is up");
         let cover = Arc::new(Cover::of(&route));
         let attach = |region: Region| {
             let attached = self.engine.lock_with(|core| core.attach(&region));
@@ -220,7 +230,21 @@ impl Opening {
         };
         let (staging, inbox) = (staging.map(attach), inbox.map(attach));
         let (waits, ended, _control) = (0, None, control);
-        Ok(Link { lane, name, peer, access, route, cover, remote, staging, inbox, waits, ended, _control })
+        Ok(Link {
+            lane,
+            name,
+            peer,
+            access,
+            route,
+            cover,
+            remote,
+            staging,
+            inbox,
+            keys,
+            waits,
+            ended,
+            _control,
+        })
     }
 
     /// Connects the queue pair, tells the peer so, and exchanges the first message over the lane.

@@ -1,8 +1,10 @@
 //! Pools: the registered memory of a KV cache, laid out in blocks, with the holds of transfers on them.
 //!
-//! This file owns reads and writes by the caller. `memory` owns registration and attachment, `tensors` pools whose
+//! This file owns reads and writes by the caller. `memory` owns registration and attachment, `keys` what peers reach the
+//! memory by, `tensors` pools whose
 //! tensors are registered one by one, `layout` offsets, `lease` the holds; `push` and `receive` move blocks.
 
+mod keys;
 mod memory;
 mod pieces;
 mod stats;
@@ -11,9 +13,9 @@ mod tensors;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard, Weak};
 
+use rdma_core::Region;
 use rdma_core::error::{Forked, RangeError, RegisterError};
 use rdma_core::memory::OwnProcess;
-use rdma_core::{Region, RemoteMemory};
 
 use self::memory::Attachments;
 use super::layout::{Extent, Layout};
@@ -21,6 +23,7 @@ use super::lease::{HoldKind, Holds};
 use crate::kv::PoolError;
 use crate::log::Held;
 
+pub(super) use keys::LinkKeys;
 pub(super) use memory::AttachedPool;
 pub(super) use pieces::Pieces;
 pub use stats::PoolStats;
@@ -45,9 +48,10 @@ pub enum PoolUse {
 /// Any number of links can use one pool, which is attached to the engine's worker once for all of them.
 ///
 /// A transfer *holds* its blocks. A held block can be read, but not [written](Self::write) or held for another
-/// purpose until the transfer has ended, so that no server gets the wrong tokens. The access rights of peers follow
-/// the registration of the whole pool; the restriction to single blocks is an agreement among processes that use this
-/// library.
+/// purpose until the transfer has ended, so that no server gets the wrong tokens. The restriction of a peer to single
+/// blocks is an agreement among processes that use this library. The device itself restricts a peer to the pool and to
+/// the life of its link, where each link has [keys of its own](super::Decode::has_own_keys); `docs/trust.md` has the whole
+/// picture.
 ///
 /// ```
 /// use rdma_collective::engine::{Engine, EngineOptions};
@@ -150,14 +154,6 @@ impl Pool {
     #[must_use]
     pub fn held(&self, block: u32) -> Option<HoldKind> {
         self.looked_up().ok()?.of(block)
-    }
-
-    /// The remote addresses and keys that a peer gets. The lengths are those of the layout.
-    pub(super) fn remote(&self) -> Pieces<RemoteMemory> {
-        self.inner.memory.map(|(region, start)| {
-            let remote = region.remote();
-            RemoteMemory { addr: remote.addr + *start as u64, ..remote }
-        })
     }
 
     /// The holds for changing, which waits until no caller writes a block.

@@ -43,6 +43,12 @@ impl<T> Pieces<T> {
         self.of.iter().map(|(_, piece)| piece)
     }
 
+    /// Other values for the same pieces, in their order.
+    pub(in crate::kv) fn with<U>(&self, pieces: impl IntoIterator<Item = U>) -> Pieces<U> {
+        let of = self.of.iter().map(|(start, _)| *start).zip(pieces).collect();
+        Pieces { of, whole: self.whole }
+    }
+
     pub(in crate::kv) fn map<U>(&self, mut of: impl FnMut(&T) -> U) -> Pieces<U> {
         let of = self.of.iter().map(|(start, piece)| (*start, of(piece))).collect();
         Pieces { of, whole: self.whole }
@@ -50,6 +56,15 @@ impl<T> Pieces<T> {
 }
 
 impl Pieces<RemoteMemory> {
+    /// The pieces, as long as the layout has them: nothing behind a tensor is the peer's to use.
+    pub(in crate::kv) fn with_lengths(self, layout: &Layout) -> Self {
+        if self.is_one() {
+            return self.map(|piece| RemoteMemory { len: layout.bytes(), ..*piece });
+        }
+        let lengths = layout.tensors().map(|tensor| tensor.len);
+        self.with(self.iter().zip(lengths).map(|(piece, len)| RemoteMemory { len, ..*piece }))
+    }
+
     /// The bytes of a peer's pool from `offset` on, which lie in one tensor.
     #[inline]
     pub(in crate::kv) fn slice(&self, offset: u64, len: u64) -> Result<RemoteMemory, RangeError> {

@@ -33,6 +33,7 @@ pub const CALLS: &[Call] = &[
         let options = LinkOptions::default();
         meeting(|meet| told(Decode::new(&f.engine, &f.destination, meet, &TOKEN, &options, soon())))
     }),
+    harmless("kv::Decode::has_own_keys", |f| done(f.decode.has_own_keys())),
     harmless("kv::Decode::next_event", |f| done(f.decode.next_event())),
     harmless("kv::Decode::peer", |f| done(f.decode.peer())),
     harmless("kv::Decode::peer_access", |f| done(f.decode.peer_access())),
@@ -79,6 +80,7 @@ pub const CALLS: &[Call] = &[
         let options = LinkOptions::default();
         meeting(|meet| told(Prefill::new(&f.engine, &f.source, meet, &TOKEN, &options, soon())))
     }),
+    harmless("kv::Prefill::has_own_keys", |f| done(f.prefill.has_own_keys())),
     harmless("kv::Prefill::next_event", |f| done(f.prefill.next_event())),
     refused("kv::Prefill::offer", |f| told(f.prefill.offer(904, &[0], soon()))),
     harmless("kv::Prefill::peer", |f| done(f.prefill.peer())),

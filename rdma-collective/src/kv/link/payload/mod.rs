@@ -24,13 +24,9 @@ const ONE: u8 = 1;
 const EACH: u8 = 2;
 
 impl Payload {
-    pub(super) fn of(pool: &Pool) -> Self {
-        let (purpose, layout) = (pool.purpose(), pool.layout().clone());
-        let memory = match purpose {
-            PoolUse::Source => None,
-            PoolUse::SourceToPull | PoolUse::Destination => Some(with_lengths(pool.remote(), &layout)),
-        };
-        Self { purpose, layout, memory }
+    /// The description of a pool whose memory the peer names by `memory`, if it may use that.
+    pub(super) fn of(pool: &Pool, memory: Option<Pieces<RemoteMemory>>) -> Self {
+        Self { purpose: pool.purpose(), layout: pool.layout().clone(), memory }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -93,20 +89,11 @@ fn memory(reader: &mut Reader<'_>, layout: &Layout, kind: u8) -> Result<Pieces<R
         [only] if kind == ONE => Pieces::one(*only),
         _ => Pieces::each(layout, pieces),
     };
-    let memory = with_lengths(pieces, layout);
+    let memory = pieces.with_lengths(layout);
     if memory.iter().any(|piece| piece.addr.checked_add(piece.len).is_none()) {
         return Err(wrong());
     }
     Ok(memory)
-}
-
-/// Pieces that are as long as the layout has them: nothing behind a tensor is the peer's to use.
-fn with_lengths(pieces: Pieces<RemoteMemory>, layout: &Layout) -> Pieces<RemoteMemory> {
-    if pieces.is_one() {
-        return pieces.map(|piece| RemoteMemory { len: layout.bytes(), ..*piece });
-    }
-    let lengths = layout.tensors().map(|tensor| tensor.len);
-    Pieces::each(layout, pieces.iter().zip(lengths).map(|(piece, len)| RemoteMemory { len, ..*piece }))
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ fn tensors(layers: u32) -> Layout {
 
 fn destination(layout: Layout, places: impl Iterator<Item = (u64, u32)>) -> Payload {
     let places = places.map(|(addr, rkey)| RemoteMemory { addr, len: 0, rkey: RemoteKey(rkey) });
-    let memory = with_lengths(Pieces::each(&layout, places), &layout);
+    let memory = Pieces::each(&layout, places).with_lengths(&layout);
     Payload { purpose: PoolUse::Destination, layout, memory: Some(memory) }
 }
 
@@ -81,7 +81,7 @@ proptest! {
         more in prop::collection::vec(any::<u8>(), 1..4),
     ) {
         let layout = Layout::new(shape).unwrap();
-        let whole = with_lengths(Pieces::one(RemoteMemory { addr, len: 0, rkey: RemoteKey(7) }), &layout);
+        let whole = Pieces::one(RemoteMemory { addr, len: 0, rkey: RemoteKey(7) }).with_lengths(&layout);
         let (purpose, memory) =
             if source { (PoolUse::Source, None) } else { (PoolUse::Destination, Some(whole)) };
         let payload = Payload { purpose, layout, memory };
