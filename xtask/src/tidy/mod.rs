@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: the part of the house style that can be measured. [`rust`] checks the code of `.rs` files,
 //! [`comments`] their comments, [`layers`] the paths they name, [`text`] the lines of every file, [`security`] the
-//! tables of `SECURITY.md`. This file finds the files, applies the limits on all of them together, and reports.
+//! tables of `SECURITY.md` and `docs/trust.md`. This file finds the files, applies the limits on all of them together,
+//! and reports.
 
 pub mod comments;
 mod layers;
@@ -88,8 +89,11 @@ pub fn main(args: &Args) -> Result<()> {
     report.check_median();
     // The names of the tests are known only when all files were read.
     if args.paths.is_empty() {
-        let document = fs::read_to_string(root.join(security::PATH)).context("cannot read SECURITY.md")?;
-        report.findings.extend(security::check(&document, &report.tests));
+        for path in security::PATHS {
+            let document =
+                fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"))?;
+            report.findings.extend(security::check(path, &document, &report.tests));
+        }
     }
     report.print(paths.len());
     match report.findings.len() {

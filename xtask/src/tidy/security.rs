@@ -1,4 +1,4 @@
-//! The tables of `SECURITY.md`: each cell that promises something names a test that exists, and each other cell says
+//! The tables of `SECURITY.md` and `docs/trust.md`: each cell that promises something names a test that exists, and each other cell says
 //! what to do instead.
 //!
 //! A promise begins with "no" and names its tests in backticks. The other cells begin with "yes", and the advice
@@ -8,15 +8,21 @@ use std::collections::BTreeSet;
 
 use super::Finding;
 
-/// The document.
-pub const PATH: &str = "SECURITY.md";
+/// The documents.
+pub const PATHS: [&str; 2] = ["SECURITY.md", "docs/trust.md"];
 /// The first column of the header of a table that is checked.
 const WHO: &str = "who";
 
-/// Collects the names of the tests in a file.
+/// End of the signature of a case of the conformance suite.
+const CASE: &str = "(lab: &Lab) -> CaseResult {";
+
+/// Collects the names of the tests in a file, and of the cases of the conformance suite.
 pub fn tests(text: &str, names: &mut BTreeSet<String>) {
     let mut lines = text.lines().map(str::trim_start);
     while let Some(line) = lines.next() {
+        if let Some(case) = line.strip_prefix("fn ").and_then(|line| line.strip_suffix(CASE)) {
+            names.insert(case.to_owned());
+        }
         if line != "#[test]" {
             continue;
         }
@@ -28,8 +34,8 @@ pub fn tests(text: &str, names: &mut BTreeSet<String>) {
     }
 }
 
-/// Checks the tables of the document against the names of all tests.
-pub fn check(text: &str, tests: &BTreeSet<String>) -> Vec<Finding> {
+/// Checks the tables of the document at `path` against the names of all tests.
+pub fn check(path: &str, text: &str, tests: &BTreeSet<String>) -> Vec<Finding> {
     let mut findings = Vec::new();
     let (mut inside, mut cells) = (false, 0);
     for (index, line) in text.lines().enumerate() {
@@ -46,13 +52,13 @@ pub fn check(text: &str, tests: &BTreeSet<String>) -> Vec<Finding> {
         for cell in columns {
             cells += 1;
             if let Some(message) = fault_of(cell, tests) {
-                findings.push(Finding { path: PATH.to_owned(), line: index + 1, message });
+                findings.push(Finding { path: path.to_owned(), line: index + 1, message });
             }
         }
     }
     if cells == 0 {
         let message = format!("no table whose first column is called `{WHO}`");
-        findings.push(Finding { path: PATH.to_owned(), line: 0, message });
+        findings.push(Finding { path: path.to_owned(), line: 0, message });
     }
     findings
 }
@@ -84,7 +90,7 @@ mod tests {
         let mut names = BTreeSet::new();
         tests("#[test]\n#[ignore = \"device\"]\nfn a_key_is_checked() {\n", &mut names);
         let text = format!("| who | read |\n|---|---|\n| a stranger | {cell} |\n");
-        check(&text, &names).into_iter().map(|finding| finding.message).collect()
+        check("SECURITY.md", &text, &names).into_iter().map(|finding| finding.message).collect()
     }
 
     #[test]
@@ -105,6 +111,6 @@ mod tests {
 
     #[test]
     fn a_document_without_a_table_is_refused() {
-        assert_eq!(check("no table\n", &BTreeSet::new()).len(), 1);
+        assert_eq!(check("SECURITY.md", "no table\n", &BTreeSet::new()).len(), 1);
     }
 }
