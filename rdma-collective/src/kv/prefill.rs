@@ -194,14 +194,15 @@ impl Prefill {
         self.shared.access
     }
 
-    /// Whether all that the peer may do with the memory of this end's pool is to use keys of this link alone. Such keys
-    /// reach no byte outside the pool and no right beyond the pool's use, and end with the link, whatever the peer does.
+    /// Whether the peer reaches the memory of this end's pool by keys of this link alone. Such keys reach no byte
+    /// outside the pool and give no right beyond the pool's use, and end with the link, whatever the peer does.
     ///
     /// `true` on the software device, and for a [source](PoolUse::Source) that gives out no key. `false` on a device of
     /// libibverbs, where a key of its own would [pin](rdma_core::ProtectionDomain::export_pins) the pool once more for
     /// each link: the peer then has the key of the region, which other pools in the region and other links share, and
-    /// which ends with the region. The line in the log that says that a link is up has the same as `own_keys`. [`kv`](super)
-    /// has an example of a link; `docs/trust.md` says who can do what.
+    /// which ends with the region. The line "a KV link is up" in the log has the same as `own_keys`.
+    ///
+    /// [`kv`](super) has an example of a link; `docs/trust.md` says who can do what.
     #[must_use]
     pub fn has_own_keys(&self) -> bool {
         self.shared.own_keys

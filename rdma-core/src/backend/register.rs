@@ -103,8 +103,8 @@ fn register_range(
     let mapping = memory.mapping();
     let (first, backing) =
         (mapping.as_ptr().as_ptr().wrapping_add(range.start), backing_from(mapping, range.start));
-    // SAFETY: the range was just checked to be within the mapping. Both callers put the registration and `memory` into
-    // an `Exported`, which keeps the mapping until `deregister` returned `Ok`.
+    // SAFETY: the range was just checked to be within the mapping, and stays mapped until `deregister` returned `Ok`,
+    // because both callers put the registration and `memory` into an `Exported`, which keeps the mapping until then.
     unsafe { pd.register(first, range.len(), access, backing) }
 }
 

@@ -139,8 +139,8 @@ impl ProtectionDomain {
     /// On the software device a key takes some microseconds, however long the range is. Elsewhere it is a registration:
     /// see [`export_pins`](Self::export_pins).
     ///
-    /// The trap: on the mapped wire a peer maps all of the region. A peer that runs this library keeps to the range; one
-    /// that does not may reach all of the region, since it is a process of the same user on the same host.
+    /// The trap: on the mapped wire a peer maps all of the region. A peer that runs this library keeps to the range,
+    /// but any other process of the same user on the same host may reach all of the region.
     ///
     /// ```
     /// use std::time::Duration;

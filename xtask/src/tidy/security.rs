@@ -1,5 +1,5 @@
-//! The tables of `SECURITY.md` and `docs/trust.md`: each cell that promises something names a test that exists, and each other cell says
-//! what to do instead.
+//! The tables of `SECURITY.md` and `docs/trust.md`: each cell that promises something names a test that exists, and
+//! each other cell says what to do instead.
 //!
 //! A promise begins with "no" and names its tests in backticks. The other cells begin with "yes", and the advice
 //! follows a colon. A dash stands where there is nothing to attack.

@@ -214,6 +214,6 @@ impl Link {
 /// too.
 const FENCE_WITHIN: Duration = Duration::from_secs(1);
 /// Time that a peer which is just at the memory may take before its pages are replaced, or the blocks are quarantined:
-/// 10 ms, which is short for whoever waits for the engine. A writer that runs leaves a chunk of 256 KiB in a fraction of
-/// a millisecond.
+/// 10 ms, which is short for whoever waits for the engine. A writer that runs leaves a chunk of 256 KiB in a fraction
+/// of a millisecond.
 const KEYS_WITHIN: Duration = Duration::from_millis(10);

@@ -1,7 +1,7 @@
 //! Pools: the registered memory of a KV cache, laid out in blocks, with the holds of transfers on them.
 //!
-//! This file owns reads and writes by the caller. `memory` owns registration and attachment, `keys` what peers reach the
-//! memory by, `tensors` pools whose
+//! This file owns reads and writes by the caller. `memory` owns registration and attachment, `keys` what peers reach
+//! the memory by, `tensors` pools whose
 //! tensors are registered one by one, `layout` offsets, `lease` the holds; `push` and `receive` move blocks.
 
 mod keys;
@@ -50,8 +50,8 @@ pub enum PoolUse {
 /// A transfer *holds* its blocks. A held block can be read, but not [written](Self::write) or held for another
 /// purpose until the transfer has ended, so that no server gets the wrong tokens. The restriction of a peer to single
 /// blocks is an agreement among processes that use this library. The device itself restricts a peer to the pool and to
-/// the life of its link, where each link has [keys of its own](super::Decode::has_own_keys); `docs/trust.md` has the whole
-/// picture.
+/// the life of its link, where each link has [keys of its own](super::Decode::has_own_keys); `docs/trust.md` has the
+/// whole picture.
 ///
 /// ```
 /// use rdma_collective::engine::{Engine, EngineOptions};

@@ -112,7 +112,7 @@ fn assert_untouched(region: &Region) {
     assert!(bytes.iter().all(|byte| *byte == 0), "a hostile byte landed");
 }
 
-/// One region with room for a pool of decode, bytes before it, and a second pool right behind it.
+/// A region with room for a pool of decode, bytes before it, and a second pool right behind it.
 fn two_pools(engine: &Engine) -> (Region, [Pool; 2]) {
     let bytes = layout().bytes() as usize;
     let memory = Memory::allocate(64 + 2 * bytes).unwrap();
@@ -232,7 +232,7 @@ fn the_key_of_a_prepared_end_ends_with_it() {
         let (prefill, _decode) = link((&prefills, &source), (&decodes, &pool));
         write(at_prefill(&prefill), RemoteMemory { len: LEN, ..former });
         assert_refused(&decodes, 1);
-        // One that is used up by a failed set-up, too.
+        // An end that is used up by a failed set-up, too.
         let mut used_up = Decode::prepare(&decodes, &pool, &TOKEN, &options).unwrap();
         let former = *told(used_up.export()).unwrap().iter().next().unwrap();
         let silent = Prefill::prepare(&prefills, &source, &TOKEN, &options).unwrap();
