@@ -2,16 +2,14 @@
 //! and requests are made.
 
 use std::error::Error;
-use std::net::TcpListener;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use rdma_collective::bootstrap::JobToken;
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{Layout, Model, Order, TensorParallel};
-use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
-use rdma_collective::link::Meet;
+use rdma_collective::kv::{Decode, Pool, PoolUse, Prefill};
 use rdma_core::{Context, Deadline};
+
+use crate::kv::joined;
 
 type Result<T> = std::result::Result<T, Box<dyn Error + Send + Sync>>;
 
@@ -70,24 +68,12 @@ impl Link {
         let (at_prefill, at_decode) = (engine()?, engine()?);
         let source = Pool::allocate(&at_prefill, &layout, PoolUse::Source)?;
         let destination = Pool::allocate(&at_decode, &filled, PoolUse::Destination)?;
-        let listener = TcpListener::bind("127.0.0.1:0")?;
-        let (address, token, deadline) =
-            (listener.local_addr()?, JobToken::random()?, Deadline::after(LIMIT));
-        let link = LinkOptions::default();
-        let (prefill, decode) = thread::scope(|scope| {
-            let prefill = scope.spawn(|| {
-                let meet = Meet::Connect(address);
-                Prefill::new(&at_prefill, &source, &meet, &token, &link, deadline)
-            });
-            let meet = Meet::Accept(&listener);
-            let decode = Decode::new(&at_decode, &destination, &meet, &token, &link, deadline);
-            (prefill.join(), decode)
-        });
-        let prefill = prefill.map_err(|_| "the source's thread panicked")??;
+        let (prefill, decode) =
+            joined((&at_prefill, &source), (&at_decode, &destination), Deadline::after(LIMIT))?;
         // Scattered, so that hardly any two are adjacent on both sides.
         let sources = (0..BLOCKS).map(|at| at * 37 % BLOCKS).collect();
         let destinations = (0..BLOCKS).map(|at| at * 85 % BLOCKS).collect();
-        Ok(Self { moved, prefill, decode: decode?, sources, destinations, requests: 0 })
+        Ok(Self { moved, prefill, decode, sources, destinations, requests: 0 })
     }
 
     /// Pushes one request.

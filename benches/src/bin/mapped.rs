@@ -183,6 +183,7 @@ fn compare(args: &Args) -> Result<bool> {
     table.key_values()?;
     table.layouts()?;
     table.begin()?;
+    table.pauses()?;
     table.report.save(&args.save, args.wire.name())?;
     Ok(table.all_hold)
 }
@@ -323,6 +324,20 @@ impl Table<'_> {
         self.row(name, ("us", Bound::AtMost(1.5)), || micros(1_000_000), Some(()), |(): &()| micros(1000))?;
         let name = "KV, begin 8 blocks in a pool of 1000000, in microseconds";
         self.row(name, ("us", Bound::AtMost(20.0)), || micros(1_000_000), Some(()), |(): &()| Ok(1.0))
+    }
+
+    /// Measures calls while requests of 256 MiB are under way on the same link.
+    fn pauses(&mut self) -> Result<()> {
+        let wire = self.args.wire.wire();
+        let name = "KV, calls beside a transfer of 256 MiB: 99 of 100 take, in microseconds";
+        let p99 = || Ok(kv::pauses(wire)?.p99 * 1e6);
+        self.row(name, ("us", Bound::AtMost(50.0)), p99, Some(()), |(): &()| Ok(1.0))?;
+        let name = "KV, calls beside a transfer of 256 MiB: the longest beyond an idle thread's pause, in milliseconds";
+        let beyond = || {
+            let pauses = kv::pauses(wire)?;
+            Ok((pauses.longest - pauses.idle).max(0.0) * 1e3)
+        };
+        self.row(name, ("ms", Bound::AtMost(1.0)), beyond, Some(()), |(): &()| Ok(1.0))
     }
 
     /// Measures the limit of this memory: one thread of one process, blocks of that size, scattered against contiguous.

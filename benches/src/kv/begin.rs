@@ -1,16 +1,13 @@
 //! Time that the calls which begin a request take in the caller's thread.
 
-use std::net::TcpListener;
-use std::thread;
 use std::time::{Duration, Instant};
 
-use rdma_collective::bootstrap::JobToken;
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{Attention, Layout, Model, Order, Shape};
-use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
-use rdma_collective::link::Meet;
+use rdma_collective::kv::{Pool, PoolUse};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
+use super::joined::joined;
 use crate::ratio::median;
 use crate::soft::Outcome;
 
@@ -42,16 +39,7 @@ pub fn begin(blocks: u32) -> Outcome<f64> {
     {
         pool.write(0, block, 0, &[1; 16])?;
     }
-    let (listener, token) = (TcpListener::bind("127.0.0.1:0")?, JobToken::random()?);
-    let (address, options, deadline) =
-        (listener.local_addr()?, LinkOptions::default(), Deadline::after(LIMIT));
-    let (prefill, decode) = thread::scope(|scope| {
-        let prefill = scope
-            .spawn(|| Prefill::new(&engine, &source, &Meet::Connect(address), &token, &options, deadline));
-        let decode = Decode::new(&engine, &destination, &Meet::Accept(&listener), &token, &options, deadline);
-        (prefill.join(), decode)
-    });
-    let (prefill, decode) = (prefill.map_err(|_| "prefill's thread panicked")??, decode?);
+    let (prefill, decode) = joined((&engine, &source), (&engine, &destination), Deadline::after(LIMIT))?;
     let mut seconds = Vec::new();
     for request in 1..=REQUESTS {
         let at = |step: u64| {

@@ -2,14 +2,18 @@
 
 mod begin;
 mod ends;
+mod joined;
 mod naive;
+mod pauses;
 
 use clap::ValueEnum;
 use rdma_collective::kv::layout::{Group, HeadOrder, Layout, Model, Order, Shape, TensorParallel, Tensors};
 
 pub use self::begin::begin;
 pub use self::ends::{receive, send};
+pub use self::joined::joined;
 pub use self::naive::copy;
+pub use self::pauses::pauses;
 use crate::soft::Outcome;
 
 /// The model whose heads are split: 80 layers, 8 heads, a block of 64 KiB in each layer.
