@@ -43,13 +43,18 @@ impl Shared {
 
     /// Posts all that is queued. The lock is released between slices, so that no other thread waits for longer than
     /// one of them.
-    pub(super) fn flush<'a>(&'a self, mut core: Locked<'a>) -> Locked<'a> {
+    ///
+    /// Returns whether the lock was released: then other threads may have driven, and whoever waits must look again
+    /// before it sleeps.
+    pub(super) fn flush<'a>(&'a self, mut core: Locked<'a>) -> (Locked<'a>, bool) {
+        let mut released = false;
         while core.flush_slice() {
             drop(core);
             self.let_others();
+            released = true;
             core = self.lock();
         }
-        core
+        (core, released)
     }
 
     /// Lets the threads that wait for the lock have it: a free lock goes to whoever comes first, which would be this
@@ -96,12 +101,18 @@ impl Drop for Waking<'_> {
     fn drop(&mut self) {
         // Only now that the lock is free: a thread that rouses the engine either finds the lock free, or is found here.
         fence(Ordering::SeqCst);
-        if self.shared.roused.load(Ordering::SeqCst) && self.shared.roused.swap(false, Ordering::SeqCst) {
-            self.shared.lock().news.note();
+        if self.shared.roused.load(Ordering::SeqCst)
+            && let Some(mut core) = self.shared.try_lock()
+        {
+            // Whoever else holds the lock finds the mark in its turn.
+            self.shared.roused.store(false, Ordering::SeqCst);
+            core.news.note();
         }
         if self.wakers.capacity() > 0 {
             self.wakers.drain(..).for_each(Waker::wake);
-            self.shared.lock_core().news.keep_room(std::mem::take(&mut self.wakers));
+            if let Some(mut core) = self.shared.try_lock() {
+                core.news.keep_room(std::mem::take(&mut self.wakers));
+            }
         }
     }
 }

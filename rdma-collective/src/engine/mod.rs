@@ -241,7 +241,8 @@ impl Engine {
         let mut core = self.lock();
         core.attendance.visits += 1;
         let happened = core.drive(|| now, budget);
-        self.shared().flush(core).health().map(|()| happened)
+        let (core, _) = self.shared().flush(core);
+        core.health().map(|()| happened)
     }
 
     /// Drives once, unless another thread holds the engine's lock: then that thread drives.
@@ -252,7 +253,11 @@ impl Engine {
         let Some(mut core) = self.shared().try_lock() else { return };
         core.attendance.visits += 1;
         core.drive(Instant::now, wait::BUDGET);
-        self.shared().flush(core);
+        let is_left = core.flush_slice();
+        drop(core);
+        if is_left {
+            self.rouse();
+        }
     }
 
     /// The latest time for the next drive, though nothing has happened. `None` while nothing is pending and no
@@ -358,7 +363,7 @@ impl Engine {
     pub(crate) fn lock_with<T>(&self, with: impl FnOnce(&mut EngineState) -> T) -> T {
         let mut core = self.lock();
         let result = with(&mut core);
-        let mut core = self.shared().flush(core);
+        let (mut core, _) = self.shared().flush(core);
         core.news.note();
         self.shared().nudge(&core);
         result
@@ -394,7 +399,13 @@ impl Engine {
         fence(Ordering::SeqCst);
         // Whoever holds the lock finds the mark when it releases it. Only a thread that waits as a follower does not
         // look, and holds the lock for a moment.
-        drop((0..ROUSE_TRIES).find_map(|_| shared.try_lock()));
+        drop((0..ROUSE_TRIES).find_map(|_| {
+            let core = shared.try_lock();
+            if core.is_none() {
+                std::hint::spin_loop();
+            }
+            core
+        }));
         shared.nudge.send();
     }
 

@@ -417,7 +417,9 @@ impl EngineState {
                 && let Some(rail) = rails.get_mut(lane.rail())
                 && lane.flush(&mut rail.worker, alive.driven, &mut budget)
             {
-                self.flush_next = at + 1;
+                if !is_left {
+                    self.flush_next = at + 1;
+                }
                 is_left = true;
             }
         }

@@ -183,8 +183,8 @@ fn run(shared: &Shared) {
         }
         let happened = core.drive(Instant::now, BUDGET);
         let now = core.now();
-        let mut core = shared.flush(core);
-        if happened > 0 {
+        let (mut core, released) = shared.flush(core);
+        if happened > 0 || released {
             drop(core);
             shared.let_others();
             continue;

@@ -52,13 +52,13 @@ impl Engine {
             let now = core.now();
             let looked = step(&mut core, now);
             let look_at = core.look_at.take();
-            let mut core = shared.flush(core);
+            let (mut core, released) = shared.flush(core);
             if looked.is_ready() || deadline.expired_at(now) {
                 let Poll::Ready(value) = looked else { return None };
                 core.news.note();
                 return Some(value);
             }
-            if happened > 0 {
+            if happened > 0 || released {
                 idle_since = None;
                 looks = 0;
                 drop(core);

@@ -220,7 +220,7 @@ impl Decode {
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
         let shared = &self.shared;
-        let id = shared.change(|state, now| state.add((kind, request), hold, deadline, now))?;
+        let id = shared.change(&list, |state, now| state.add((kind, request), hold, deadline, now))?;
         Ok(Transfer::new(shared, (id, request), list))
     }
 

@@ -40,15 +40,21 @@ impl Fence {
         Self { by: now + each, each, at_most: now + QUIESCE_WITHIN_MAX }
     }
 
-    /// A fence at the deadline of the user, or without one as [`after`](Self::after) makes it.
-    pub(super) fn by(deadline: Option<Deadline>, each: Duration, now: Instant) -> Self {
-        deadline.map_or_else(|| Self::after(each, now), |deadline| Self::at(deadline.instant()))
+    /// A fence at the deadline of the user, or without one as late as any: nobody waits for the blocks then, and a peer
+    /// without a thread gives no signs while its caller computes.
+    pub(super) fn by(deadline: Option<Deadline>, now: Instant) -> Self {
+        Self::at(deadline.map_or(now + QUIESCE_WITHIN_MAX, Deadline::instant))
     }
 
     /// Moves the fence forward to an earlier deadline of the user.
     pub(super) fn no_later_than(&mut self, deadline: Instant) {
         self.by = self.by.min(deadline);
         self.at_most = self.at_most.min(deadline);
+    }
+
+    /// The moment at which the lane is fenced whatever the peer does.
+    pub(super) fn latest(&self) -> Instant {
+        self.at_most
     }
 
     /// The moment at which the fence has to be looked at again.

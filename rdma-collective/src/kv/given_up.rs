@@ -1,4 +1,4 @@
-//! Transfers that are to be given up: handles ask for it from any thread, and the next drive does it.
+//! Transfers that are to be given up: handles ask for it from any thread, and whoever drives does it.
 //!
 //! A handle that gave its transfer up by itself would need the engine's lock, and wait behind a thread that copies.
 

@@ -25,7 +25,8 @@ pub(in crate::kv) trait Machine: Service + Sized + 'static {
 
     fn progress(&self, id: u64) -> Option<Progress>;
 
-    /// The deadline of a transfer; `None` once its outcome was taken.
+    /// The moment by which a transfer ends, or its lane is fenced, without what the device needs for that; `None` once
+    /// its outcome was taken.
     fn deadline(&self, id: u64) -> Option<Deadline>;
 
     /// Moves the deadline of a transfer to a later one, and returns whether the peer is to be told. Fails once the
@@ -33,7 +34,7 @@ pub(in crate::kv) trait Machine: Service + Sized + 'static {
     fn extend(&mut self, id: u64, deadline: Deadline) -> Option<Result<bool, KvError>>;
 
     /// Gives a transfer up. The transfer ends when its blocks are not read or written any more. The lane is fenced at
-    /// `until`, or once the peer gives no sign for a while.
+    /// `until`, or after 5 s.
     fn give_up(&mut self, core: &mut EngineState, id: u64, until: Option<Deadline>, now: Instant);
 
     /// The transfers that the next drive is to give up.

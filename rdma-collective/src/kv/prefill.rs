@@ -144,7 +144,7 @@ impl Prefill {
         deadline: Deadline,
     ) -> Result<Push, KvError> {
         let (shared, list) = (&self.shared, List::from(blocks));
-        let id = shared.change(|state, now| match kind {
+        let id = shared.change(&list, |state, now| match kind {
             TransferKind::Offer => state.offer(request, &list, deadline, now),
             _ => state.add((kind, request), &list, deadline, now),
         })?;

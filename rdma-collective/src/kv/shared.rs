@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use rdma_core::memory::OwnProcess;
 use rdma_core::{Deadline, PeerAccess};
 
+use super::blocks::List;
 use super::journal::{Journal, LinkEvent, LinkStats};
 use super::link::{Link, LinkOptions};
 use super::machine::Machine;
@@ -14,10 +15,13 @@ use super::plan::{Cover, Route};
 use super::pool::{AttachedPool, Pool};
 use super::staging::Staging;
 use super::wakers::Wakers;
-use crate::engine::{Engine, EngineState, LaneId, Service};
+use crate::engine::{Driver, Engine, EngineState, LaneId, Service};
 use crate::kv::KvError;
 use crate::link::PeerName;
 use crate::log::Held;
+
+/// Blocks, summed over all layers, that are planned and posted in the caller's thread: that takes about 10 us.
+const AT_ONCE: u64 = 256;
 
 /// State shared by an end of a link and the handles of its transfers. `S` is the state machine of the end.
 pub(super) struct Shared<S> {
@@ -34,6 +38,8 @@ pub(super) struct Shared<S> {
     pub(super) own_keys: bool,
     staging: [Option<Staging>; 2],
     linger: Duration,
+    /// The moment at which the link was set up.
+    pub(super) opened: Instant,
 }
 
 impl<S: Service + 'static> Shared<S> {
@@ -69,6 +75,7 @@ impl<S: Service + 'static> Shared<S> {
             own_keys,
             staging,
             linger,
+            opened: Instant::now(),
         })
     }
 
@@ -77,34 +84,50 @@ impl<S: Service + 'static> Shared<S> {
         Held::lock(|| self.state.unasked().lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Changes the state, and lets the state machine go on unless the change was refused. Never waits for the engine,
-    /// because another thread may copy.
+    /// Changes the state for a transfer of these blocks, and lets the state machine go on unless the change was
+    /// refused. Never waits for the engine, because another thread may copy.
     pub(super) fn change<T>(
         &self,
+        list: &List,
         change: impl FnOnce(&mut S, Instant) -> Result<T, KvError>,
     ) -> Result<T, KvError> {
         self.engine.check_process()?;
-        let now = Instant::now();
-        let changed = change(&mut self.lock(), now)?;
-        self.engine.attend(|core| _ = self.lock().advance(core, now));
+        let changed = change(&mut self.lock(), Instant::now())?;
+        self.go_on(list);
         Ok(changed)
     }
 
+    /// Lets the state machine go on with a transfer of these blocks. One of many is left to the engine's thread,
+    /// because planning it takes long; without a thread nobody else may come.
+    fn go_on(&self, list: &List) {
+        let parts = list.blocks().len() as u64 * u64::from(self.pool.layout().layers());
+        if parts <= AT_ONCE || self.engine.options().driver == Driver::Caller {
+            self.engine.attend(|core| _ = self.lock().advance(core, Instant::now()));
+        } else {
+            self.engine.rouse();
+        }
+    }
+
     /// Moves the deadline of a transfer to a later one; never waits for the engine.
-    pub(super) fn extend(&self, (id, request): (u64, u64), deadline: Deadline) -> Result<(), KvError>
+    pub(super) fn extend(
+        &self,
+        (id, request): (u64, u64),
+        list: &List,
+        deadline: Deadline,
+    ) -> Result<(), KvError>
     where
         S: Machine,
     {
         self.engine.check_process()?;
         let extended = self.lock().extend(id, deadline);
         if extended.unwrap_or(Err(KvError::OutcomeTaken { request }))? {
-            self.engine.rouse();
+            self.go_on(list);
         }
         Ok(())
     }
 
-    /// Has the next drive give a transfer up, if it is under way; never waits for the engine.
-    pub(super) fn ask_to_give_up(&self, id: u64, until: Option<Deadline>)
+    /// Has a transfer given up, if it is under way; never waits for the engine.
+    pub(super) fn ask_to_give_up(&self, id: u64, list: &List, until: Option<Deadline>)
     where
         S: Machine,
     {
@@ -116,7 +139,7 @@ impl<S: Service + 'static> Shared<S> {
             is_there
         });
         if asked {
-            self.engine.rouse();
+            self.go_on(list);
         }
     }
 

@@ -340,7 +340,7 @@ impl Machine for Pushes {
     }
 
     fn deadline(&self, id: u64) -> Option<Deadline> {
-        self.push(id).map(|state| state.deadline).or_else(|| self.offer_deadline(id))
+        self.push(id).map(State::ends_by).or_else(|| self.offer_deadline(id))
     }
 
     fn extend(&mut self, id: u64, deadline: Deadline) -> Option<Result<bool, KvError>> {
@@ -389,6 +389,14 @@ impl State {
         }
     }
 
+    /// The moment by which the push ends or its lane is fenced, without what the device needs for that.
+    fn ends_by(&self) -> Deadline {
+        match &self.stage {
+            Stage::Quiescing { fence, .. } => self.deadline.max(Deadline::at(fence.latest())),
+            Stage::Waiting | Stage::Writing(_) | Stage::Ended(_) => self.deadline,
+        }
+    }
+
     /// Moves the deadline to a later one. The peer is not told, because a grant has a deadline of its own.
     fn extend(&mut self, deadline: Deadline) -> Result<bool, KvError> {
         match &self.stage {
@@ -430,7 +438,8 @@ impl Service for Pushes {
         any |= self.begin(core, now);
         any |= self.count_done(core, now);
         any |= self.finish(core, now);
-        any |= self.give_up_asked(core, now);
+        // Before expiry, so that a fence does not strike a push whose writes are done.
+        any |= self.give_up_asked(core, now) | self.finish_stopped(core, now);
         // Deadlines are compared with the time up to which completions were taken, and not with `now`: a completion
         // that still waits in the queue may be the one that makes the push in time.
         let known = core.known_until();
@@ -455,6 +464,10 @@ impl Service for Pushes {
 
     fn next_deadline(&self) -> Option<Instant> {
         let pushes = self.pushes.iter().flatten().filter_map(State::due);
-        pushes.chain(self.offers.iter().filter_map(OfferState::due)).chain(self.unsummed).min()
+        pushes
+            .chain(self.offers.iter().filter_map(OfferState::due))
+            .chain(self.unsummed)
+            .chain(self.given_up.due())
+            .min()
     }
 }

@@ -227,7 +227,11 @@ impl Pushes {
     }
 
     pub(super) fn offer_deadline(&self, lease: u64) -> Option<Deadline> {
-        self.offers.iter().find(|offered| offered.id() == lease).map(|offered| offered.deadline)
+        let offered = self.offers.iter().find(|offered| offered.id() == lease)?;
+        Some(match &offered.stage {
+            OfferStage::Recalling { fence, .. } => offered.deadline.max(Deadline::at(fence.latest())),
+            OfferStage::Open | OfferStage::Ended(_) => offered.deadline,
+        })
     }
 
     /// Moves the deadline of an offer to a later one.
@@ -261,7 +265,7 @@ impl Pushes {
     }
 
     /// Takes an offer back: `Open` → `Recalling`. The offer ends when decode has released it, or when the lane is
-    /// fenced: at `until`, or once the peer gives no sign. An offer that the peer was never told of ends at once.
+    /// fenced: at `until`, or after 5 s. An offer that the peer was never told of ends at once.
     pub(super) fn recall(
         &mut self,
         core: &mut EngineState,
@@ -277,7 +281,7 @@ impl Pushes {
                 self.link.unwatch(core);
             }
             OfferStage::Open => {
-                let (reason, fence) = (Reason::Revoked, Fence::by(until, RECALL_WITHIN, now));
+                let (reason, fence) = (Reason::Revoked, Fence::by(until, now));
                 offered.stage = OfferStage::Recalling { reason, cause, fence, told: false };
             }
             OfferStage::Recalling { fence, .. } => {

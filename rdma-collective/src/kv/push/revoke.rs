@@ -18,8 +18,8 @@ use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
 
 impl Pushes {
-    /// Gives a push up. The push ends when its blocks are not read any more. The lane is fenced at `until`, or once the
-    /// peer gives no sign.
+    /// Gives a push up. The push ends when its blocks are not read any more. The lane is fenced at `until`, or
+    /// after 5 s.
     pub(super) fn cancel(&mut self, core: &mut EngineState, id: u64, until: Option<Deadline>, now: Instant) {
         let Some(at) =
             self.pushes.iter().position(|place| place.as_ref().is_some_and(|state| state.id() == id))
@@ -34,7 +34,7 @@ impl Pushes {
                 self.link.unwatch(core);
             }
             Stage::Ended(_) => {}
-            Stage::Writing(_) => self.stop(at, Reason::Revoked, error, Fence::by(until, QUIESCE_WITHIN, now)),
+            Stage::Writing(_) => self.stop(at, Reason::Revoked, error, Fence::by(until, now)),
             Stage::Quiescing { fence, .. } => {
                 until.into_iter().for_each(|until| fence.no_later_than(until.instant()));
             }

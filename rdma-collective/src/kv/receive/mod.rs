@@ -305,7 +305,11 @@ impl Machine for Receives {
     }
 
     fn deadline(&self, id: u64) -> Option<Deadline> {
-        Some(self.state(id)?.deadline)
+        let state = self.state(id)?;
+        Some(match &state.stage {
+            Stage::Revoking(revoking) => state.deadline.max(Deadline::at(revoking.fence.latest())),
+            _ => state.deadline,
+        })
     }
 
     fn extend(&mut self, id: u64, deadline: Deadline) -> Option<Result<bool, KvError>> {
@@ -369,7 +373,8 @@ impl Service for Receives {
         // Deadlines are compared with the time up to which completions were taken, and not with `now`: a write that
         // still waits in the queue may be the one that completes a grant in time.
         let known = core.known_until();
-        any |= self.give_up_asked(core, now);
+        // Before expiry, so that a fence does not strike a transfer whose peer has answered.
+        any |= self.give_up_asked(core, now) | self.finish_revoked(core);
         any |= self.give_up_unchecked(known);
         any |= self.confirm(core);
         any |= self.expire(core, known, now);

@@ -19,10 +19,10 @@ use crate::kv::message::{self, Quiesced, Reason, Revoke};
 use crate::link::LaneFailure;
 
 impl Receives {
-    /// Takes a transfer back. The transfer ends when no byte can land any more. The lane is fenced at `until`, or once
-    /// the peer gives no sign.
+    /// Takes a transfer back. The transfer ends when no byte can land any more. The lane is fenced at `until`, or
+    /// after 5 s.
     pub(super) fn revoke(&mut self, core: &mut EngineState, id: u64, until: Option<Deadline>, now: Instant) {
-        let fence = Fence::by(until, QUIESCE_WITHIN, now);
+        let fence = Fence::by(until, now);
         let layout = self.pool.layout().clone();
         let Some(Some(state)) = self.slot(id) else { return };
         let cause = Arc::new(KvError::Revoked { request: state.grant.request });

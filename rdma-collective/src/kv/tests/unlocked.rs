@@ -90,3 +90,26 @@ fn a_thread_that_copies_releases_the_engine_between_slices() {
     }
     panic!("nobody is let in");
 }
+
+/// The caller of an engine without a thread computes for longer than a wait goes on beyond the deadline.
+#[test]
+fn giving_up_keeps_the_link_though_nobody_drives_until_long_after_the_deadline() {
+    let (prefill, decode) = pair();
+    let grant = decode.grant(1, &[0], soon()).unwrap();
+    let push = prefill.push_layers(1, &[0], soon()).unwrap();
+    let offer = prefill.offer(2, &[1], soon()).unwrap();
+    let brief = || Deadline::after(Duration::from_millis(20));
+    let (grant, offer) = (grant.start_revoke(brief()), offer.start_revoke(brief()));
+    let drive = |engine: &Engine| (0..20).for_each(|_| _ = engine.drive(Instant::now(), 64).unwrap());
+    // Each end answers, and neither hears the other before its deadline has long passed.
+    drive(&decode.shared().engine);
+    drive(&prefill.shared().engine);
+    thread::sleep(Duration::from_millis(2300));
+    assert_eq!(grant.wait().unwrap().count(crate::kv::BlockVerdict::Valid), 0);
+    thread::scope(|scope| {
+        scope.spawn(|| offer.wait().unwrap());
+        let error = push.wait().unwrap_err();
+        assert!(matches!(error, KvError::PeerRevoked { request: 1 }), "{error}");
+    });
+    assert_goes_on(&prefill, &decode, 3);
+}

@@ -30,7 +30,7 @@ impl Transfer<Sending> {
     /// badly, or is about to; [`KvError::OutcomeTaken`] once the outcome was taken.
     pub fn layer_ready(&self, layer: u32) -> Result<(), KvError> {
         self.check_layer(layer)?;
-        self.shared.change(|state, _| state.layer_ready(self.id, layer))
+        self.shared.change(&self.list, |state, _| state.layer_ready(self.id, layer))
     }
 
     /// Waits until all of a layer is sent: its bytes are at the peer, and this transfer does not read them here any

@@ -118,8 +118,7 @@ pub struct Transfer<K: Kind> {
 /// The argument of [`Transfer::on_drop`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum OnDrop {
-    /// The transfer is given up, as by [`start_revoke`](Transfer::start_revoke). The lane is fenced only once the peer
-    /// has given no sign for half a second (a second for an offer), or has not stopped after 5 s. The default.
+    /// The transfer is given up, as by [`start_revoke`](Transfer::start_revoke) with a deadline of 5 s. The default.
     #[default]
     Revoke,
     /// The transfer goes on until it ends by itself, by its deadline at the latest.
@@ -152,8 +151,8 @@ impl<K: Kind> Transfer<K> {
         self.shared.glance(|state| state.progress(self.id)).unwrap_or_default()
     }
 
-    /// Drives the engine once, unless another thread does, and looks for the outcome; never waits. `Ready` comes once: a
-    /// later poll is `Pending`.
+    /// Drives the engine once, unless another thread does, and looks for the outcome; never waits. `Ready` comes once:
+    /// a later poll is `Pending`.
     ///
     /// On a link with checksums the driving thread checks blocks that have arrived, at most 1 MiB in one drive, and
     /// the engine asks to be driven again [at once](crate::engine::Engine::drive): a large transfer takes several
@@ -198,21 +197,24 @@ impl<K: Kind> Transfer<K> {
 
     /// Waits for the outcome as long as it may take; the deadline may be [extended](Self::extend) meanwhile.
     fn outcome(&mut self) -> Result<K::Outcome, K::Error> {
+        let mut ends_at = Instant::now().max(self.ends_at());
         loop {
-            let ends_by = self.ends_by();
-            match self.outcome_by(ends_by) {
-                Some(outcome) => return outcome,
-                None if self.ends_by() <= ends_by => return self.stuck(),
-                None => {}
+            if let Some(outcome) = self.outcome_by(Deadline::at(ends_at + K::ENDS_WITHIN)) {
+                return outcome;
             }
+            let later = self.ends_at();
+            if later <= ends_at {
+                return self.stuck();
+            }
+            ends_at = later;
         }
     }
 
-    /// The moment by which the machine has ended the transfer.
-    fn ends_by(&self) -> Deadline {
+    /// The deadline by which the transfer ends: that of giving up, if it is given up.
+    fn ends_at(&self) -> Instant {
         let deadline = || self.shared.glance(|state| state.deadline(self.id));
-        let deadline = self.revoked_by.or_else(deadline).map_or_else(Instant::now, Deadline::instant);
-        Deadline::at(deadline + K::ENDS_WITHIN)
+        // Without a deadline the outcome is there, or never will be.
+        self.revoked_by.or_else(deadline).map_or_else(|| self.shared.opened, Deadline::instant)
     }
 
     /// Waits until the transfer has ended, or until `deadline`, which may be earlier or later than the transfer's own.
@@ -280,7 +282,7 @@ impl<K: Revocable> Transfer<K> {
     /// [`KvError::AlreadyEnded`] for a transfer that has ended well, and its error for one that has not, or is being
     /// given up; [`KvError::OutcomeTaken`], and [`KvError::Engine`] in a forked child.
     pub fn extend(&self, deadline: Deadline) -> Result<(), KvError> {
-        self.shared.extend((self.id, self.request), deadline)
+        self.shared.extend((self.id, self.request), &self.list, deadline)
     }
 
     /// Gives the transfer up. After `Ok` none of its bytes land or are read any more, and the blocks can be used for
@@ -306,7 +308,7 @@ impl<K: Revocable> Transfer<K> {
     /// lets giving up go on.
     pub fn start_revoke(mut self, deadline: Deadline) -> Revoking<K> {
         // Nothing is asked in a forked child, and the handle reports the refusal.
-        self.shared.ask_to_give_up(self.id, Some(deadline));
+        self.shared.ask_to_give_up(self.id, &self.list, Some(deadline));
         let mut revoking = Transfer::new(&self.shared, (self.id, self.request), self.list.clone());
         revoking.revoked_by = Some(deadline);
         revoking.on_drop = OnDrop::Finish;
@@ -332,7 +334,7 @@ impl<K: Kind> Drop for Transfer<K> {
         }
         self.shared.lock().abandon(self.id);
         if self.on_drop == OnDrop::Revoke {
-            self.shared.ask_to_give_up(self.id, None);
+            self.shared.ask_to_give_up(self.id, &self.list, None);
         }
     }
 }

@@ -46,13 +46,13 @@ impl RevokeToken {
 }
 
 impl<K: Revocable> Transfer<K> {
-    /// A token with which other threads can give the transfer up. The token keeps neither blocks nor the link.
+    /// A token with which other threads can give the transfer up. The token holds no block, and keeps no link open.
     #[must_use]
     pub fn revoke_token(&self) -> RevokeToken {
-        let (shared, id) = (Arc::downgrade(&self.shared), self.id);
+        let (shared, id, list) = (Arc::downgrade(&self.shared), self.id, self.list.clone());
         RevokeToken(Arc::new(move |deadline| {
             let shared: Option<Arc<Shared<K::Machine>>> = Weak::upgrade(&shared);
-            shared.into_iter().for_each(|shared| shared.ask_to_give_up(id, Some(deadline)));
+            shared.into_iter().for_each(|shared| shared.ask_to_give_up(id, &list, Some(deadline)));
         }))
     }
 }

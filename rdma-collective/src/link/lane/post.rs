@@ -150,13 +150,11 @@ impl Lane {
         // The last credit is left for a message that carries something.
         if self.room() > 1 {
             self.queue_counted(empty.with_imm(Imm::Alive.encode()), Sent::Empty, true);
-        } else {
-            if self.posted.len() + self.queued.len() <= self.unsignalled {
-                self.queue(empty, Sent::Probe, true);
-            }
-            // Counts as sent, so that the next attempt comes one interval later and not at every drive.
-            self.pulse.said(now);
+        } else if self.posted.len() + self.queued.len() <= self.unsignalled {
+            self.queue(empty, Sent::Probe, true);
         }
+        // Counts as sent, so that the next attempt comes one interval later and not at every drive.
+        self.pulse.said(now);
     }
 
     /// Queues a signalled write of no bytes. Its completion shows that everything sent before has completed, because a
@@ -176,8 +174,8 @@ impl Lane {
         }
     }
 
-    /// Posts queued requests, receives first: a credit that is returned must find its receive posted. Requests are posted
-    /// until `budget` bytes are used up; returns whether some are left.
+    /// Posts queued requests, receives first: a credit that is returned must find its receive posted. Requests are
+    /// posted until `budget` bytes are used up; returns whether some are left.
     pub(crate) fn flush(&mut self, worker: &mut Worker, now: Instant, budget: &mut u64) -> bool {
         if !matches!(self.failure, None | Some(LaneFailure::Silent { .. })) {
             return false;
