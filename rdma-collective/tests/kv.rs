@@ -11,7 +11,7 @@ use pair::{Pair, SHAPE, Setup, source_byte};
 use proptest::prelude::*;
 use rdma_collective::kv::KvError;
 use rdma_collective::kv::layout::{Order, Shape};
-use rdma_collective::kv::{BlockVerdict, HoldKind, LinkOptions};
+use rdma_collective::kv::{BlockVerdict, HoldKind, LinkOptions, OnDrop};
 use rdma_collective::link::{LaneFailure, PeerName};
 use rdma_core::fault::{Fault, FaultPlan, Rule};
 use rdma_core::{Deadline, PeerAccess, Wire};
@@ -264,15 +264,15 @@ fn an_end_that_leaves_is_told_from_one_that_dies() {
 }
 
 #[test]
-fn handles_that_are_dropped_let_their_transfer_go_on() {
+fn handles_that_are_dropped_to_finish_let_their_transfer_go_on() {
     let pair = Setup::default().connect();
-    drop(pair.prefill.push(1, &[0, 1], long()).unwrap());
+    drop(pair.prefill.push(1, &[0, 1], long()).unwrap().on_drop(OnDrop::Finish));
     let received = pair.decode.grant(1, &[4, 5], long()).unwrap();
     // Both engines are driven by what waits on them: the other request's push drives prefill's.
     thread::scope(|scope| {
         scope.spawn(|| pair.prefill.push(2, &[2], long()).unwrap().wait().unwrap());
         received.wait().unwrap();
-        drop(pair.decode.grant(2, &[6], long()).unwrap());
+        drop(pair.decode.grant(2, &[6], long()).unwrap().on_drop(OnDrop::Finish));
         pair.decode.grant(3, &[7], Deadline::after(Duration::from_millis(300))).unwrap().wait().unwrap_err();
     });
     pair.assert_moved(&[(0, 4), (1, 5), (2, 6)]);
