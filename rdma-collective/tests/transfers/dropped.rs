@@ -46,7 +46,7 @@ fn transfers_that_have_not_met_free_their_blocks_and_the_peer_is_told_if_it_had_
         let Pair { prefill, decode, source, destination } = &pair;
         drop(decode.grant(1, &DESTINATIONS, long()).unwrap());
         assert_freed(destination, &DESTINATIONS);
-        // One that is dropped before it was sent is never heard of.
+        // A grant that is dropped before it was sent is never heard of.
         let soon = || Deadline::after(Duration::from_secs(1));
         let error = prefill.push(1, &SOURCES, soon()).and_then(Push::wait).unwrap_err();
         let is_told = matches!(error, KvError::PeerRevoked { request: 1 });
