@@ -122,12 +122,29 @@ fn two_pools(engine: &Engine) -> (Region, [Pool; 2]) {
     (region, pools)
 }
 
-#[test]
-fn a_prefill_reaches_no_byte_of_the_region_outside_its_pool() {
-    for wire in WIRES {
+/// An engine at each end, a pool of prefill, and two pools of decode in one region, of which links use the first.
+struct Scene {
+    prefills: Engine,
+    decodes: Engine,
+    source: Pool,
+    region: Region,
+    pool: Pool,
+    _other: Pool,
+}
+
+impl Scene {
+    fn new(wire: Wire) -> Self {
         let (prefills, decodes) = (engine(wire, None), engine(wire, None));
         let source = Pool::allocate(&prefills, &layout(), PoolUse::Source).unwrap();
         let (region, [pool, _other]) = two_pools(&decodes);
+        Self { prefills, decodes, source, region, pool, _other }
+    }
+}
+
+#[test]
+fn a_prefill_reaches_no_byte_of_the_region_outside_its_pool() {
+    for wire in WIRES {
+        let Scene { prefills, decodes, source, region, pool, _other } = Scene::new(wire);
         let outside: [fn(RemoteMemory) -> RemoteMemory; 3] = [
             // The first bytes of the other pool, bytes of both, and bytes before.
             |whole| RemoteMemory { addr: whole.addr + whole.len, len: LEN, ..whole },
@@ -150,9 +167,7 @@ fn a_prefill_reaches_no_byte_of_the_region_outside_its_pool() {
 #[test]
 fn a_prefill_writes_with_its_key_inside_its_pool_alone_and_may_not_read() {
     for wire in WIRES {
-        let (prefills, decodes) = (engine(wire, None), engine(wire, None));
-        let source = Pool::allocate(&prefills, &layout(), PoolUse::Source).unwrap();
-        let (region, [pool, _other]) = two_pools(&decodes);
+        let Scene { prefills, decodes, source, region, pool, _other } = Scene::new(wire);
         let (prefill, _decode) = link((&prefills, &source), (&decodes, &pool));
         let whole = of_decode(&prefill);
         assert_ne!(whole.rkey, region.rkey());
@@ -200,9 +215,7 @@ const ENDS: [Ending; 3] = [
 #[test]
 fn the_key_of_a_link_ends_with_it_however_it_ends() {
     for wire in WIRES {
-        let (prefills, decodes) = (engine(wire, None), engine(wire, None));
-        let source = Pool::allocate(&prefills, &layout(), PoolUse::Source).unwrap();
-        let (region, [pool, _other]) = two_pools(&decodes);
+        let Scene { prefills, decodes, source, region, pool, _other } = Scene::new(wire);
         for (round, end) in (1..).zip(ENDS) {
             let ends = ((&prefills, &source), (&decodes, &pool));
             let ((first, at_first), (second, at_second)) = (link(ends.0, ends.1), link(ends.0, ends.1));
@@ -222,9 +235,7 @@ fn the_key_of_a_link_ends_with_it_however_it_ends() {
 #[test]
 fn the_key_of_a_prepared_end_ends_with_it() {
     for wire in WIRES {
-        let (prefills, decodes) = (engine(wire, None), engine(wire, None));
-        let source = Pool::allocate(&prefills, &layout(), PoolUse::Source).unwrap();
-        let (region, [pool, _other]) = two_pools(&decodes);
+        let Scene { prefills, decodes, source, region, pool, _other } = Scene::new(wire);
         let options = LinkOptions::default();
         let prepared = Decode::prepare(&decodes, &pool, &TOKEN, &options).unwrap();
         let former = *told(prepared.export()).unwrap().iter().next().unwrap();
