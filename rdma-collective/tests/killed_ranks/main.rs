@@ -1,7 +1,7 @@
 //! A rank's process is killed or stopped at any moment of meeting, connecting, beginning and closing: the others end
 //! soon, name that rank and no other, and keep nothing; and nothing of the job is left on the host.
 //!
-//! A soak (`SOAK=full`) does 300 kills and 100 stops, else there are a few of each; `SOAK_SEED` takes the seed that a
+//! A soak (`SOAK=full`) does 300 kills and 400 stops, else there are a few of each; `SOAK_SEED` takes the seed that a
 //! failure has printed.
 
 #[path = "../common/mod.rs"]
@@ -110,6 +110,13 @@ impl Case {
         let moment = Duration::from_micros(2500).mul_f64(f64::from(number) / f64::from(cases));
         let (phase, signal, wire) = (Phase::Linking, Signal::KILL, "mapped");
         Self { phase, signal, wire, ranks: 4, victim: 0, moment }
+    }
+
+    /// Case `number` of a stop in the midst of the last message to a mapped peer: both close at once.
+    fn of_the_last_message(number: u32, cases: u32) -> Self {
+        let moment = Duration::from_micros(25).mul_f64(f64::from(number) / f64::from(cases));
+        let (phase, signal, wire) = (Phase::Closing, Signal::STOP, "mapped");
+        Self { phase, signal, wire, ranks: 2, victim: number % 2, moment }
     }
 
     /// Whether a rank stays at the point of the phase until it may go on. All begin to close together.
@@ -231,4 +238,10 @@ fn rank_0_that_is_killed_while_ranks_leave_its_store_is_named_by_all_others() {
 fn a_rank_that_is_stopped_while_ranks_meet_connect_and_close_is_named_by_all_others() {
     let cases = if is_soak() { 100 } else { 7 };
     assert_named(cases, |number, seed| Case::of(Signal::STOP, number, seed));
+}
+
+#[test]
+fn a_rank_that_is_stopped_in_the_midst_of_its_last_message_is_named_and_keeps_no_memory_of_the_other() {
+    let cases = if is_soak() { 300 } else { 3 };
+    assert_named(cases, |number, _| Case::of_the_last_message(number, cases));
 }

@@ -205,3 +205,12 @@ pub fn parse(line: &str) -> Option<Vec<u8>> {
     let (_, hex) = line.split_once("blob ")?;
     (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16).ok()).collect()
 }
+
+/// Waits until nothing holds the blocks.
+pub fn assert_freed(pool: &Pool, blocks: &[u32]) {
+    let deadline = long();
+    while blocks.iter().any(|block| pool.held(*block).is_some()) {
+        assert!(!deadline.expired(), "blocks stay held");
+        thread::yield_now();
+    }
+}

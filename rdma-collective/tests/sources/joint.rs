@@ -10,7 +10,7 @@ use rdma_collective::kv::{
 use rdma_core::{Deadline, Wire};
 
 use super::common::{block_on, long};
-use super::pair::{engine, link};
+use super::pair::{assert_freed, engine, link};
 use super::ranks::{WHOLE, assert_moved, assert_true, links, room};
 
 const PAIRS: [(u32, u32); 3] = [(4, 9), (0, 2), (31, 30)];
@@ -173,6 +173,8 @@ fn a_handle_that_is_dropped_gives_all_parts_up_or_lets_them_go_on() {
         let is_told = matches!(error, KvError::PeerRevoked { request: 3 });
         assert!(is_told || matches!(error, KvError::DeadlineExceeded { request: 3, .. }), "{error}");
     }
+    // The peers are told before their answers arrive.
+    assert_freed(&room, &destinations());
     let given_up = sources.grant(4, &destinations(), long()).unwrap();
     let token = given_up.revoke_token();
     token.clone().revoke(long());
@@ -183,6 +185,7 @@ fn a_handle_that_is_dropped_gives_all_parts_up_or_lets_them_go_on() {
     token.revoke(long());
     drop(sources.grant(1, &destinations(), long()).unwrap().on_drop(OnDrop::Finish));
     prefills.iter().for_each(|prefill| push(prefill, 1));
+    assert_freed(&room, &destinations());
     let again = sources.grant(2, &destinations(), long()).unwrap();
     prefills.iter().for_each(|prefill| push(prefill, 2));
     assert_moved(&room, &PAIRS, &again.wait().unwrap().verdicts);

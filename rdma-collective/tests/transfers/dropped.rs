@@ -8,8 +8,8 @@ use std::thread;
 use std::time::Duration;
 
 use crate::common::{WIRES, block_on, long};
-use crate::pair::{CANARY, Pair, SHAPE, engine, link, pool, source_byte};
-use rdma_collective::kv::{Grant, KvError, LinkOptions, Pool, PoolUse, Push};
+use crate::pair::{CANARY, Pair, SHAPE, assert_freed, engine, link, pool, source_byte};
+use rdma_collective::kv::{Grant, KvError, LinkOptions, PoolUse, Push};
 use rdma_core::{Deadline, Wire};
 
 const SOURCES: [u32; 2] = [0, 1];
@@ -21,15 +21,6 @@ fn pair(wire: Wire) -> Pair {
     let destination = pool(&at_decode, SHAPE, PoolUse::Destination, |_, _, _| CANARY);
     let (prefill, decode) = link((&at_prefill, &source), (&at_decode, &destination), &LinkOptions::default());
     Pair { prefill, decode, source, destination }
-}
-
-/// Waits until nothing holds the blocks.
-fn assert_freed(pool: &Pool, blocks: &[u32]) {
-    let deadline = long();
-    while blocks.iter().any(|block| pool.held(*block).is_some()) {
-        assert!(!deadline.expired(), "blocks stay held");
-        thread::yield_now();
-    }
 }
 
 fn assert_goes_on(pair: &Pair, request: u64) {

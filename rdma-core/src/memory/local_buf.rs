@@ -96,7 +96,6 @@ impl LocalBuf {
     /// [`RangeError`] when the buffer owns fewer than `mid` bytes.
     pub fn split_at(self, mid: usize) -> Result<(Self, Self), RangeError> {
         RangeError::check(0, mid as u64, self.own.len() as u64)?;
-        self.memory.split();
         let middle = self.own.start + mid;
         let (left, right) = (self.own.start..middle, middle..self.own.end);
         // INVARIANT: the halves are disjoint, and this value alone owned the range.
@@ -175,6 +174,9 @@ impl Deref for LocalBuf {
 
 impl DerefMut for LocalBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
+        if self.own.len() < self.memory.len() {
+            self.memory.lend_part();
+        }
         // SAFETY: by the invariant, the range is inside a live mapping that only this buffer and its device
         // access. `&mut self` excludes other references, and the device accesses it only while the worker
         // owns the value.

@@ -38,8 +38,11 @@ pub(crate) struct OpeningLane {
 #[derive(Debug)]
 pub(crate) struct LaneMemory {
     rail: usize,
-    buffers: LocalBuf,
-    receives: u32,
+    /// The receives, which this side only reads. They have memory of their own, so that pages in which a peer is
+    /// stopped can be replaced: bytes that this side writes could be lost by that.
+    receives: LocalBuf,
+    /// The buffers for control messages.
+    control: LocalBuf,
     options: LaneOptions,
 }
 
@@ -49,11 +52,10 @@ impl LaneMemory {
         (rail, pd): (usize, &ProtectionDomain),
         options: LaneOptions,
     ) -> Result<Self, SetupError> {
-        // A saturated number is more than any device offers, and the device refuses it with an error.
-        let receives = options.credits.saturating_add(RESERVED);
-        let count = (receives as usize).saturating_add(CONTROL_SENDS);
-        let buffers = pd.alloc_local(count.saturating_mul(options.control_bytes_max as usize))?;
-        Ok(Self { rail, buffers, receives, options })
+        let bytes = options.control_bytes_max as usize;
+        let receives = pd.alloc_local((receives_of(&options) as usize).saturating_mul(bytes))?;
+        let control = pd.alloc_local(CONTROL_SENDS * bytes)?;
+        Ok(Self { rail, receives, control, options })
     }
 
     /// The rail of the lane.
@@ -71,16 +73,28 @@ impl OpeningLane {
         gid_index: u32,
         memory: LaneMemory,
     ) -> Result<Self, SetupError> {
-        let LaneMemory { rail, buffers, receives, options } = memory;
+        let LaneMemory { rail, receives, control, options } = memory;
         let queues = QueuePairOptions {
             max_send_wr: options.max_send_wr,
-            max_recv_wr: receives,
+            max_recv_wr: receives_of(&options),
             ..QueuePairOptions::default()
         };
         let qp = worker.create_queue_pair(pd, &queues)?;
         let qp = qp.init(worker, init).map_err(|refused| end(worker, refused))?;
-        let control = post_receives(worker, &qp, buffers, receives, options.control_bytes_max as usize);
-        match control.and_then(|control| Ok((control, qp.endpoint(worker, gid_index)?))) {
+        let bytes = options.control_bytes_max as usize;
+        let post = |buffer| {
+            let posted = worker.post_recv(&qp, buffer);
+            posted.map(drop).map_err(|refused| SetupError::Post(refused.error))
+        };
+        let posted = split(receives, bytes, post).and_then(|()| {
+            let mut buffers = Vec::with_capacity(CONTROL_SENDS);
+            split(control, bytes, |buffer| {
+                buffers.push(buffer);
+                Ok(())
+            })?;
+            Ok((buffers, qp.endpoint(worker, gid_index)?))
+        });
+        match posted {
             Ok((control, endpoint)) => Ok(Self { rail, qp, endpoint, options, control }),
             Err(error) => {
                 fence(worker, qp);
@@ -157,27 +171,24 @@ impl OpeningLane {
     }
 }
 
-/// Posts `receives` buffers of `bytes` each, and returns the remaining ones, for control messages to send.
-fn post_receives(
-    worker: &mut Worker,
-    qp: &QueuePair<Init>,
-    mut rest: LocalBuf,
-    receives: u32,
+/// The number of receives of a lane. A saturated number is more than any device offers, and the device refuses it with
+/// an error.
+fn receives_of(options: &LaneOptions) -> u32 {
+    options.credits.saturating_add(RESERVED)
+}
+
+/// Splits `buffers` into buffers of `bytes` each, and does `each` with every one.
+fn split(
+    mut buffers: LocalBuf,
     bytes: usize,
-) -> Result<Vec<LocalBuf>, SetupError> {
-    for _ in 0..receives {
-        let (buffer, tail) = rest.split_at(bytes)?;
-        worker.post_recv(qp, buffer).map_err(|refused| SetupError::Post(refused.error))?;
-        rest = tail;
+    mut each: impl FnMut(LocalBuf) -> Result<(), SetupError>,
+) -> Result<(), SetupError> {
+    while buffers.capacity() > bytes {
+        let (buffer, rest) = buffers.split_at(bytes)?;
+        each(buffer)?;
+        buffers = rest;
     }
-    let mut control = Vec::with_capacity(CONTROL_SENDS);
-    for _ in 1..CONTROL_SENDS {
-        let (buffer, tail) = rest.split_at(bytes)?;
-        control.push(buffer);
-        rest = tail;
-    }
-    control.push(rest);
-    Ok(control)
+    each(buffers)
 }
 
 /// Ends a queue pair whose transition was refused, and returns the reason.
@@ -204,11 +215,9 @@ mod tests {
         let (pd, init) = (context.alloc_pd().unwrap(), InitOptions::default());
         let options = LaneOptions { epoch: 0, max_send_wr: 16, credits: 6, control_bytes_max: 64 };
         let memory = LaneMemory::alloc((0, &pd), options).unwrap();
-        let registered = memory.buffers.as_ptr_range();
+        let start = memory.control.as_ptr();
         let gid = context.gids(init.port).unwrap()[0].index;
         let lane = OpeningLane::new(&mut worker, &pd, &init, gid, memory).unwrap();
-        // The receive buffers come first in the allocation.
-        let start = registered.start.wrapping_add((6 + RESERVED as usize) * 64);
         assert_eq!(lane.control.len(), CONTROL_SENDS);
         for (number, buffer) in lane.control.iter().enumerate() {
             assert_eq!(buffer.as_ptr(), start.wrapping_add(64 * number));

@@ -60,7 +60,7 @@ fn whoever_replaces_pages_does_not_wait_for_a_long_copy() {
             let page = Pages::around(0..1);
             // SAFETY: the page is mapped, and `copy_in` holds the pages while it writes them, so no write
             // is lost.
-            unsafe { pages.replace(base, std::slice::from_ref(&page)) }.unwrap();
+            unsafe { pages.replace(base, std::slice::from_ref(&page), true) }.unwrap();
             region.copy_out(LEN - 1, &mut byte).unwrap();
             byte == [0]
         })

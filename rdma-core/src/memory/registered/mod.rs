@@ -167,11 +167,10 @@ impl Registered {
         self.kept.get().ok()?.mapping.backing().map(|backing| backing.pages.hold())
     }
 
-    /// Records that parts of the memory have several owners from now on, so that some may be used as slices
-    /// at any time.
-    pub(super) fn split(&self) {
-        if let Some(backing) = self.mapping().backing() {
-            backing.pages.split();
+    /// Records that the owner of a part may write it at any moment from now on. A forked child replaces no pages.
+    pub(super) fn lend_part(&self) {
+        if let Some(backing) = self.kept.get().ok().and_then(|kept| kept.mapping.backing()) {
+            backing.pages.lend_part();
         }
     }
 

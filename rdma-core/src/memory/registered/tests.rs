@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::*;
+use crate::LocalBuf;
 
 /// A registration that counts its deregistrations.
 struct Counted(Arc<AtomicU32>);
@@ -62,6 +63,22 @@ fn a_forked_child_deregisters_nothing_and_is_told_why() {
     memory.kept.pretend_forked(false);
     assert!(memory.into_mapping().is_ok());
     assert_eq!(count.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn a_part_is_lent_when_its_owner_may_write_it_and_not_when_it_is_split_and_read() {
+    let (memory, _) = registered();
+    let backing = memory.mapping().backing().unwrap().clone();
+    let may_be_replaced = || backing.pages.check(1, false).is_ok();
+    let mut whole = LocalBuf::new(memory);
+    whole[0] = 1;
+    let (mut left, right) = whole.split_at(8).unwrap();
+    assert_eq!((left[0], right[0]), (1, 0));
+    assert!(may_be_replaced());
+    left[0] = 2;
+    assert!(!may_be_replaced());
+    drop(left);
+    assert!(!may_be_replaced(), "the right part may be lent, too");
 }
 
 /// A registration of the parent's. It must own no memory, because the child leaks it.

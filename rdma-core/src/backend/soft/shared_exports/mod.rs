@@ -260,12 +260,14 @@ impl SharedExports {
             NonNull::new(std::ptr::with_exposed_provenance_mut((registered.addr - offset) as usize))
         });
         let replaced = ranges.and_then(|ranges| {
-            record.backing.pages.check(ranges.len(), true)?;
+            let owned = record.standing == 0;
+            record.backing.pages.check(ranges.len(), owned)?;
             let base = base.ok_or(Irreplaceable::Unknown)?;
             // SAFETY: a key of the memory is in `keys`, so the memory is registered and stays mapped at `base` for the
             // call. The caller holds the fabric's lock, under which this process writes it; a copy into a `Region`
-            // holds the lock of `pages`. The only other writers are the stopped ones, whose pages these are.
-            unsafe { record.backing.pages.replace(base, &ranges) }
+            // holds the lock of `pages`, and so does the first use of a part as a slice that can be written. The only
+            // other writers are the stopped ones, whose pages these are.
+            unsafe { record.backing.pages.replace(base, &ranges, owned) }
         });
         let told = if record.announced { record.backing.pages.patches(before) } else { Vec::new() };
         self.resume(memory);

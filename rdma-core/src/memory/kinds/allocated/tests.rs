@@ -17,7 +17,7 @@ fn shared() -> (Allocated, Vec<Arc<OwnedFd>>) {
     let pages = &memory.backing().pages;
     let replaced: Range<u64> = Pages::around(1 << 16..1 << 17);
     // SAFETY: the memory is mapped at this address, and only this test writes it, so no write is lost.
-    unsafe { pages.replace(memory.as_ptr(), std::slice::from_ref(&replaced)) }.unwrap();
+    unsafe { pages.replace(memory.as_ptr(), std::slice::from_ref(&replaced), true) }.unwrap();
     let memfds = pages.patches(0).into_iter().map(|patch| patch.memfd);
     let held = memfds.chain([Arc::clone(&memory.backing().memfd)]).collect();
     (memory, held)

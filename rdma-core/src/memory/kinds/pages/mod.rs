@@ -59,8 +59,8 @@ pub(crate) struct Pages {
     /// Held shared while this process writes the memory. Between the copy of a page and its replacement no
     /// byte may be written, because the new page would not have it.
     written: RwLock<()>,
-    /// Parts of the memory have several owners, of which any may be using a slice.
-    split: AtomicBool,
+    /// The owner of a part has had a slice that can be written, and may have one again.
+    part_lent: AtomicBool,
     /// Somebody may write the memory without holding it.
     lent: AtomicBool,
 }
@@ -72,7 +72,7 @@ impl Pages {
             bytes,
             patches: Mutex::default(),
             written: RwLock::default(),
-            split: AtomicBool::new(false),
+            part_lent: AtomicBool::new(false),
             lent: AtomicBool::new(false),
         }
     }
@@ -87,9 +87,16 @@ impl Pages {
         self.written.read()
     }
 
-    /// Records that parts of the memory may have several owners from now on.
-    pub(crate) fn split(&self) {
-        self.split.store(true, Ordering::Relaxed);
+    /// Records that the owner of a part may write it from now on without [holding](Self::hold) it, while other parts
+    /// are a device's.
+    ///
+    /// Receives that their owner only reads are never lent, so that pages with several of them can be replaced.
+    pub(crate) fn lend_part(&self) {
+        if !self.part_lent.load(Ordering::Acquire) {
+            // No replacement runs meanwhile, and each later one sees the mark.
+            let _held = self.hold();
+            self.part_lent.store(true, Ordering::Release);
+        }
     }
 
     /// Records that somebody may write the memory at any moment without [holding](Self::hold) it.
@@ -108,13 +115,18 @@ impl Pages {
         self.patches.lock().len() as u32
     }
 
-    /// Checks whether `count` ranges may be replaced. `owned` says that nobody else has a part of the memory.
+    /// Whether somebody may write the memory without holding it. `owned` says that nobody has a part of it.
+    fn is_shared(&self, owned: bool) -> bool {
+        self.lent.load(Ordering::Relaxed) || !owned && self.part_lent.load(Ordering::Acquire)
+    }
+
+    /// Checks whether `count` ranges may be replaced. `owned` says that nobody has a part of the memory.
     ///
     /// # Errors
     ///
     /// The reason why the ranges may not be replaced.
     pub(crate) fn check(&self, count: usize, owned: bool) -> Result<(), Irreplaceable> {
-        if self.lent.load(Ordering::Relaxed) || !owned && self.split.load(Ordering::Relaxed) {
+        if self.is_shared(owned) {
             return Err(Irreplaceable::Shared);
         }
         if self.version() as usize + count > PATCHES_MAX {
@@ -123,8 +135,8 @@ impl Pages {
         Ok(())
     }
 
-    /// Replaces ranges of whole pages that do not overlap. After an error some may be replaced;
-    /// [`patches`](Self::patches) returns which.
+    /// Replaces ranges of whole pages that do not overlap. `owned` says that nobody has a part of the memory. After an
+    /// error some may be replaced; [`patches`](Self::patches) returns which.
     ///
     /// # Safety
     ///
@@ -134,10 +146,14 @@ impl Pages {
         &self,
         base: NonNull<u8>,
         ranges: &[Range<u64>],
+        owned: bool,
     ) -> Result<(), Irreplaceable> {
         let mut patches = self.patches.lock();
         // From here on new writers wait, and the running ones finish their piece.
         let _alone = self.written.write();
+        if self.is_shared(owned) {
+            return Err(Irreplaceable::Shared);
+        }
         for Range { start, end } in ranges {
             if start >= end || *end > self.bytes {
                 return Err(Irreplaceable::Unknown);

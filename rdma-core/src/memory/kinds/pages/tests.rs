@@ -32,7 +32,7 @@ fn other_pages_have_the_same_bytes_and_what_is_written_to_the_old_ones_is_not_se
     let (memory, pages) = memory(4 * page() as usize / PAGE);
     fill(&memory, 7);
     // SAFETY: the memory is mapped at this address, and only this test writes it, so no write is lost.
-    unsafe { pages.replace(memory.as_ptr(), &[page()..2 * page(), 3 * page()..4 * page()]) }.unwrap();
+    unsafe { pages.replace(memory.as_ptr(), &[page()..2 * page(), 3 * page()..4 * page()], true) }.unwrap();
     assert!(bytes(&memory).iter().all(|byte| *byte == 7));
     assert_eq!(pages.version(), 2);
     rustix::io::pwrite(&*memory.backing().unwrap().memfd, &vec![9; memory.len()], 0).unwrap();
@@ -48,14 +48,15 @@ fn other_pages_have_the_same_bytes_and_what_is_written_to_the_old_ones_is_not_se
 fn what_cannot_be_replaced_says_why() {
     let (memory, pages) = memory(1);
     // SAFETY: the memory is mapped at this address, and only this test writes it, so no write is lost.
-    let refused = |range| unsafe { pages.replace(memory.as_ptr(), &[range]) }.unwrap_err();
-    assert!(matches!(refused(0..2 * page()), Irreplaceable::Unknown));
-    assert!(matches!(refused(page()..page()), Irreplaceable::Unknown));
+    let refused = |range, owned| unsafe { pages.replace(memory.as_ptr(), &[range], owned) }.unwrap_err();
+    assert!(matches!(refused(0..2 * page(), true), Irreplaceable::Unknown));
+    assert!(matches!(refused(page()..page(), true), Irreplaceable::Unknown));
     assert_eq!(pages.version(), 0);
     pages.check(PATCHES_MAX, false).unwrap();
     assert!(matches!(pages.check(PATCHES_MAX + 1, true), Err(Irreplaceable::TooOften)));
-    pages.split();
+    pages.lend_part();
     assert!(matches!(pages.check(1, false), Err(Irreplaceable::Shared)));
+    assert!(matches!(refused(0..page(), false), Irreplaceable::Shared), "it was lent since the check");
     pages.check(1, true).unwrap();
     pages.lend();
     assert!(matches!(pages.check(1, true), Err(Irreplaceable::Shared)));
@@ -73,7 +74,7 @@ fn whoever_holds_the_pages_is_waited_for() {
             // lost.
             unsafe {
                 let base = NonNull::new(std::ptr::with_exposed_provenance_mut(at)).unwrap();
-                pages.replace(base, std::slice::from_ref(&whole))
+                pages.replace(base, std::slice::from_ref(&whole), true)
             }
         });
         std::thread::sleep(std::time::Duration::from_millis(20));

@@ -116,7 +116,7 @@ fn pages_that_were_replaced_since_are_put_back_as_they_are_now() {
     let backing = replaced.backing().clone();
     let second = page() as u64..2 * page() as u64;
     // SAFETY: the memory is mapped at this address, and nobody writes it meanwhile, so no write is lost.
-    unsafe { backing.pages.replace(pages.at(0), std::slice::from_ref(&second)) }.unwrap();
+    unsafe { backing.pages.replace(pages.at(0), std::slice::from_ref(&second), true) }.unwrap();
     let patch = backing.pages.patches(0).remove(0);
     rustix::io::pwrite(&*backing.memfd, &[!byte_at(page())], second.start).unwrap();
     rustix::io::pwrite(&*patch.memfd, &[!byte_at(page() + 1)], 1).unwrap();

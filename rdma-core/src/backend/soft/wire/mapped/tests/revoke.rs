@@ -254,7 +254,7 @@ fn memory_in_several_hands_is_quarantined_until_they_are_gone() {
     let (mut rig, memory, _writer) = Rig::written(Access::LOCAL_WRITE, 8..16);
     let addr = memory.as_ptr().as_ptr() as u64;
     rig.state.post_receive(rig.qp, RawRecv { wr_id: 1, addr, len: 64, lkey: KEY }).unwrap();
-    memory.backing().unwrap().pages.split();
+    memory.backing().unwrap().pages.lend_part();
     assert!(matches!(rig.advance_qp_revoke(), RevokeStatus::Quarantined(Irreplaceable::Shared)));
     rig.exports().revoke(KEY);
     assert!(matches!(

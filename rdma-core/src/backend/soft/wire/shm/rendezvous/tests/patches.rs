@@ -29,7 +29,7 @@ fn replace(memory: &Mapping, range: std::ops::Range<u64>) -> Vec<Patch> {
     let pages = &memory.backing().unwrap().pages;
     let before = pages.version();
     // SAFETY: the memory is mapped at that address, and nothing writes it, so no byte is lost.
-    unsafe { pages.replace(memory.as_ptr(), &[range]) }.unwrap();
+    unsafe { pages.replace(memory.as_ptr(), &[range], true) }.unwrap();
     pages.patches(before)
 }
 
