@@ -302,8 +302,8 @@ fn what_could_be_pulled_cannot_be_read_after_the_link() {
 
 #[test]
 fn blocks_are_quarantined_when_the_device_does_not_end_the_key_of_their_link() {
-    // A link without staging memory deregisters nothing but its key.
-    let refusing = FaultPlan::seeded(1).with(Rule::new(Fault::RefuseDeregistration).times(1));
+    // A link without staging memory deregisters the buffers of its control messages, and then its key.
+    let refusing = FaultPlan::seeded(1).with(Rule::new(Fault::RefuseDeregistration).nth(2));
     let (prefills, decodes) = (engine(Wire::Local, None), engine(Wire::Local, Some(refusing)));
     let source = Pool::allocate(&prefills, &layout(), PoolUse::Source).unwrap();
     let pool = Pool::allocate(&decodes, &layout(), PoolUse::Destination).unwrap();
