@@ -11,7 +11,7 @@ use crate::collective::{
 use crate::engine::{EngineError, SetupError};
 use crate::env::{EnvError, JoinError, SelectError};
 use crate::kv::layout::LayoutError;
-use crate::kv::{KvError, LinkError, PlanError, PoolError, TransferError};
+use crate::kv::{KvError, LinkError, NodeError, PlanError, PoolError, TransferError};
 use crate::link::{BlobError, HandshakeError, LaneFailure};
 use crate::parse_name::ParseNameError;
 
@@ -35,7 +35,7 @@ debug_as_display!(
     HandshakeError,
     LaneFailure
 );
-debug_as_display!(KvError, LayoutError, LinkError, PlanError, PoolError, TransferError);
+debug_as_display!(KvError, LayoutError, LinkError, NodeError, PlanError, PoolError, TransferError);
 debug_as_display!(WaitError<T>);
 
 #[cfg(test)]

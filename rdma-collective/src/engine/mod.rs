@@ -47,7 +47,8 @@ pub(crate) use options::gid_preference;
 pub use options::{Driver, EngineOptions};
 pub(crate) use service::Service;
 pub(crate) use thread::HANDOVER_DELAY;
-use thread::{Nudge, Thread};
+pub(crate) use thread::Nudge;
+use thread::Thread;
 
 pub use error::{EngineError, SetupError};
 

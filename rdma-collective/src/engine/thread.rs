@@ -34,7 +34,7 @@ const LOCK_TRIES: u32 = 4;
 
 /// An eventfd that wakes a sleeping thread, and a flag that asks the engine's thread to stop.
 #[derive(Debug)]
-pub(super) struct Nudge {
+pub(crate) struct Nudge {
     fd: OwnedFd,
     pub(super) stop: AtomicBool,
 }
@@ -47,7 +47,7 @@ pub(super) struct Thread {
 }
 
 impl Nudge {
-    pub(super) fn new() -> Result<Self, SetupError> {
+    pub(crate) fn new() -> Result<Self, SetupError> {
         let fd = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let failed = |source: rustix::io::Errno| SetupError::Descriptor {
             what: "the engine's thread",
@@ -56,17 +56,17 @@ impl Nudge {
         Ok(Self { fd: fd.map_err(failed)?, stop: AtomicBool::new(false) })
     }
 
-    pub(super) fn send(&self) {
+    pub(crate) fn send(&self) {
         // The write fails only when the counter is full, and then the descriptor is readable already.
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
-    pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
+    pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
     /// Takes what was sent, and returns whether anything was.
-    pub(super) fn clear(&self) -> bool {
+    pub(crate) fn clear(&self) -> bool {
         rustix::io::read(&self.fd, &mut [0; 8]).is_ok()
     }
 }

@@ -190,7 +190,7 @@ impl Decode {
     }
 
     /// Begins a transfer of all `blocks`, or of those that `missing` has as missing or corrupt.
-    fn begun(
+    pub(super) fn begun(
         &self,
         (kind, request): (TransferKind, u64),
         (list, missing): (List, Option<&Verdicts>),
@@ -242,6 +242,16 @@ impl Decode {
     #[must_use]
     pub fn route(&self) -> &Route {
         &self.shared.route
+    }
+
+    /// Whether the link has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.shared.glance(|state| state.link.ended.is_some())
+    }
+
+    /// Whether a transfer is under way, or has an outcome that was not taken.
+    pub(super) fn is_used(&self) -> bool {
+        self.shared.glance(|state| state.is_used())
     }
 
     #[cfg(test)]

@@ -66,6 +66,7 @@ mod lease;
 mod link;
 mod machine;
 mod message;
+mod node;
 mod outcome;
 pub mod plan;
 mod pool;
@@ -86,6 +87,8 @@ mod wakers;
 pub(crate) use link::fuzz as fuzz_payload;
 #[cfg(any(fuzzing, test))]
 pub(crate) use message::fuzz;
+#[cfg(any(fuzzing, test))]
+pub(crate) use node::fuzz as fuzz_node;
 
 pub use blocks::Blocks;
 pub use decode::Decode;
@@ -93,6 +96,7 @@ pub use error::{KvError, PoolError, TransferError};
 pub use journal::{LinkEvent, LinkStats, TransferKind, TransferOutcome};
 pub use lease::HoldKind;
 pub use link::{LinkError, LinkOptions, Prepared};
+pub use node::{Begin, Begun, Connecting, KvNode, Leaving, NodeError, NodeName, NodeOptions};
 pub use outcome::{Progress, Received, Sent};
 pub use plan::PlanError;
 pub use pool::{Pool, PoolStats, PoolUse};

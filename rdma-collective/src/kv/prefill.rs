@@ -93,7 +93,7 @@ impl Prefill {
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Push, KvError> {
-        self.begun((TransferKind::Push, request), blocks.into(), deadline)
+        self.begun((TransferKind::Push, request), blocks.into().into(), deadline)
     }
 
     /// Pushes like [`push`](Self::push), but layer by layer: the blocks of a layer are pushed once the layer was
@@ -112,7 +112,7 @@ impl Prefill {
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Push, KvError> {
-        self.begun((TransferKind::Stream, request), blocks.into(), deadline)
+        self.begun((TransferKind::Stream, request), blocks.into().into(), deadline)
     }
 
     /// Offers `blocks`, in all layers, to the pull of `request`, which reads them in that order.
@@ -134,21 +134,32 @@ impl Prefill {
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Offer, KvError> {
-        self.begun((TransferKind::Offer, request), blocks.into(), deadline)
+        self.begun((TransferKind::Offer, request), blocks.into().into(), deadline)
     }
 
-    fn begun(
+    /// Begins a transfer of these blocks.
+    pub(super) fn begun(
         &self,
         (kind, request): (TransferKind, u64),
-        blocks: Blocks<'_>,
+        list: List,
         deadline: Deadline,
     ) -> Result<Push, KvError> {
-        let (shared, list) = (&self.shared, List::from(blocks));
+        let shared = &self.shared;
         let id = shared.change(&list, |state, now| match kind {
             TransferKind::Offer => state.offer(request, &list, deadline, now),
             _ => state.add((kind, request), &list, deadline, now),
         })?;
         Ok(Transfer::new(shared, (id, request), list))
+    }
+
+    /// Whether the link has ended.
+    pub(super) fn is_over(&self) -> bool {
+        self.shared.glance(|state| state.link.ended.is_some())
+    }
+
+    /// Whether a transfer is under way, or has an outcome that was not taken.
+    pub(super) fn is_used(&self) -> bool {
+        self.shared.glance(|state| state.is_used())
     }
 
     #[cfg(test)]

@@ -9,7 +9,8 @@ use rdma_collective::bootstrap::{
 use rdma_collective::collective::{Aborter, Communicator, CommunicatorOptions, Pending, ReduceOp, Tensor};
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::{
-    Decode, Grant, Joint, LinkOptions, Offer, Pool, PoolUse, Prefill, Prepared, Pull, Push, Sources, Verdicts,
+    Decode, Grant, Joint, KvNode, LinkOptions, NodeOptions, Offer, Pool, PoolUse, Prefill, Prepared, Pull,
+    Push, Sources, Verdicts,
 };
 use rdma_core::{Access, Context, Deadline, Device, DeviceList, Memory, Region, SoftOptions, Wire};
 
@@ -55,6 +56,9 @@ pub struct Fixture {
     pub verdicts: Verdicts,
     pub prepared: Prepared<Decode>,
     pub blob: Vec<u8>,
+    /// A node that sends to `other_node`, over a link that is up.
+    pub node: KvNode,
+    pub other_node: KvNode,
 }
 
 /// Communicators of both ranks and a KV link, on the engines of a [`Fixture`].
@@ -99,6 +103,7 @@ fn on(device: impl Fn(u32) -> Context + Send + Sync + 'static) -> (Fixture, Busy
     let blob = Prefill::prepare(&engine, &source, &TOKEN, &options).unwrap().export().to_vec();
     let (other_prefill, other_decode) = linked(&engine, &their_engine);
     let sources = Sources::new(vec![other_decode]).unwrap();
+    let [node, other_node] = nodes(&engine, &their_engine);
     let token = JobToken::random().unwrap();
     let server = StoreServer::bind("127.0.0.1:0".parse().unwrap(), StoreOptions::new(token, 1)).unwrap();
     let join = Join { address: server.address(), token, rank: 0, world: 1 };
@@ -131,6 +136,8 @@ fn on(device: impl Fn(u32) -> Context + Send + Sync + 'static) -> (Fixture, Busy
         destination,
         verdicts,
         blob,
+        node,
+        other_node,
     };
     (fixture, busy)
 }
@@ -151,6 +158,29 @@ fn pools(at_prefill: &Engine, at_decode: &Engine) -> [Pool; 2] {
 fn linked(at_prefill: &Engine, at_decode: &Engine) -> (Prefill, Decode) {
     let [source, destination] = pools(at_prefill, at_decode);
     pair::link((at_prefill, &source), (at_decode, &destination), &LinkOptions::default())
+}
+
+/// Two nodes, "p" and "d", with the link from one to the other.
+fn nodes(at_prefill: &Engine, at_decode: &Engine) -> [KvNode; 2] {
+    let [source, destination] = pools(at_prefill, at_decode);
+    let listen = "127.0.0.1:0".parse().unwrap();
+    let node = |engine, pool: &Pool, name| {
+        KvNode::new(engine, &[pool], &TOKEN, &NodeOptions::new(name, listen)).unwrap()
+    };
+    let nodes = [node(at_prefill, &source, "p"), node(at_decode, &destination, "d")];
+    nodes[0].connect(&nodes[1].export(), soon()).wait().unwrap();
+    transfer(&nodes, 1);
+    nodes
+}
+
+/// Moves a block from one node to the other.
+fn transfer([from, to]: &[KvNode; 2], request: u64) {
+    std::thread::scope(|scope| {
+        let pushed = scope.spawn(|| from.push("d", request, &[0], soon()).wait().unwrap().wait().unwrap());
+        let received = to.grant("p", request, &[1], soon()).wait().unwrap().wait().unwrap();
+        assert!(received.verdicts.all_valid());
+        pushed.join().unwrap();
+    });
 }
 
 impl Fixture {
@@ -174,6 +204,7 @@ impl Fixture {
         assert!(decode.grant(2, &[2], soon()).unwrap().wait().unwrap().verdicts.all_valid());
         self.push.wait().unwrap();
         pair::assert_moved(&self.destination, &[(0, 0), (1, 1), (2, 2)]);
+        transfer(&[self.node, self.other_node], 2);
         store.set("key", b"value", soon()).unwrap();
         assert_eq!(store.get("key", soon()).unwrap(), b"value");
         drop(store);

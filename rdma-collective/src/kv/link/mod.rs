@@ -31,8 +31,8 @@ use crate::link::{LaneFailure, LaneName, PeerName};
 pub use error::LinkError;
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzz::fuzz;
-pub(super) use prepare::Opening;
 pub use prepare::Prepared;
+pub(super) use prepare::{Opening, incarnation};
 
 /// Longest message of any device: 2 GiB. The maximum that a port reports is not reliable, so it is not used.
 pub(super) const MESSAGE_BYTES_MAX: u32 = 1 << 31;

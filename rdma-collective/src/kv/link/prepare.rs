@@ -147,7 +147,7 @@ impl Opening {
             return Err(LinkError::WrongUse { needed, given });
         }
         let lane_options = LaneOptions {
-            epoch: incarnation(),
+            epoch: incarnation() as u32,
             max_send_wr: options.max_send_wr.max(8),
             credits: options.credits.max(4),
             control_bytes_max: options.control_bytes_max.clamp(CONTROL_BYTES_MIN, MESSAGE_BYTES_MAX),
@@ -185,7 +185,28 @@ impl Opening {
         let (met, theirs) = exchange(how, token, &self.exported, deadline)?;
         // Both ends say so when they are connected. Only then does either send over the lane, so that no message is
         // lost.
-        self.join(&theirs, deadline, Some(met))
+        self.join_over(met, &theirs, deadline)
+    }
+
+    /// The blob of this end, for the other one.
+    pub(in crate::kv) fn exported(&self) -> &[u8] {
+        &self.exported
+    }
+
+    /// The pool of this end.
+    pub(in crate::kv) fn pool(&self) -> &Pool {
+        &self.pool
+    }
+
+    /// Connects to the end that `blob` describes, over the connection on which both blobs were exchanged.
+    pub(in crate::kv) fn join_over(
+        &mut self,
+        met: Met,
+        blob: &[u8],
+        deadline: Deadline,
+    ) -> Result<Link, LinkError> {
+        self.engine.own_process().map_err(SetupError::from)?;
+        self.join(blob, deadline, Some(met))
     }
 
     fn connect(&mut self, blob: &[u8], deadline: Deadline) -> Result<Link, LinkError> {
@@ -315,9 +336,10 @@ impl Opening {
     }
 }
 
-/// The epoch of a new end: random, so that messages of an earlier link are not taken for this one's.
-fn incarnation() -> u32 {
-    RandomState::new().hash_one(std::process::id()) as u32
+/// A random number, which tells an end of a link, or a node, from earlier ones: so messages of an earlier link are not
+/// taken for this one's.
+pub(in crate::kv) fn incarnation() -> u64 {
+    RandomState::new().hash_one(std::process::id())
 }
 
 /// Names the death of the peer's process as the cause of a refused connection. The device cannot do so, because it sees

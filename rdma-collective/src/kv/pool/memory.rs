@@ -49,6 +49,22 @@ impl PoolUse {
     pub(in crate::kv) fn is_source(self) -> bool {
         matches!(self, Self::Source | Self::SourceToPull)
     }
+
+    /// The number of the use in blobs.
+    pub(in crate::kv) fn code(self) -> u8 {
+        match self {
+            Self::Source => 1,
+            Self::Destination => 2,
+            Self::SourceToPull => 3,
+        }
+    }
+
+    /// The use of that number.
+    pub(in crate::kv) fn from_code(code: u8) -> Option<Self> {
+        [Self::Source, Self::Destination, Self::SourceToPull]
+            .into_iter()
+            .find(|purpose| purpose.code() == code)
+    }
 }
 
 impl Pool {

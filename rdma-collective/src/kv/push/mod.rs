@@ -253,6 +253,11 @@ impl Pushes {
         Ok(id)
     }
 
+    /// Whether a transfer is under way, or has an outcome that was not taken.
+    pub(super) fn is_used(&self) -> bool {
+        self.pushes.iter().any(Option::is_some) || !self.offers.is_empty()
+    }
+
     #[cfg(test)]
     pub(super) fn has_grant(&self, transfer: usize) -> bool {
         self.grants[transfer].is_some()

@@ -228,6 +228,11 @@ impl Receives {
         self.grants.iter().flatten().find(|state| state.grant.grant == id)
     }
 
+    /// Whether a transfer is under way, or has an outcome that was not taken.
+    pub(super) fn is_used(&self) -> bool {
+        self.grants.iter().any(Option::is_some)
+    }
+
     /// Forgets the transfers that have ended and whose outcome nobody waits for.
     fn reap(&mut self) {
         self.grants.iter_mut().for_each(|place| {

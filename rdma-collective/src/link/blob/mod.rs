@@ -40,6 +40,14 @@ impl LinkKind {
     pub(crate) const KV: Self = Self(2);
     /// A link between any two ranks of a communicator.
     pub(crate) const MESH: Self = Self(3);
+    /// A KV node, which has links to many others.
+    pub(crate) const NODE: Self = Self(4);
+    /// The introduction of a node to another one.
+    pub(crate) const INTRODUCTION: Self = Self(5);
+    /// The wish of a node for a link to another one.
+    pub(crate) const WISH: Self = Self(6);
+    /// The answer of a node to an introduction or a wish.
+    pub(crate) const ANSWER: Self = Self(7);
 }
 
 /// The length of the blob that begins with `header`, in bytes; `None` if the bytes are no blob.
@@ -52,6 +60,66 @@ pub(crate) fn total_bytes(header: &[u8]) -> Option<usize> {
 pub(crate) fn is_whole(bytes: &[u8]) -> bool {
     let Some((content, checksum)) = bytes.split_last_chunk() else { return false };
     total_bytes(bytes) == Some(bytes.len()) && crc32c::crc32c(content).to_le_bytes() == *checksum
+}
+
+/// Puts a header in front of a body, and a checksum behind it, so that another process can check them.
+///
+/// # Errors
+///
+/// [`BlobError::TooLong`] for more than [`BLOB_BYTES_MAX`] bytes in all, and when `body` finds no room.
+pub(crate) fn seal(
+    kind: LinkKind,
+    body: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
+) -> Result<Vec<u8>, BlobError> {
+    let too_long = |NoRoom| BlobError::TooLong { limit: BLOB_BYTES_MAX };
+    let mut bytes = vec![0; BLOB_BYTES_MAX];
+    let mut writer = Writer::new(&mut bytes[HEADER_BYTES..BLOB_BYTES_MAX - CHECKSUM_BYTES]);
+    body(&mut writer).map_err(too_long)?;
+    let len = HEADER_BYTES + writer.len() + CHECKSUM_BYTES;
+    let mut header = Writer::new(&mut bytes);
+    (|| {
+        header.put(&MAGIC)?;
+        header.u16(VERSION)?;
+        header.u16(kind.0)?;
+        header.u32(len as u32)
+    })()
+    .map_err(too_long)?;
+    bytes.truncate(len);
+    let (content, checksum) = bytes.split_at_mut(len - CHECKSUM_BYTES);
+    checksum.copy_from_slice(&crc32c::crc32c(content).to_le_bytes());
+    Ok(bytes)
+}
+
+/// Checks what [`seal`] has made, and returns the body and the bytes that follow.
+///
+/// # Errors
+///
+/// [`BlobError`] for bytes that are none, that are cut off or altered, or that are of another version or kind.
+pub(crate) fn unseal(bytes: &[u8], kind: LinkKind) -> Result<(&[u8], &[u8]), BlobError> {
+    let truncated = |Ended| BlobError::Truncated { len: bytes.len() };
+    let mut header = Reader::new(bytes);
+    if header.array() != Ok(MAGIC) {
+        let begins = bytes.iter().zip(MAGIC).all(|(byte, magic)| *byte == magic);
+        return Err(if begins { truncated(Ended) } else { BlobError::NotABlob });
+    }
+    let version = header.u16().map_err(truncated)?;
+    if version != VERSION {
+        return Err(BlobError::OtherVersion { ours: VERSION, theirs: version });
+    }
+    let theirs = LinkKind(header.u16().map_err(truncated)?);
+    let len = header.u32().map_err(truncated)? as usize;
+    if !(HEADER_BYTES + CHECKSUM_BYTES..=BLOB_BYTES_MAX).contains(&len) {
+        return Err(BlobError::Altered);
+    }
+    let (own, rest) = bytes.split_at_checked(len).ok_or(truncated(Ended))?;
+    let (content, checksum) = own.split_at(len - CHECKSUM_BYTES);
+    if checksum != crc32c::crc32c(content).to_le_bytes() {
+        return Err(BlobError::Altered);
+    }
+    if theirs != kind {
+        return Err(BlobError::OtherKind { ours: kind.0, theirs: theirs.0 });
+    }
+    Ok((&content[HEADER_BYTES..], rest))
 }
 
 /// The description of one end of a link.
@@ -86,26 +154,10 @@ impl Blob {
     ///
     /// [`BlobError::TooLong`] for more than [`REGIONS_MAX`] regions or [`PAYLOAD_BYTES_MAX`] bytes of payload.
     pub(crate) fn encode(&self) -> Result<Vec<u8>, BlobError> {
-        let too_long = |NoRoom| BlobError::TooLong { limit: BLOB_BYTES_MAX };
         if self.regions.len() > REGIONS_MAX || self.payload.len() > PAYLOAD_BYTES_MAX {
-            return Err(too_long(NoRoom));
+            return Err(BlobError::TooLong { limit: BLOB_BYTES_MAX });
         }
-        let mut bytes = vec![0; BLOB_BYTES_MAX];
-        let mut body = Writer::new(&mut bytes[HEADER_BYTES..]);
-        self.write_body(&mut body).map_err(too_long)?;
-        let len = HEADER_BYTES + body.len() + CHECKSUM_BYTES;
-        let mut header = Writer::new(&mut bytes);
-        (|| {
-            header.put(&MAGIC)?;
-            header.u16(VERSION)?;
-            header.u16(self.kind.0)?;
-            header.u32(len as u32)
-        })()
-        .map_err(too_long)?;
-        bytes.truncate(len);
-        let (content, checksum) = bytes.split_at_mut(len - CHECKSUM_BYTES);
-        checksum.copy_from_slice(&crc32c::crc32c(content).to_le_bytes());
-        Ok(bytes)
+        seal(self.kind, |body| self.write_body(body))
     }
 
     fn write_body(&self, body: &mut Writer<'_>) -> Result<(), NoRoom> {
@@ -137,30 +189,8 @@ impl Blob {
     /// [`BlobError`] for bytes that are no blob, that are cut off or altered, or that are of another version, kind or
     /// job.
     pub(crate) fn decode(bytes: &[u8], kind: LinkKind, job: u32) -> Result<(Self, &[u8]), BlobError> {
-        let truncated = |Ended| BlobError::Truncated { len: bytes.len() };
-        let mut header = Reader::new(bytes);
-        if header.array() != Ok(MAGIC) {
-            let begins = bytes.iter().zip(MAGIC).all(|(byte, magic)| *byte == magic);
-            return Err(if begins { truncated(Ended) } else { BlobError::NotABlob });
-        }
-        let version = header.u16().map_err(truncated)?;
-        if version != VERSION {
-            return Err(BlobError::OtherVersion { ours: VERSION, theirs: version });
-        }
-        let theirs = LinkKind(header.u16().map_err(truncated)?);
-        let len = header.u32().map_err(truncated)? as usize;
-        if !(HEADER_BYTES + CHECKSUM_BYTES..=BLOB_BYTES_MAX).contains(&len) {
-            return Err(BlobError::Altered);
-        }
-        let (own, rest) = bytes.split_at_checked(len).ok_or(truncated(Ended))?;
-        let (content, checksum) = own.split_at(len - CHECKSUM_BYTES);
-        if checksum != crc32c::crc32c(content).to_le_bytes() {
-            return Err(BlobError::Altered);
-        }
-        if theirs != kind {
-            return Err(BlobError::OtherKind { ours: kind.0, theirs: theirs.0 });
-        }
-        let blob = Self::read_body(kind, Reader::new(&content[HEADER_BYTES..]))?;
+        let (body, rest) = unseal(bytes, kind)?;
+        let blob = Self::read_body(kind, Reader::new(body))?;
         if blob.job != job {
             return Err(BlobError::OtherJob);
         }

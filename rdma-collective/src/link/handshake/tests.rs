@@ -1,5 +1,8 @@
 //! Meeting, and everything that can be at the other end instead.
 
+use rdma_core::strangers::{Door, Place};
+
+use super::strangers::BLOB_WITHIN;
 use super::*;
 use crate::alone::alone;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -11,7 +11,7 @@ use crate::env::fuzz as env_fuzz;
 use crate::kv::layout::Layout;
 use crate::kv::plan::fuzz as fuzz_parts;
 use crate::kv::plan::{PlanOptions, Tokens};
-use crate::kv::{fuzz as kv_fuzz, fuzz_payload};
+use crate::kv::{fuzz as kv_fuzz, fuzz_node, fuzz_payload};
 use crate::link::imm::Imm;
 use crate::link::{Blob, LinkKind, control};
 use crate::liveness::Process;
@@ -47,6 +47,7 @@ pub fn blob(data: &[u8]) {
         }
     }
     fuzz_payload(data);
+    fuzz_node(data);
     for lanes in [1, 2, 8] {
         if let Ok(Some(blobs)) = fuzz_word(data, 7, (1, 0), lanes) {
             assert!(blobs.len() == usize::from(lanes) && blobs.iter().all(|blob| blob.regions.len() == 1));

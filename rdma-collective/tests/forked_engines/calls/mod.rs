@@ -3,6 +3,7 @@
 mod bootstrap;
 mod communicator;
 mod kv;
+mod nodes;
 mod operations;
 mod sources;
 
@@ -75,6 +76,7 @@ pub fn all() -> impl Iterator<Item = &'static Call> {
         .iter()
         .chain(operations::CALLS)
         .chain(kv::CALLS)
+        .chain(nodes::CALLS)
         .chain(sources::CALLS)
         .chain(bootstrap::CALLS)
 }

@@ -30,12 +30,7 @@ impl Payload {
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        let purpose = match self.purpose {
-            PoolUse::Source => 1,
-            PoolUse::Destination => 2,
-            PoolUse::SourceToPull => 3,
-        };
-        let mut bytes = vec![purpose, 0, 0, 0];
+        let mut bytes = vec![self.purpose.code(), 0, 0, 0];
         self.layout.encode_to(&mut bytes);
         let Some(memory) = &self.memory else {
             bytes.push(NONE);
@@ -51,9 +46,7 @@ impl Payload {
         let mut reader = Reader::new(bytes);
         let wrong = || LinkError::from(SetupError::Peer { field: "description of its pool" });
         let purpose = match reader.array() {
-            Ok([1, 0, 0, 0]) => PoolUse::Source,
-            Ok([2, 0, 0, 0]) => PoolUse::Destination,
-            Ok([3, 0, 0, 0]) => PoolUse::SourceToPull,
+            Ok([code, 0, 0, 0]) => PoolUse::from_code(code).ok_or_else(wrong)?,
             _ => return Err(wrong()),
         };
         let layout = Layout::decode_from(&mut reader)?;

@@ -1,0 +1,270 @@
+//! [`KvNode`]: a process with pools, and its peers by name, which come and go.
+//!
+//! `table` decides: who is a peer, which link is made, who is woken. It does no I/O. `thread` accepts peers and notices
+//! when they leave; `work` is what may block (introductions, making and ending links), on threads that live as long as
+//! there is any. `begin` and `meeting` are the futures, and `blob` and `message` the bytes. Transfers are those of the
+//! link ends, [`Prefill`](super::Prefill) and [`Decode`](super::Decode).
+
+mod begin;
+mod blob;
+mod error;
+mod inner;
+mod link_slot;
+mod meeting;
+mod message;
+mod name;
+mod options;
+mod parked;
+mod table;
+mod thread;
+mod tickets;
+mod transfers;
+mod work;
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rdma_core::Deadline;
+
+use self::blob::{ADDRESSES_MAX, NodeBlob};
+use self::inner::Inner;
+use self::table::Table;
+use super::Pool;
+use super::link::incarnation;
+use crate::bootstrap::JobToken;
+use crate::engine::{Engine, Nudge};
+use crate::liveness::Process;
+
+pub use begin::{Begin, Begun};
+pub use error::NodeError;
+pub use meeting::{Connecting, Leaving};
+pub use name::NodeName;
+pub use options::NodeOptions;
+
+#[cfg(any(fuzzing, test))]
+pub(crate) use message::fuzz;
+
+/// A node of a job's KV transfers: the pools of a process, under a name, with any number of peers. A clone is another
+/// handle to the same node.
+///
+/// A node [exports](Self::export) one blob, which serves all peers, and [connects](Self::connect) to the blobs of
+/// others. One of both connecting is enough, and both may. The links to a peer are made when a transfer first needs
+/// them, and again when they have ended: a peer that nothing moves to or from costs a connection, and no link.
+///
+/// A peer leaves when its node is dropped or its process ends. Its transfers then fail, and its name is free for the
+/// next process.
+///
+/// Nothing here blocks but [`new`](Self::new) and the calls named `wait`: transfers begin by futures, which any
+/// runtime polls, and are the handles that [`Prefill`](super::Prefill) and [`Decode`](super::Decode) give.
+///
+/// ```
+/// use std::time::Duration;
+/// use rdma_collective::bootstrap::JobToken;
+/// use rdma_collective::engine::{Engine, EngineOptions};
+/// use rdma_collective::kv::layout::{Layout, Model, Order};
+/// use rdma_collective::kv::{KvNode, NodeOptions, Pool, PoolUse};
+/// use rdma_core::{Deadline, Device, SoftOptions};
+///
+/// # type Error = Box<dyn std::error::Error + Send + Sync>;
+/// let token = JobToken::random()?;
+/// let layout = Layout::new(Model::DEEPSEEK_V3.shape(16, 8, Order::LayerBlockPart))?;
+/// let node = |name: &str, purpose| -> Result<KvNode, Error> {
+///     let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+///     let pool = Pool::allocate(&engine, &layout, purpose)?;
+///     Ok(KvNode::new(&engine, &[&pool], &token, &NodeOptions::new(name, "127.0.0.1:0".parse()?))?)
+/// };
+/// let (prefill, decode) = (node("prefill-0", PoolUse::Source)?, node("decode-0", PoolUse::Destination)?);
+/// let deadline = Deadline::after(Duration::from_secs(10));
+/// // A registry carries the blob; a task would write `.await?` in place of `.wait()?`.
+/// decode.connect(&prefill.export(), deadline).wait()?;
+/// let grant = decode.grant("prefill-0", 1, &[5], deadline).wait()?;
+/// let push = prefill.push("decode-0", 1, &[0], deadline).wait()?;
+/// assert!(grant.wait()?.verdicts.all_valid());
+/// push.wait()?;
+/// # Ok::<(), Error>(())
+/// ```
+#[derive(Clone)]
+pub struct KvNode {
+    handle: Arc<Handle>,
+}
+
+/// The node ends with its last handle.
+struct Handle {
+    inner: Arc<Inner>,
+    blob_lasts: Option<Duration>,
+}
+
+impl KvNode {
+    /// Makes a node on an engine, with a pool to send from, one to receive into, or both, and listens.
+    ///
+    /// # Errors
+    ///
+    /// [`NodeError::Name`], [`NodeError::NoPool`] for no pool, or two of one use; [`NodeError::Listen`],
+    /// [`NodeError::NoAddress`] and [`NodeError::Thread`] for what the system refuses.
+    pub fn new(
+        engine: &Engine,
+        pools: &[&Pool],
+        token: &JobToken,
+        options: &NodeOptions,
+    ) -> Result<Self, NodeError> {
+        engine.check_process()?;
+        let name = NodeName::new(&options.name)?;
+        let (sources, destinations): (Vec<&Pool>, Vec<&Pool>) =
+            pools.iter().copied().partition(|pool| pool.purpose().is_source());
+        let (source, destination) = match (&sources[..], &destinations[..]) {
+            ([], []) | ([_, _, ..], _) | (_, [_, _, ..]) => return Err(NodeError::NoPool),
+            (sources, destinations) => (sources.first().copied(), destinations.first().copied()),
+        };
+        let failed = |source| NodeError::Listen { address: options.listen, source: Arc::new(source) };
+        let listener = TcpListener::bind(options.listen).map_err(failed)?;
+        listener.set_nonblocking(true).map_err(failed)?;
+        let addresses = addresses(engine, &listener, options)?;
+        let own = NodeBlob {
+            job: token.fingerprint(),
+            name,
+            incarnation: incarnation(),
+            process: Process::own(),
+            expires: 0,
+            soft: engine.context().is_soft(),
+            addresses,
+            source: source.map(|pool| (pool.purpose(), pool.layout().clone())),
+            destination: destination.map(|pool| pool.layout().clone()),
+        };
+        own.encode()?;
+        let nudge = Nudge::new().map_err(|error| failed(std::io::Error::other(error)))?;
+        let table = Table::new(own.clone(), options.peers_max);
+        let link = options.link.clone();
+        let inner = Inner::new((engine, source, destination), (*token, own), link, (listener, nudge, table));
+        let handle = Handle { inner: Arc::new(inner), blob_lasts: options.blob_lasts };
+        thread::start(&handle.inner)?;
+        Ok(Self { handle: Arc::new(handle) })
+    }
+
+    fn inner(&self) -> &Arc<Inner> {
+        &self.handle.inner
+    }
+
+    /// The name of the node.
+    #[must_use]
+    pub fn name(&self) -> NodeName {
+        self.inner().own.name.clone()
+    }
+
+    /// The addresses at which peers reach the node.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.inner().own.addresses.clone()
+    }
+
+    /// The blob of the node, which serves all peers as long as the node lives, or [as long as it
+    /// lasts](NodeOptions::blob_lasts); `docs/wire.md` has the format.
+    #[must_use]
+    pub fn export(&self) -> Vec<u8> {
+        let mut own = self.inner().own.clone();
+        if let Some(lasts) = self.handle.blob_lasts {
+            let until =
+                SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().saturating_add(lasts);
+            own.expires = until.as_secs().max(1);
+        }
+        // A blob of this length was encoded when the node was made.
+        own.encode().unwrap_or_default()
+    }
+
+    /// Connects to the node that exported `blob`; the future is ready when the two have met.
+    ///
+    /// The call returns at once. A node that is connected already is ready at once.
+    ///
+    /// # Errors
+    ///
+    /// The future fails with [`NodeError::Blob`] for a blob of another job or release, or one that was altered;
+    /// [`NodeError::Expired`], [`NodeError::OwnName`], [`NodeError::NameTaken`] for a name that a living peer has,
+    /// [`NodeError::Gone`] for the blob of a process that has ended, [`NodeError::Full`], [`NodeError::Layout`],
+    /// [`NodeError::OtherDevice`] and [`NodeError::NothingToMove`] for pools that do not go together,
+    /// [`NodeError::Unreachable`] and [`NodeError::Late`].
+    pub fn connect(&self, blob: &[u8], deadline: Deadline) -> Connecting {
+        let inner = self.inner();
+        let peer = NodeBlob::decode(blob, inner.token.fingerprint()).and_then(|blob| {
+            inner.engine.check_process()?;
+            if let Some(since) = blob.expired(SystemTime::now()) {
+                return Err(NodeError::Expired { peer: blob.name, since });
+            }
+            let peer = (blob.name.clone(), blob.incarnation);
+            inner.change(|table| table.connect(blob, deadline))?;
+            Ok(peer)
+        });
+        Connecting::new(inner, peer, deadline)
+    }
+
+    /// The names of the peers that this node has met, and that have not left.
+    #[must_use]
+    pub fn peers(&self) -> Vec<NodeName> {
+        let inner = self.inner();
+        if inner.engine.is_forked() {
+            return Vec::new();
+        }
+        inner.look(|table| table.met().map(|(peer, _)| peer.blob.name.clone()).collect())
+    }
+
+    /// Waits for a peer to leave; the future is ready at once when there is no such peer.
+    pub fn left(&self, peer: &str) -> Leaving {
+        let inner = self.inner();
+        let found = if inner.engine.is_forked() { None } else { inner.look(|table| table.find(peer)) };
+        Leaving::new(inner, found)
+    }
+
+    /// Ends all links to a peer, and forgets it. What is under way with it ends with an error. Returns whether there
+    /// was such a peer.
+    pub fn forget(&self, peer: &str) -> bool {
+        let inner = self.inner();
+        if inner.engine.is_forked() {
+            return false;
+        }
+        inner.change(|table| {
+            let found = table.find(peer);
+            if let Some((name, incarnation)) = &found {
+                table.forget((name, *incarnation));
+            }
+            found.is_some()
+        })
+    }
+}
+
+/// The addresses that peers are told.
+fn addresses(
+    engine: &Engine,
+    listener: &TcpListener,
+    options: &NodeOptions,
+) -> Result<Vec<SocketAddr>, NodeError> {
+    if !options.addresses.is_empty() {
+        return Ok(options.addresses.iter().copied().take(ADDRESSES_MAX).collect());
+    }
+    let own = listener.local_addr();
+    let own =
+        own.map_err(|source| NodeError::Listen { address: options.listen, source: Arc::new(source) })?;
+    if !own.ip().is_unspecified() {
+        return Ok(vec![own]);
+    }
+    let gid = engine.gid().entry.gid;
+    let ip = gid.ipv4_mapped().map_or(IpAddr::V6(gid.0.into()), IpAddr::V4);
+    if gid.is_link_local() || ip.is_unspecified() {
+        return Err(NodeError::NoAddress);
+    }
+    Ok(vec![SocketAddr::new(ip, own.port())])
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        if !self.inner.engine.is_forked() {
+            self.inner.change(Table::close);
+            self.inner.nudge.send();
+        }
+    }
+}
+
+impl fmt::Debug for KvNode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KvNode").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

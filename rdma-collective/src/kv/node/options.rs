@@ -1,0 +1,42 @@
+//! Options of a node.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::kv::LinkOptions;
+
+/// Options of a [`KvNode`](super::KvNode); `docs/defaults.md` has the reason of each default.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NodeOptions {
+    /// The name by which peers know the node. No other living node of the job may have it.
+    pub name: String,
+    /// The address at which the node listens; port 0 takes any free one.
+    pub listen: SocketAddr,
+    /// The addresses that peers are told, 8 at most (none: the listener's own, or the address of the device's GID where
+    /// the listener takes every address of the host). A pod behind a service names what others reach.
+    pub addresses: Vec<SocketAddr>,
+    /// The time for which an exported blob is good (none: for ever). A registry that forgets to remove entries needs
+    /// one.
+    pub blob_lasts: Option<Duration>,
+    /// Peers at most (512).
+    pub peers_max: usize,
+    /// The options of each link. The queues are shorter than those of a link made by hand (32 writes outstanding, 64
+    /// messages), because a node has many: a link takes some 100 entries of the engine's
+    /// [`max_cqe`](crate::engine::EngineOptions::max_cqe), and 64 KiB.
+    pub link: LinkOptions,
+}
+
+impl NodeOptions {
+    /// The defaults, for a node of this name that listens there.
+    #[must_use]
+    pub fn new(name: &str, listen: SocketAddr) -> Self {
+        Self {
+            name: name.to_owned(),
+            listen,
+            addresses: Vec::new(),
+            blob_lasts: None,
+            peers_max: 512,
+            link: LinkOptions { max_send_wr: 32, credits: 64, ..LinkOptions::default() },
+        }
+    }
+}

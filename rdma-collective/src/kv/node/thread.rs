@@ -1,0 +1,129 @@
+//! The node's own thread: it accepts peers, notices when they leave, and wakes tasks whose deadline has passed.
+
+use std::net::TcpStream;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::thread::Builder;
+use std::time::Instant;
+
+use rdma_core::Deadline;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, recv};
+
+use super::inner::Inner;
+use super::message::{Answer, NOTE_BYTES, Request};
+use super::table::{Job, MAKE_WITHIN};
+use super::work::{keep_alive, say};
+use super::{NodeError, NodeName};
+use crate::link::handshake::{First, Met, Strangers};
+
+/// The pause after a failure of the listener, so that it does not keep a core busy.
+const FAILED_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
+
+/// A peer that was met, and the connection to it.
+type Watched = (NodeName, u64, Arc<TcpStream>);
+
+pub(super) fn start(inner: &Arc<Inner>) -> Result<(), NodeError> {
+    let own = Arc::clone(inner);
+    let started = Builder::new().name("rdma-node".to_owned()).spawn(move || run(&own));
+    started.map(drop).map_err(|source| NodeError::Thread { source: Arc::new(source) })
+}
+
+/// Runs until the node is closed.
+fn run(inner: &Arc<Inner>) {
+    let mut strangers = Strangers::default();
+    loop {
+        strangers.dismiss_overdue();
+        let (watched, next, is_closed) = inner.look(|table| {
+            let watched = table
+                .met()
+                .map(|(peer, stream)| (peer.blob.name.clone(), peer.blob.incarnation, Arc::clone(stream)));
+            (watched.collect::<Vec<Watched>>(), table.tickets.next_deadline(), table.is_closed)
+        });
+        if is_closed {
+            return;
+        }
+        let next = next.map(Deadline::at).into_iter().chain(strangers.next_deadline()).reduce(Deadline::min);
+        let readable = wait(inner, &strangers, &watched, next);
+        inner.nudge.clear();
+        for ((name, incarnation, stream), _) in watched.iter().zip(readable).filter(|(_, readable)| *readable)
+        {
+            if !hear_peer(inner, (name, *incarnation), stream) {
+                inner.change(|table| table.forget((name, *incarnation)));
+            }
+        }
+        drop(watched);
+        inner.change(|table| {
+            let now = Instant::now();
+            table.tickets.wake_due(Some(now), &mut table.woken);
+        });
+        accept(inner, &mut strangers);
+    }
+}
+
+/// Waits until somebody connects, speaks or leaves, until the node is nudged, or until `next`. Returns which of those
+/// watched have to be looked at.
+fn wait(inner: &Inner, strangers: &Strangers, watched: &[Watched], next: Option<Deadline>) -> Vec<bool> {
+    let fixed = [inner.nudge.as_fd(), inner.listener.as_fd()];
+    let streams = watched.iter().map(|(.., stream)| stream.as_fd());
+    let all = fixed.into_iter().chain(streams).chain(strangers.descriptors());
+    let mut polled: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    let timeout = next.map(|next| {
+        let left = next.remaining();
+        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
+    });
+    // An interrupted wait, or one that the system refuses, is one that looks at all.
+    let looked = poll(&mut polled, timeout.as_ref());
+    let streams = polled.iter().skip(fixed.len()).take(watched.len());
+    streams.map(|fd| looked.is_err() || !fd.revents().is_empty()).collect()
+}
+
+/// Hears what a peer says; `false` when it has closed its connection, or says what no node does.
+fn hear_peer(inner: &Arc<Inner>, peer: (&NodeName, u64), stream: &TcpStream) -> bool {
+    let mut bytes = [0_u8; 64 * NOTE_BYTES];
+    match recv(stream, &mut bytes[..], RecvFlags::DONTWAIT) {
+        Ok((0, _)) => false,
+        Ok((len, _)) => inner.change(|table| table.hear(peer, &bytes[..len], Instant::now())),
+        Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
+    }
+}
+
+/// Accepts whoever has connected, and answers those of the job.
+fn accept(inner: &Arc<Inner>, strangers: &mut Strangers) {
+    loop {
+        let deadline = Deadline::after(MAKE_WITHIN);
+        match strangers.look(&inner.listener, &inner.token, First::Request, deadline) {
+            Ok(Some((met, said))) => hear(inner, met, &said),
+            Ok(None) => return,
+            Err(error) => {
+                crate::log::error!(%error, "the listener of a KV node does not accept");
+                std::thread::sleep(FAILED_PAUSE);
+                return;
+            }
+        }
+    }
+}
+
+/// Hears the request of a process of the job.
+fn hear(inner: &Arc<Inner>, mut met: Met, said: &[u8]) {
+    let job = inner.token.fingerprint();
+    match Request::decode(said, job) {
+        Ok(Request::Introduction { to, from }) => {
+            if let Err(reason) = inner.change(|table| table.hear_introduction(to, &from)) {
+                return say(&mut met, &Answer::Refused(reason));
+            }
+            // The peer may wish for a link as soon as it is welcome, so it is known before.
+            let Ok(stream) = met.stream() else { return };
+            keep_alive(&stream);
+            inner.change(|table| table.meet(from, stream, false));
+            say(&mut met, &Answer::Welcome(Vec::new()));
+        }
+        Ok(Request::Wish(wish)) => {
+            inner.change(|table| table.jobs.push_back(Job::Grant(Box::new((met, wish)))));
+        }
+        Err(error) => {
+            crate::log::warn!(peer = %met.peer(), %error, "a process of the job asked a KV node for nothing that it knows")
+        }
+    }
+}

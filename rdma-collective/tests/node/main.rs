@@ -1,0 +1,10 @@
+//! KV nodes: peers that are found by their blobs, come and go, and whose links are made when they are needed.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod job;
+mod meet;
+mod moves;
+#[path = "../pair/mod.rs"]
+mod pair;
+mod processes;
