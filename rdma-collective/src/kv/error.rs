@@ -9,7 +9,7 @@ use rdma_core::error::{RangeError, RegisterError};
 use super::layout::LayoutError;
 use super::plan::PlanError;
 use crate::engine::EngineError;
-use crate::kv::{HoldKind, PoolUse, Verdicts};
+use crate::kv::{HoldKind, PoolUse};
 use crate::link::{LaneFailure, LaneName, PeerName};
 
 /// The error of a pool that could not be made, read, written or closed.
@@ -350,16 +350,4 @@ pub enum KvError {
     /// The engine's device failed.
     #[error(transparent)]
     Engine(#[from] EngineError),
-}
-
-/// The error of a transfer that did not complete, with a verdict for each block. None of its bytes land any more,
-/// unless the cause is [`KvError::Quarantined`], [`KvError::Engine`] or [`KvError::LinkEnded`].
-#[derive(Clone, thiserror::Error)]
-#[error("{cause}")]
-pub struct TransferError {
-    /// The reason why the transfer ended.
-    #[source]
-    pub cause: Arc<KvError>,
-    /// The verdicts: blocks that have arrived all the same are valid.
-    pub verdicts: Verdicts,
 }

@@ -92,12 +92,12 @@ pub(crate) use node::fuzz as fuzz_node;
 
 pub use blocks::Blocks;
 pub use decode::Decode;
-pub use error::{KvError, PoolError, TransferError};
+pub use error::{KvError, PoolError};
 pub use journal::{LinkEvent, LinkStats, TransferKind, TransferOutcome};
 pub use lease::HoldKind;
 pub use link::{LinkError, LinkOptions, Prepared};
 pub use node::{Begin, Begun, Connecting, KvNode, Leaving, NodeError, NodeName, NodeOptions};
-pub use outcome::{Progress, Received, Sent};
+pub use outcome::{Progress, Received, Sent, TransferError};
 pub use plan::PlanError;
 pub use pool::{Pool, PoolStats, PoolUse};
 pub use prefill::Prefill;

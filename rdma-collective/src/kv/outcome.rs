@@ -1,8 +1,10 @@
-//! The progress of transfers, and the outcomes of those that ended well.
+//! The progress of transfers, and their outcomes.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::verdict::Verdicts;
+use crate::kv::KvError;
 
 /// The progress of a transfer.
 ///
@@ -55,4 +57,16 @@ pub struct Sent {
     pub corrupt: u32,
     /// Time from the push meeting its grant to the confirmation, or from the offer to its release.
     pub elapsed: Duration,
+}
+
+/// The error of a transfer that did not complete, with a verdict for each block. None of its bytes land any more,
+/// unless the cause is [`KvError::Quarantined`], [`KvError::Engine`] or [`KvError::LinkEnded`].
+#[derive(Clone, thiserror::Error)]
+#[error("{cause}")]
+pub struct TransferError {
+    /// The reason why the transfer ended.
+    #[source]
+    pub cause: Arc<KvError>,
+    /// The verdicts: blocks that have arrived all the same are valid.
+    pub verdicts: Verdicts,
 }

@@ -230,7 +230,7 @@ proptest! {
                 verdicts.set(layer, place as usize, BlockVerdict::Missing);
             }
         }
-        let wanted = Wanted::invalid(&verdicts);
+        let wanted = verdicts.wanted();
         let options = PlanOptions { write_bytes_max: bound, by_layer, ..PlanOptions::unpacked() };
         let plan = plan_with((&layout, &layout), &pairs, &options, wanted.clone()).unwrap();
         let layer_of = layer_of(&layout);

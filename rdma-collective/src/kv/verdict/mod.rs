@@ -93,7 +93,15 @@ impl Verdicts {
 
     /// The blocks that the source with this cover still owes to `pool`; `None` when it owes nothing.
     pub(super) fn owed(&self, cover: &Cover, pool: &Pool) -> Option<Wanted> {
-        Wanted::invalid(&self.about(cover).as_of_now(pool).only(cover, pool.layout()))
+        self.about(cover).as_of_now(pool).only(cover, pool.layout()).wanted()
+    }
+
+    /// The blocks that are not valid; `None` when all are valid.
+    pub(super) fn wanted(&self) -> Option<Wanted> {
+        let blocks = self.blocks().len() as u32;
+        Wanted::of(self.layers, blocks, |layer, place| {
+            self.get(layer, place as usize) != Some(BlockVerdict::Valid)
+        })
     }
 
     /// Sets the verdict on all that `cover` does not bring to valid, because nothing of that is owed.

@@ -1,7 +1,5 @@
 //! The wanted blocks of a request, layer by layer, when not all are wanted.
 
-use crate::kv::verdict::{BlockVerdict, Verdicts};
-
 /// A set of blocks of a request, by layer and then by position in the request.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::kv) struct Wanted {
@@ -12,15 +10,12 @@ pub(in crate::kv) struct Wanted {
 }
 
 impl Wanted {
-    /// The blocks that are not valid; `None` when all are valid.
-    pub(in crate::kv) fn invalid(verdicts: &Verdicts) -> Option<Self> {
-        let (layers, blocks) = (verdicts.layers(), verdicts.blocks().len() as u32);
+    /// The blocks of a request that `is_wanted` has, by layer and position; `None` for an empty set.
+    pub(in crate::kv) fn of(layers: u32, blocks: u32, is_wanted: impl Fn(u32, u32) -> bool) -> Option<Self> {
         let mut words = vec![0; words_of(layers, blocks)? as usize];
-        for (layer, place) in pairs(layers, blocks) {
-            if verdicts.get(layer, place as usize) != Some(BlockVerdict::Valid) {
-                let bit = bit_of(blocks, layer, place);
-                *words.get_mut(bit / 32)? |= 1 << (bit % 32);
-            }
+        for (layer, place) in pairs(layers, blocks).filter(|(layer, place)| is_wanted(*layer, *place)) {
+            let bit = bit_of(blocks, layer, place);
+            *words.get_mut(bit / 32)? |= 1 << (bit % 32);
         }
         Self::from_words(layers, blocks, &words)
     }

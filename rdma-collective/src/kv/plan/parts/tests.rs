@@ -1,14 +1,16 @@
 //! Wanted blocks on both sides, and the sets of bits that are refused.
 
-use super::*;
 use proptest::prelude::*;
+
+use super::*;
+use crate::kv::{BlockVerdict, Verdicts};
 
 proptest! {
     #[test]
     fn what_is_not_valid_is_wanted_on_both_sides(layers in 1_u32..5, blocks in 1_u32..40, seed in any::<u64>()) {
         let ids: Vec<u32> = (0..blocks).collect();
         let mut verdicts = Verdicts::new(layers, &ids[..], BlockVerdict::Valid);
-        prop_assert_eq!(Wanted::invalid(&verdicts), None);
+        prop_assert_eq!(verdicts.wanted(), None);
         for (layer, place) in pairs(layers, blocks) {
             let verdict = match seed.rotate_left(layer * 7 + place * 3) % 4 {
                 0 => BlockVerdict::Missing,
@@ -17,7 +19,7 @@ proptest! {
             };
             verdicts.set(layer, place as usize, verdict);
         }
-        let Some(wanted) = Wanted::invalid(&verdicts) else {
+        let Some(wanted) = verdicts.wanted() else {
             prop_assert!(verdicts.all_valid());
             return Ok(());
         };
