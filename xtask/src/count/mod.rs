@@ -47,6 +47,13 @@ struct Figures {
     lists: Vec<(String, Vec<String>)>,
 }
 
+/// The files of the largest import circle of the library in `folder`.
+pub fn largest_circle(files: &BTreeMap<String, String>, folder: &str) -> Vec<String> {
+    let sources = source::parse(files, &[folder]);
+    let circles = imports::circles(&sources, folder, Reach::NamesAndVisibilities);
+    circles.into_iter().next().unwrap_or_default()
+}
+
 /// Prints a table with a column for each tree, then the lists.
 pub fn main(args: &Args) -> Result<()> {
     let root = workspace::root()?;

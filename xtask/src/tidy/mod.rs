@@ -16,13 +16,16 @@ use std::fs;
 use anyhow::{Context, Result, bail};
 use clap::Parser;
 
-use crate::{git, workspace};
+use crate::{count, git, workspace};
 
 /// Folders of the libraries' sources, whose file sizes have a bound on their median.
 const LIBRARIES: [&str; 2] = ["rdma-core/src/", "rdma-collective/src/"];
 /// Bound on the median lines of a library's file. The limit of a single file leaves room for a few long ones; this
 /// bound makes sure that they stay few.
 const MEDIAN_BELOW: usize = 150;
+
+/// Bounds on the files of the largest import circle of a library: a newcomer has to read all of a circle at once.
+const CIRCLES: [(&str, usize); 2] = [("rdma-core/src/", 14), ("rdma-collective/src/", 8)];
 
 /// Options of `cargo xtask tidy`.
 #[derive(Debug, Default, Parser)]
@@ -64,6 +67,8 @@ struct Report {
     by_rule: BTreeMap<comments::Rule, usize>,
     /// Names of all tests.
     tests: BTreeSet<String>,
+    /// The libraries' files, by path.
+    libraries: BTreeMap<String, String>,
 }
 
 /// Checks every file that git tracks or would track; fails when one breaks a rule.
@@ -87,8 +92,9 @@ pub fn main(args: &Args) -> Result<()> {
         }
     }
     report.check_median();
-    // The names of the tests are known only when all files were read.
+    // The names of the tests, and all imports, are known only when all files were read.
     if args.paths.is_empty() {
+        report.check_circles();
         for path in security::PATHS {
             let document =
                 fs::read_to_string(root.join(path)).with_context(|| format!("cannot read {path}"))?;
@@ -111,6 +117,7 @@ impl Report {
         security::tests(text, &mut self.tests);
         if LIBRARIES.iter().any(|folder| path.starts_with(folder)) {
             self.lengths.push(text.lines().count());
+            self.libraries.insert(path.to_owned(), text.to_owned());
         }
         self.findings.extend(rust::check(path, text));
         self.findings.extend(layers::check(path, text));
@@ -128,6 +135,19 @@ impl Report {
         if median >= MEDIAN_BELOW {
             let message = format!("the median file has {median} lines, not below {MEDIAN_BELOW}: split some");
             self.findings.push(Finding { path: LIBRARIES.join(", "), line: 0, message });
+        }
+    }
+
+    fn check_circles(&mut self) {
+        for (folder, most) in CIRCLES {
+            let circle = count::largest_circle(&self.libraries, folder);
+            if circle.len() > most {
+                let (files, names) = (circle.len(), circle.join(", "));
+                let message = format!(
+                    "{files} files import one another, {most} at most: move what they share out of {names}"
+                );
+                self.findings.push(Finding { path: folder.to_owned(), line: 0, message });
+            }
         }
     }
 
@@ -194,6 +214,24 @@ mod tests {
         report.rust_file("rdma-collective/src/a.rs", &file(MEDIAN_BELOW));
         report.check_median();
         assert_eq!(report.findings.len(), 1);
+    }
+
+    #[test]
+    fn a_large_import_circle_is_found() {
+        let mut report = Report::default();
+        let folder = CIRCLES[1].0;
+        let files = CIRCLES[1].1 + 1;
+        let modules: String = (0..files).map(|file| format!("mod m{file};\n")).collect();
+        report.rust_file(&format!("{folder}lib.rs"), &format!("//! Header.\n\n{modules}"));
+        for file in 0..files {
+            let next = (file + 1) % files;
+            let text =
+                format!("//! Header.\n\nuse crate::m{next}::T{next};\n\npub struct T{file}(T{next});\n");
+            report.rust_file(&format!("{folder}m{file}.rs"), &text);
+        }
+        report.findings.clear();
+        report.check_circles();
+        assert_eq!(report.findings.len(), 1, "{:?}", report.findings);
     }
 
     #[test]
