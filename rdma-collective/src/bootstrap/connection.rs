@@ -189,7 +189,7 @@ impl Connection {
 }
 
 /// Sets keepalive and user timeout, so that the connection ends within 10 s if the machine at the other end is gone.
-pub(super) fn notice_vanishing(stream: &TcpStream) {
+pub(crate) fn notice_vanishing(stream: &TcpStream) {
     let socket = SockRef::from(stream);
     let keepalive =
         TcpKeepalive::new().with_time(Duration::from_secs(4)).with_interval(Duration::from_secs(2));

@@ -30,6 +30,7 @@ mod store_server;
 mod tests;
 mod token;
 
+pub(crate) use connection::notice_vanishing;
 pub(crate) use error::MixedJobsKind;
 pub use error::{BootstrapError, MixedJobs, RankList};
 pub(crate) use error::{Elsewhere, FrameError};

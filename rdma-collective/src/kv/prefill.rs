@@ -154,7 +154,7 @@ impl Prefill {
 
     /// Whether the link has ended.
     pub(super) fn is_over(&self) -> bool {
-        self.shared.glance(|state| state.link.ended.is_some())
+        self.shared.is_over()
     }
 
     /// Whether a transfer is under way, or has an outcome that was not taken.

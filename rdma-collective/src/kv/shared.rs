@@ -1,5 +1,6 @@
 //! State that an end of a link shares with the handles of its transfers, the same for decode and prefill.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
@@ -36,6 +37,8 @@ pub(super) struct Shared<S> {
     /// The part of decode's layers and heads that the route brings.
     pub(super) cover: Arc<Cover>,
     pub(super) own_keys: bool,
+    /// Whether the link has ended.
+    over: Arc<AtomicBool>,
     staging: [Option<Staging>; 2],
     linger: Duration,
     /// The moment at which the link was set up.
@@ -53,7 +56,7 @@ impl<S: Service + 'static> Shared<S> {
     ) -> Arc<Self> {
         let (lane, peer, access, own_keys) = (link.lane, link.peer, link.access, link.keys.are_own());
         let (route, cover) = (Arc::clone(&link.route), Arc::clone(&link.cover));
-        let staging = [link.staging.clone(), link.inbox.clone()];
+        let (staging, over) = ([link.staging.clone(), link.inbox.clone()], Arc::clone(&link.over));
         let journal = Journal::new(peer, link.route.layer_block_bytes());
         let mut core = engine.lock();
         let attached = pool.attach(&mut core);
@@ -73,6 +76,7 @@ impl<S: Service + 'static> Shared<S> {
             route,
             cover,
             own_keys,
+            over,
             staging,
             linger,
             opened: Instant::now(),
@@ -141,6 +145,11 @@ impl<S: Service + 'static> Shared<S> {
         if asked {
             self.go_on(list);
         }
+    }
+
+    /// Whether the link has ended. Never waits for the state.
+    pub(super) fn is_over(&self) -> bool {
+        self.over.load(Ordering::Acquire)
     }
 
     /// Returns what `glance` finds in the state; the default in a forked child, where the lock may be held for ever.

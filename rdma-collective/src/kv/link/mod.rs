@@ -14,6 +14,7 @@ mod trust;
 
 use std::net::TcpStream;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, PeerAccess, RemoteMemory};
@@ -99,6 +100,8 @@ pub(super) struct Link {
     pub(super) waits: u32,
     /// Reason of the end, once the link has ended.
     pub(super) ended: Option<LaneFailure>,
+    /// Whether the link has ended, for whoever must not wait for the state machine.
+    pub(super) over: Arc<AtomicBool>,
     /// Connection over which the ends met, if they met over TCP. It stays open as long as this end, so that the peer
     /// notices when this process dies.
     pub(super) _control: Option<TcpStream>,
@@ -140,6 +143,7 @@ impl Link {
                 crate::log::warn!(peer = %self.peer, lane = %self.name, %cause, "a KV link is down");
             }
             self.ended = Some(cause);
+            self.over.store(true, Ordering::Release);
         }
         let fenced = core.fence_lane(self.lane, Deadline::after(FENCE_WITHIN));
         if let Err(error) = &fenced {

@@ -250,7 +250,7 @@ impl Opening {
             Staging::new(region, attached)
         };
         let (staging, inbox) = (staging.map(attach), inbox.map(attach));
-        let (waits, ended, _control) = (0, None, control);
+        let (waits, ended, over, _control) = (0, None, Arc::default(), control);
         Ok(Link {
             lane,
             name,
@@ -264,6 +264,7 @@ impl Opening {
             keys,
             waits,
             ended,
+            over,
             _control,
         })
     }

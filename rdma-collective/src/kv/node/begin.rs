@@ -10,9 +10,10 @@ use std::time::Instant;
 use rdma_core::Deadline;
 
 use super::inner::Inner;
+use super::jobs::Job;
 use super::link_slot::{End, Way};
 use super::parked::block_on;
-use super::table::{Job, Need};
+use super::table::Need;
 use super::tickets::About;
 use super::{NodeError, NodeName};
 use crate::kv::{Decode, Kind, KvError, Prefill, Receiving, Sending, Transfer};
@@ -103,12 +104,12 @@ impl<K: Begun> Begin<K> {
     fn step(&mut self, waker: &Waker) -> Poll<Result<Transfer<K>, NodeError>> {
         self.inner.engine.check_process()?;
         loop {
-            let now = Instant::now();
-            let need = self.inner.change(|table| table.need(&self.peer, K::WAY, now));
-            let end = match need {
-                Err(error) => return Poll::Ready(Err(self.told().unwrap_or(error))),
-                Ok(Need::Up(end)) => end,
-                Ok(Need::Wait { peer, incarnation }) => return self.sleep((peer, incarnation), waker),
+            let (looked, replaced) = self.look(waker);
+            drop(replaced);
+            let end = match looked {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Ready(Ok(end)) => end,
             };
             let begun = K::end(&end).map(|end| (self.ask)(end));
             self.release(end);
@@ -117,50 +118,52 @@ impl<K: Begun> Begin<K> {
                 // The link has ended just now: another one is made.
                 Some(Err(KvError::LinkEnded { .. })) if !self.deadline.expired() => {}
                 Some(Err(source)) => {
-                    let peer = NodeName::new(&self.peer);
-                    return Poll::Ready(Err(
-                        peer.map_or_else(|error| error, |peer| NodeError::Transfer { peer, source })
-                    ));
+                    let peer = NodeName::new(&self.peer)?;
+                    return Poll::Ready(Err(NodeError::Transfer { peer, source }));
                 }
                 None => return Poll::Ready(Err(NodeError::Closed)),
             }
         }
     }
 
-    /// Waits for a change at the peer, unless the wait is in vain.
-    fn sleep(&mut self, peer: (NodeName, u64), waker: &Waker) -> Poll<Result<Transfer<K>, NodeError>> {
-        if self.deadline.expired() {
-            let late = NodeError::Late { peer: peer.0, waited: self.asked.elapsed() };
-            return Poll::Ready(Err(self.told().unwrap_or(late)));
-        }
-        let (ticket, deadline, incarnation) = (self.ticket, self.deadline.instant(), peer.1);
-        let (id, error, replaced) = self.inner.change(|table| {
-            let stale =
-                ticket.filter(|(_, of)| *of != incarnation).and_then(|(id, _)| table.tickets.remove(id));
-            let id = match ticket {
-                Some((id, of)) if of == incarnation => id,
-                _ => table.tickets.add(peer, About::Link(K::WAY), deadline),
+    /// Looks for the link, and has it made; or keeps the waker, in one step with the look, so that no change is missed.
+    /// Drop the wakers that come back only after this has returned.
+    fn look(&mut self, waker: &Waker) -> (Poll<Result<End, NodeError>>, [Option<Waker>; 2]) {
+        let Self { inner, peer, asked, deadline, ticket, .. } = self;
+        let now = Instant::now();
+        let ready = |looked| (Poll::Ready(looked), [None, None]);
+        inner.change(|table| {
+            if let Some(end) = table.link(peer, K::WAY, now) {
+                return ready(Ok(end));
+            }
+            if let Some(error) = ticket.and_then(|(id, _)| table.tickets.take_error(id)) {
+                return ready(Err(error));
+            }
+            if deadline.expired()
+                && let Some((peer, _)) = table.find(peer)
+            {
+                return ready(Err(NodeError::Late { peer, waited: asked.elapsed() }));
+            }
+            let (name, incarnation) = match table.need(peer, K::WAY, now) {
+                Err(error) => return ready(Err(error)),
+                Ok(Need::Up(end)) => return ready(Ok(end)),
+                Ok(Need::Wait { peer, incarnation }) => (peer, incarnation),
             };
-            let (error, replaced) = table.tickets.look(id, waker);
-            (id, error, [stale, replaced])
-        });
-        drop(replaced);
-        self.ticket = Some((id, incarnation));
-        // The node's thread sleeps until the first deadline that it knew.
-        self.inner.nudge.send();
-        error.map_or(Poll::Pending, |error| Poll::Ready(Err(error)))
-    }
-
-    /// The reason why this has waited in vain, if there is one.
-    fn told(&mut self) -> Option<NodeError> {
-        let (ticket, _) = self.ticket?;
-        self.inner.change(|table| table.tickets.look(ticket, Waker::noop())).0
+            // A ticket of an earlier process of the name is of no use any more.
+            let stale = ticket.take_if(|(_, of)| *of != incarnation);
+            let stale = stale.and_then(|(id, _)| table.tickets.remove(id));
+            let about = About::Link(K::WAY);
+            let (id, _) = *ticket.get_or_insert_with(|| {
+                (table.tickets.add((name, incarnation), about, deadline.instant()), incarnation)
+            });
+            (Poll::Pending, [stale, table.tickets.sleep(id, waker)])
+        })
     }
 
     /// Gives an end back: if the table has let go of it meanwhile, a thread that may block ends it.
     fn release(&self, end: End) {
         if let Some(last) = end.last() {
-            self.inner.change(|table| table.jobs.push_back(Job::Drop(last)));
+            self.inner.change(|table| table.jobs.push(Job::Drop(last)));
         }
     }
 }

@@ -26,8 +26,9 @@ pub(super) enum End {
 pub(super) enum LinkSlot {
     #[default]
     Unmade,
-    /// This node or the peer makes the link. Whoever needs the link after `until` has it made anew.
+    /// This node or the peer makes the link of that number. Whoever needs the link after `until` has it made anew.
     Making {
+        number: u32,
         until: Instant,
     },
     Up(End),
@@ -97,6 +98,11 @@ impl LinkSlot {
             _ => {}
         }
         None
+    }
+
+    /// Whether the link of that number is being made.
+    pub(super) fn makes(&self, which: u32) -> bool {
+        matches!(self, Self::Making { number, .. } if *number == which)
     }
 
     /// Empties the slot, and returns its end.

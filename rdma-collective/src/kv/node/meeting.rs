@@ -42,12 +42,18 @@ struct Waiting {
 }
 
 impl Connecting {
+    /// Waits for a peer by a ticket that the table has given out.
     pub(super) fn new(
         inner: &Arc<Inner>,
-        peer: Result<(NodeName, u64), NodeError>,
+        peer: Result<(NodeName, u64, u64), NodeError>,
         deadline: Deadline,
     ) -> Self {
-        let waiting = peer.map(|peer| Waiting::new(inner, peer, About::Meeting, deadline.instant()));
+        let waiting = peer.map(|(peer, incarnation, ticket)| Waiting {
+            inner: Arc::clone(inner),
+            peer,
+            incarnation,
+            ticket,
+        });
         Self { waiting, begun: Instant::now(), deadline }
     }
 
@@ -63,25 +69,30 @@ impl Connecting {
 }
 
 impl Leaving {
-    pub(super) fn new(inner: &Arc<Inner>, peer: Option<(NodeName, u64)>) -> Self {
-        // Nobody waits longer than that: the peer is asked for again then.
+    pub(super) fn new(inner: &Arc<Inner>, peer: &str) -> Self {
+        // Longer than anybody waits.
         let until = Deadline::after(Duration::MAX).instant();
-        Self { waiting: peer.map(|peer| Waiting::new(inner, peer, About::Leaving, until)) }
+        let waiting = inner.change(|table| {
+            let (peer, incarnation) = table.find(peer)?;
+            let ticket = table.tickets.add((peer.clone(), incarnation), About::Leaving, until);
+            Some(Waiting { inner: Arc::clone(inner), peer, incarnation, ticket })
+        });
+        Self { waiting }
+    }
+
+    /// Nobody is waited for.
+    pub(super) fn of_nobody() -> Self {
+        Self { waiting: None }
     }
 }
 
 impl Waiting {
-    fn new(inner: &Arc<Inner>, (peer, incarnation): (NodeName, u64), about: About, until: Instant) -> Self {
-        let ticket = inner.change(|table| table.tickets.add((peer.clone(), incarnation), about, until));
-        // The node's thread sleeps until the first deadline that it knew.
-        inner.nudge.send();
-        Self { inner: Arc::clone(inner), peer, incarnation, ticket }
-    }
-
-    /// Whether the peer is met, or why not; `None` when it is not in the table.
+    /// Whether the peer is met, or why not; `None` when it is not in the table. Keeps the waker in one step with the
+    /// look, so that no change is missed.
     fn look(&self, waker: &Waker) -> (Option<bool>, Option<NodeError>) {
         let (met, error, replaced) = self.inner.change(|table| {
-            let (error, replaced) = table.tickets.look(self.ticket, waker);
+            let error = table.tickets.take_error(self.ticket);
+            let replaced = table.tickets.sleep(self.ticket, waker);
             (table.has_met(&self.peer, self.incarnation), error, replaced)
         });
         drop(replaced);

@@ -9,6 +9,7 @@ mod begin;
 mod blob;
 mod error;
 mod inner;
+mod jobs;
 mod link_slot;
 mod meeting;
 mod message;
@@ -54,7 +55,8 @@ pub(crate) use message::fuzz;
 /// them, and again when they have ended: a peer that nothing moves to or from costs a connection, and no link.
 ///
 /// A peer leaves when its node is dropped or its process ends. Its transfers then fail, and its name is free for the
-/// next process.
+/// next process. Other hosts see the end of a process by its connections, which a forked child keeps open: a server
+/// that forks should start its children by `exec`, which closes them.
 ///
 /// Nothing here blocks but [`new`](Self::new) and the calls named `wait`: transfers begin by futures, which any
 /// runtime polls, and are the handles that [`Prefill`](super::Prefill) and [`Decode`](super::Decode) give.
@@ -190,9 +192,9 @@ impl KvNode {
             if let Some(since) = blob.expired(SystemTime::now()) {
                 return Err(NodeError::Expired { peer: blob.name, since });
             }
-            let peer = (blob.name.clone(), blob.incarnation);
-            inner.change(|table| table.connect(blob, deadline))?;
-            Ok(peer)
+            let (name, incarnation) = (blob.name.clone(), blob.incarnation);
+            let ticket = inner.change(|table| table.connect(blob, deadline))?;
+            Ok((name, incarnation, ticket))
         });
         Connecting::new(inner, peer, deadline)
     }
@@ -210,8 +212,7 @@ impl KvNode {
     /// Waits for a peer to leave; the future is ready at once when there is no such peer.
     pub fn left(&self, peer: &str) -> Leaving {
         let inner = self.inner();
-        let found = if inner.engine.is_forked() { None } else { inner.look(|table| table.find(peer)) };
-        Leaving::new(inner, found)
+        if inner.engine.is_forked() { Leaving::of_nobody() } else { Leaving::new(inner, peer) }
     }
 
     /// Ends all links to a peer, and forgets it. What is under way with it ends with an error. Returns whether there
@@ -224,7 +225,7 @@ impl KvNode {
         inner.change(|table| {
             let found = table.find(peer);
             if let Some((name, incarnation)) = &found {
-                table.forget((name, *incarnation));
+                table.forget((name, *incarnation), None);
             }
             found.is_some()
         })

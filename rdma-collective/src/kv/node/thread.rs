@@ -11,11 +11,13 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::inner::Inner;
+use super::inner::{Inner, tell};
+use super::jobs::Job;
 use super::message::{Answer, NOTE_BYTES, Request};
-use super::table::{Job, MAKE_WITHIN};
-use super::work::{keep_alive, say};
+use super::table::{MAKE_WITHIN, is_open};
+use super::work::say;
 use super::{NodeError, NodeName};
+use crate::bootstrap::notice_vanishing;
 use crate::link::handshake::{First, Met, Strangers};
 
 /// The pause after a failure of the listener, so that it does not keep a core busy.
@@ -35,29 +37,26 @@ fn run(inner: &Arc<Inner>) {
     let mut strangers = Strangers::default();
     loop {
         strangers.dismiss_overdue();
-        let (watched, next, is_closed) = inner.look(|table| {
+        let overdue = strangers.next_deadline().map(Deadline::instant);
+        let ((watched, is_closed), next) = inner.look_before_sleep(overdue, |table| {
             let watched = table
                 .met()
                 .map(|(peer, stream)| (peer.blob.name.clone(), peer.blob.incarnation, Arc::clone(stream)));
-            (watched.collect::<Vec<Watched>>(), table.tickets.next_deadline(), table.is_closed)
+            (watched.collect::<Vec<Watched>>(), table.is_closed)
         });
         if is_closed {
             return;
         }
-        let next = next.map(Deadline::at).into_iter().chain(strangers.next_deadline()).reduce(Deadline::min);
-        let readable = wait(inner, &strangers, &watched, next);
+        let readable = wait(inner, &strangers, &watched, next.map(Deadline::at));
         inner.nudge.clear();
         for ((name, incarnation, stream), _) in watched.iter().zip(readable).filter(|(_, readable)| *readable)
         {
-            if !hear_peer(inner, (name, *incarnation), stream) {
-                inner.change(|table| table.forget((name, *incarnation)));
+            if !hear_peer(inner, name, stream) {
+                inner.change(|table| table.forget((name, *incarnation), Some(stream)));
             }
         }
         drop(watched);
-        inner.change(|table| {
-            let now = Instant::now();
-            table.tickets.wake_due(Some(now), &mut table.woken);
-        });
+        inner.change(|table| table.tickets.wake_due(Some(Instant::now()), &mut table.woken));
         accept(inner, &mut strangers);
     }
 }
@@ -80,11 +79,11 @@ fn wait(inner: &Inner, strangers: &Strangers, watched: &[Watched], next: Option<
 }
 
 /// Hears what a peer says; `false` when it has closed its connection, or says what no node does.
-fn hear_peer(inner: &Arc<Inner>, peer: (&NodeName, u64), stream: &TcpStream) -> bool {
+fn hear_peer(inner: &Arc<Inner>, peer: &NodeName, stream: &Arc<TcpStream>) -> bool {
     let mut bytes = [0_u8; 64 * NOTE_BYTES];
     match recv(stream, &mut bytes[..], RecvFlags::DONTWAIT) {
         Ok((0, _)) => false,
-        Ok((len, _)) => inner.change(|table| table.hear(peer, &bytes[..len], Instant::now())),
+        Ok((len, _)) => inner.change(|table| table.hear(peer, stream, &bytes[..len], Instant::now())),
         Err(error) => matches!(error, Errno::AGAIN | Errno::INTR),
     }
 }
@@ -110,18 +109,21 @@ fn hear(inner: &Arc<Inner>, mut met: Met, said: &[u8]) {
     let job = inner.token.fingerprint();
     match Request::decode(said, job) {
         Ok(Request::Introduction { to, from }) => {
-            if let Err(reason) = inner.change(|table| table.hear_introduction(to, &from)) {
-                return say(&mut met, &Answer::Refused(reason));
+            let stream = Arc::new(met.into_stream());
+            notice_vanishing(&stream);
+            // A node that waits no more has introduced itself again since.
+            if !is_open(&stream) {
+                return;
             }
-            // The peer may wish for a link as soon as it is welcome, so it is known before.
-            let Ok(stream) = met.stream() else { return };
-            keep_alive(&stream);
-            inner.change(|table| table.meet(from, stream, false));
-            say(&mut met, &Answer::Welcome(Vec::new()));
+            let introduced = inner.change(|table| table.introduced(to, from, Arc::clone(&stream)));
+            if let Err(reason) = introduced {
+                tell(&stream, &Answer::Refused(reason).encode().unwrap_or_default());
+            }
         }
-        Ok(Request::Wish(wish)) => {
-            inner.change(|table| table.jobs.push_back(Job::Grant(Box::new((met, wish)))));
-        }
+        Ok(Request::Wish(wish)) => match inner.change(|table| table.hear_wish(&wish, Instant::now())) {
+            Ok(()) => inner.change(|table| table.jobs.push(Job::Grant(Box::new((met, wish))))),
+            Err(reason) => say(&mut met, &Answer::Refused(reason)),
+        },
         Err(error) => {
             crate::log::warn!(peer = %met.peer(), %error, "a process of the job asked a KV node for nothing that it knows")
         }

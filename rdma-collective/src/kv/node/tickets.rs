@@ -23,6 +23,8 @@ pub(super) enum About {
 pub(super) struct Tickets {
     tickets: BTreeMap<u64, Ticket>,
     last: u64,
+    /// The first deadline of those who have gone to sleep since the node's thread was told.
+    unslept: Option<Instant>,
 }
 
 /// Somebody who waits.
@@ -57,14 +59,23 @@ impl Tickets {
         self.tickets.remove(&id)?.waker
     }
 
-    /// Returns the reason why it is waited for in vain, and keeps the waker if there is none. Drop the waker that this
-    /// one replaces only after all locks are released.
-    pub(super) fn look(&mut self, id: u64, waker: &Waker) -> (Option<NodeError>, Option<Waker>) {
-        let Some(ticket) = self.tickets.get_mut(&id) else { return (Some(NodeError::Closed), None) };
-        match ticket.error.take() {
-            Some(error) => (Some(error), None),
-            None => (None, ticket.waker.replace(waker.clone())),
-        }
+    /// Takes the reason why it is waited for in vain, if there is one.
+    pub(super) fn take_error(&mut self, id: u64) -> Option<NodeError> {
+        self.tickets.get_mut(&id)?.error.take()
+    }
+
+    /// Keeps the waker of somebody who sleeps. Drop the waker that this one replaces only after all locks are released.
+    #[must_use]
+    pub(super) fn sleep(&mut self, id: u64, waker: &Waker) -> Option<Waker> {
+        let ticket = self.tickets.get_mut(&id)?;
+        let unslept = self.unslept.get_or_insert(ticket.deadline);
+        *unslept = ticket.deadline.min(*unslept);
+        ticket.waker.replace(waker.clone())
+    }
+
+    /// Whether somebody sleeps who is to be woken before `until`, since this was asked last.
+    pub(super) fn must_wake_before(&mut self, until: Option<Instant>) -> bool {
+        self.unslept.take().is_some_and(|unslept| until.is_none_or(|until| unslept < until))
     }
 
     /// Tells all who wait for this of a peer that it is in vain; without `about`, all who wait for anything of it.

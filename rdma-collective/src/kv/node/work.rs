@@ -1,147 +1,195 @@
 //! The work of a node on threads that may block: introductions, and making and ending links.
 
-use std::net::TcpStream;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
-use socket2::{SockRef, TcpKeepalive};
 
 use super::NodeError;
 use super::blob::NodeBlob;
 use super::inner::Inner;
+use super::jobs::{Job, LinkName};
 use super::link_slot::{End, Way};
 use super::message::{Answer, Reason, Request, Wish};
-use super::table::{Job, MAKE_WITHIN};
+use super::table::MAKE_WITHIN;
+use crate::bootstrap::notice_vanishing;
 use crate::kv::link::Opening;
 use crate::kv::{Decode, LinkError, Prefill};
+use crate::link::HandshakeError;
 use crate::link::handshake::{self, Met};
 
-/// The pause before a node introduces itself again to one that goes first.
-const CROSSED_PAUSE: Duration = Duration::from_millis(20);
-/// A peer whose host has vanished is noticed after this silence, and three tries a second apart.
-const KEEPALIVE_AFTER: Duration = Duration::from_secs(5);
+/// The time of one try to introduce this node, and the pause before the next one.
+const TRY_WITHIN: Duration = Duration::from_secs(1);
+const TRY_PAUSE: Duration = Duration::from_millis(20);
 /// The time in which a link of a peer that has gone ends by itself, with the reason, before it is dropped.
 const RETIRE_AFTER: Duration = Duration::from_millis(500);
 
 pub(super) fn run(inner: &Arc<Inner>, job: Job) {
     match job {
-        Job::Introduce { peer, deadline } => {
-            let introduced = introduce(inner, &peer, deadline);
-            if let Err(error) = introduced {
-                inner.change(|table| table.fail_meeting(&peer.name, peer.incarnation, &error));
-            }
+        Job::Introduce { peer, tries } => introduce(inner, peer, tries),
+        Job::Make { peer, link, deadline } => {
+            let made = make(inner, &peer, link, deadline);
+            put(inner, (&peer.name, peer.incarnation), link, made);
         }
-        Job::Make { peer, way, number, deadline } => match make(inner, &peer, (way, number), deadline) {
-            Ok(end) => up(inner, &peer, end),
-            Err(error) => {
-                inner.change(|table| table.link_failed((&peer.name, peer.incarnation), way, &error))
-            }
-        },
-        Job::Grant(asked) => grant(inner, asked.0, &asked.1),
+        Job::Grant(asked) => {
+            let (met, wish) = *asked;
+            let link = LinkName { way: wish.way.at_peer(), number: wish.number };
+            let made = grant(inner, met, &wish, link.way);
+            inner.change(|table| table.granted(&wish));
+            put(inner, (&wish.from, wish.incarnation), link, made);
+        }
         Job::Retire(end) => retire(end),
         Job::Drop(end) => drop(end),
     }
 }
 
 /// Ends a job that no thread can do.
-pub(super) fn fail(inner: &Arc<Inner>, job: Job, error: &NodeError) {
-    match job {
-        Job::Introduce { peer, .. } => {
-            inner.change(|table| table.fail_meeting(&peer.name, peer.incarnation, error));
-        }
-        Job::Make { peer, way, .. } => {
-            inner.change(|table| table.link_failed((&peer.name, peer.incarnation), way, error));
-        }
+pub(super) fn fail(inner: &Arc<Inner>, job: &Job, error: &NodeError) {
+    inner.change(|table| match job {
+        Job::Introduce { peer, .. } => table.fail_meeting(peer, error),
+        Job::Make { peer, link, .. } => table.link_failed((&peer.name, peer.incarnation), *link, error),
         Job::Grant(asked) => {
-            let Wish { from, incarnation, way, .. } = &asked.1;
-            inner.change(|table| table.link_failed((from, *incarnation), way.at_peer(), error));
+            let wish = &asked.1;
+            table.granted(wish);
+            let link = LinkName { way: wish.way.at_peer(), number: wish.number };
+            table.link_failed((&wish.from, wish.incarnation), link, error);
         }
-        Job::Retire(end) => retire(end),
-        Job::Drop(end) => drop(end),
-    }
+        Job::Retire(_) | Job::Drop(_) => {}
+    });
 }
 
-/// Introduces this node to a peer, until the two have met.
-fn introduce(inner: &Arc<Inner>, peer: &Arc<NodeBlob>, deadline: Deadline) -> Result<(), NodeError> {
+/// The outcome of one try to introduce this node.
+enum Tried {
+    /// The two have met, or need not meet any more.
+    Done,
+    /// The reason to try again; `None` when the peer goes first.
+    Again(Option<NodeError>),
+    Failed(NodeError),
+}
+
+/// Introduces this node to a peer once, and has it done again if that may help.
+fn introduce(inner: &Arc<Inner>, peer: Arc<NodeBlob>, tries: usize) {
+    let error = match try_to_introduce(inner, &peer, tries) {
+        Tried::Done => return,
+        Tried::Failed(error) => error,
+        Tried::Again(error) => {
+            // The deadline may have become a later one meanwhile.
+            let Some(until) = inner.look(|table| table.dialing(&peer)) else { return };
+            if !until.expired() {
+                std::thread::sleep(TRY_PAUSE.min(until.remaining()));
+                let tries = tries.wrapping_add(1);
+                return inner.change(|table| table.jobs.push(Job::Introduce { peer, tries }));
+            }
+            error.unwrap_or_else(|| NodeError::Late { peer: peer.name.clone(), waited: Duration::ZERO })
+        }
+    };
+    inner.change(|table| table.fail_meeting(&peer, &error));
+}
+
+fn try_to_introduce(inner: &Arc<Inner>, peer: &NodeBlob, tries: usize) -> Tried {
+    let Some(until) = inner.look(|table| table.dialing(peer)) else { return Tried::Done };
+    if peer.process.ends_within(Duration::ZERO) {
+        return Tried::Failed(NodeError::Gone { peer: peer.name.clone() });
+    }
+    let Some(address) = peer.addresses.get(tries % peer.addresses.len().max(1)).copied() else {
+        return Tried::Failed(NodeError::Gone { peer: peer.name.clone() });
+    };
+    let deadline = until.min(Deadline::after(TRY_WITHIN));
     let request = Request::Introduction { to: peer.incarnation, from: inner.own.clone() };
-    let started = Instant::now();
-    loop {
-        let (met, answer) = ask(inner, peer, &request, deadline)?;
-        match answer {
-            Answer::Welcome(_) => {
-                let stream = met.into_stream();
-                keep_alive(&stream);
-                if inner.change(|table| table.meet(NodeBlob::clone(peer), stream, true)) {
-                    inner.nudge.send();
-                    return Ok(());
-                }
-                return Err(NodeError::NameTaken { name: peer.name.clone() });
+    let met = match handshake::connect(address, &inner.token, deadline) {
+        Ok(met) => met,
+        Err(source) => return Tried::Again(Some(unreachable(peer, source))),
+    };
+    if !inner.change(|table| table.asks(peer, true)) {
+        return Tried::Done;
+    }
+    let asked = ask(met, peer, &request, deadline);
+    // A welcome counts as asked until the two have met: the peer's own introduction would come between.
+    if !matches!(asked, Ok((_, Answer::Welcome(_)))) {
+        inner.change(|table| table.asks(peer, false));
+    }
+    match asked {
+        Err(error @ NodeError::Unreachable { .. }) => Tried::Again(Some(error)),
+        Err(error) => Tried::Failed(error),
+        Ok((met, Answer::Welcome(_))) => {
+            let stream = met.into_stream();
+            notice_vanishing(&stream);
+            if inner.change(|table| table.welcomed(peer, Arc::new(stream), address)) {
+                // The node's thread is to watch the connection.
+                inner.nudge.send();
             }
-            Answer::Refused(Reason::Crossed) if !deadline.expired() => {
-                std::thread::sleep(CROSSED_PAUSE.min(deadline.remaining()));
-                if inner.look(|table| table.has_met(&peer.name, peer.incarnation)) != Some(false) {
-                    return Ok(());
-                }
-            }
-            Answer::Refused(Reason::Crossed) => {
-                return Err(NodeError::Late { peer: peer.name.clone(), waited: started.elapsed() });
-            }
-            Answer::Refused(reason) => return Err(refused(inner, peer, reason)),
+            Tried::Done
         }
+        Ok((_, Answer::Refused(Reason::Crossed))) => Tried::Again(None),
+        Ok((_, Answer::Refused(reason))) => Tried::Failed(refused(inner, peer, reason)),
     }
 }
 
-/// Makes a link to a peer.
-fn make(
-    inner: &Inner,
-    peer: &NodeBlob,
-    (way, number): (Way, u32),
-    deadline: Deadline,
-) -> Result<End, NodeError> {
-    let unmade = |source: LinkError| NodeError::Link { peer: peer.name.clone(), source: Arc::new(source) };
-    let mut opening = open(inner, way).map_err(unmade)?;
+fn unreachable(peer: &NodeBlob, source: HandshakeError) -> NodeError {
+    NodeError::Unreachable { peer: peer.name.clone(), source: Arc::new(source) }
+}
+
+/// Says a request to a peer, and hears its answer.
+fn ask(met: Met, peer: &NodeBlob, request: &Request, deadline: Deadline) -> Result<(Met, Answer), NodeError> {
+    let mut met = met.until(deadline);
+    let request = request.encode()?;
+    let answer = met.say(&request).and_then(|()| met.hear()).map_err(|source| unreachable(peer, source))?;
+    let violation =
+        |_| NodeError::Violation { peer: peer.name.clone(), what: "it answers what no node does" };
+    Ok((met, Answer::decode(&answer).map_err(violation)?))
+}
+
+/// Makes a link to a peer, which was met at an address that it listens at.
+fn make(inner: &Inner, peer: &NodeBlob, link: LinkName, deadline: Deadline) -> Result<End, NodeError> {
+    let unmade = |source| NodeError::Link { peer: peer.name.clone(), source: Arc::new(source) };
+    let gone = || NodeError::Left { peer: peer.name.clone() };
+    let address: SocketAddr = inner.look(|table| table.dialed_at(peer)).ok_or_else(gone)?;
+    let mut opening = open(inner, link.way).map_err(unmade)?;
     let (from, incarnation) = (inner.own.name.clone(), inner.own.incarnation);
     let blob = opening.exported().to_vec();
+    let LinkName { way, number } = link;
     let wish = Wish { to: peer.incarnation, from, incarnation, way, number, blob };
-    match ask(inner, peer, &Request::Wish(wish), deadline)? {
+    let met = handshake::connect(address, &inner.token, deadline).map_err(|source| {
+        if peer.process.ends_within(Duration::ZERO) { gone() } else { unreachable(peer, source) }
+    })?;
+    match ask(met, peer, &Request::Wish(wish), deadline)? {
         (met, Answer::Welcome(theirs)) => {
-            join(inner, &mut opening, way, met, &theirs, deadline).map_err(unmade)
+            join(inner, &mut opening, way, (met, &theirs), deadline).map_err(unmade)
         }
         (_, Answer::Refused(reason)) => Err(refused(inner, peer, reason)),
     }
 }
 
-/// Answers a peer's wish for a link, and makes this node's end of it.
-fn grant(inner: &Arc<Inner>, met: Met, wish: &Wish) {
+/// Makes this node's end of the link that a peer has wished for.
+fn grant(inner: &Inner, met: Met, wish: &Wish, way: Way) -> Result<End, NodeError> {
     let deadline = Deadline::after(MAKE_WITHIN);
     let mut met = met.until(deadline);
-    if let Err(reason) = inner.change(|table| table.hear_wish(wish, Instant::now())) {
-        return say(&mut met, &Answer::Refused(reason));
-    }
-    let way = wish.way.at_peer();
-    let peer = (&wish.from, wish.incarnation);
-    let made = open(inner, way).and_then(|mut opening| {
-        say(&mut met, &Answer::Welcome(opening.exported().to_vec()));
-        join(inner, &mut opening, way, met, &wish.blob, deadline)
-    });
+    let made = match open(inner, way) {
+        Ok(mut opening) => {
+            say(&mut met, &Answer::Welcome(opening.exported().to_vec()));
+            join(inner, &mut opening, way, (met, &wish.blob), deadline)
+        }
+        Err(error) => {
+            say(&mut met, &Answer::Refused(Reason::Failed));
+            Err(error)
+        }
+    };
+    made.map_err(|source| NodeError::Link { peer: wish.from.clone(), source: Arc::new(source) })
+}
+
+/// Puts a link that was made into the table, or tells those who wait why it was not.
+fn put(inner: &Arc<Inner>, peer: (&super::NodeName, u64), link: LinkName, made: Result<End, NodeError>) {
     match made {
         Ok(end) => {
-            if let Err(end) = inner.change(|table| table.link_up(peer, end)) {
+            if let Err(end) = inner.change(|table| table.link_up(peer, link.number, end)) {
                 retire(end);
             }
         }
-        Err(source) => {
-            let error = NodeError::Link { peer: wish.from.clone(), source: Arc::new(source) };
-            crate::log::warn!(%error, "a link that a peer has asked for was not made");
-            inner.change(|table| table.link_failed(peer, way, &error));
+        Err(error) => {
+            crate::log::warn!(%error, "a link between two KV nodes was not made");
+            inner.change(|table| table.link_failed(peer, link, &error));
         }
-    }
-}
-
-fn up(inner: &Arc<Inner>, peer: &NodeBlob, end: End) {
-    if let Err(end) = inner.change(|table| table.link_up((&peer.name, peer.incarnation), end)) {
-        retire(end);
     }
 }
 
@@ -151,6 +199,7 @@ fn open(inner: &Inner, way: Way) -> Result<Opening, LinkError> {
         Way::Out => inner.source.as_ref(),
         Way::In => inner.destination.as_ref(),
     };
+    // The table asks for links of pools alone that there are.
     let pool = pool.ok_or(LinkError::OtherEngine)?;
     Opening::new(&inner.engine, pool, pool.purpose(), &inner.token, &inner.link)
 }
@@ -159,8 +208,7 @@ fn join(
     inner: &Inner,
     opening: &mut Opening,
     way: Way,
-    met: Met,
-    theirs: &[u8],
+    (met, theirs): (Met, &[u8]),
     deadline: Deadline,
 ) -> Result<End, LinkError> {
     let link = opening.join_over(met, theirs, deadline)?;
@@ -171,41 +219,6 @@ fn join(
     })
 }
 
-/// Dials a peer, and returns its answer to a request.
-fn ask(
-    inner: &Inner,
-    peer: &NodeBlob,
-    request: &Request,
-    deadline: Deadline,
-) -> Result<(Met, Answer), NodeError> {
-    let gone = || NodeError::Gone { peer: peer.name.clone() };
-    if peer.process.ends_within(Duration::ZERO) {
-        return Err(gone());
-    }
-    let request = request.encode()?;
-    let mut last = None;
-    for (number, address) in peer.addresses.iter().enumerate() {
-        let share = deadline.remaining() / (peer.addresses.len() - number) as u32;
-        let asked = handshake::connect(*address, &inner.token, Deadline::after(share)).and_then(|met| {
-            let mut met = met.until(deadline);
-            met.say(&request)?;
-            let answer = met.hear()?;
-            Ok((met, answer))
-        });
-        match asked {
-            Ok((met, answer)) => return Ok((met, Answer::decode(&answer)?)),
-            Err(error) => last = Some(error),
-        }
-        if peer.process.ends_within(Duration::ZERO) {
-            return Err(gone());
-        }
-    }
-    match last {
-        Some(source) => Err(NodeError::Unreachable { peer: peer.name.clone(), source: Arc::new(source) }),
-        None => Err(gone()),
-    }
-}
-
 /// The reason of a refusal, as this side tells it.
 fn refused(inner: &Inner, peer: &NodeBlob, reason: Reason) -> NodeError {
     let peer = peer.name.clone();
@@ -214,11 +227,9 @@ fn refused(inner: &Inner, peer: &NodeBlob, reason: Reason) -> NodeError {
         Reason::Gone => NodeError::Gone { peer },
         Reason::Full => NodeError::Full { node: peer, max: 0 },
         Reason::Unknown => NodeError::Left { peer },
-        Reason::Crossed => NodeError::Violation { peer, what: "a refusal" },
-        Reason::Unfit => NodeError::NothingToMove { own: inner.own.name.clone(), peer },
-        Reason::Failed => {
-            NodeError::Violation { peer, what: "the peer could not make its end of the link; see its log" }
-        }
+        Reason::Crossed => NodeError::Violation { peer, what: "it lets a link cross another" },
+        Reason::Unfit => NodeError::Violation { peer, what: "it says that the pools do not go together" },
+        Reason::Failed => NodeError::LinkUnmade { peer },
     }
 }
 
@@ -230,17 +241,8 @@ pub(super) fn say(met: &mut Met, answer: &Answer) {
     }
 }
 
-/// Has the kernel notice when the host of a connection's other end vanishes.
-pub(super) fn keep_alive(stream: &TcpStream) {
-    let keepalive =
-        TcpKeepalive::new().with_time(KEEPALIVE_AFTER).with_interval(Duration::from_secs(1)).with_retries(3);
-    if let Err(error) = SockRef::from(stream).set_tcp_keepalive(&keepalive) {
-        crate::log::warn!(%error, "cannot watch the connection of a peer: a host that vanishes is noticed by the next transfer only");
-    }
-}
-
 /// Ends a link, unless somebody begins a transfer on it just now, who ends it then.
-pub(super) fn retire(end: End) {
+fn retire(end: End) {
     let until = Instant::now() + RETIRE_AFTER;
     // The transfers end with the reason, which the engine is about to find.
     while !end.is_over() && end.is_used() && Instant::now() < until {

@@ -219,11 +219,6 @@ impl Met {
         Self { deadline, ..self }
     }
 
-    /// Another handle to the connection.
-    pub(crate) fn stream(&self) -> io::Result<TcpStream> {
-        self.stream.try_clone()
-    }
-
     pub(crate) fn into_stream(self) -> TcpStream {
         self.stream
     }

@@ -139,8 +139,8 @@ impl Answer {
 pub(super) enum Note {
     /// "Make the link in this direction, as you see it: the last one that I know of has this number."
     Want { way: Way, last: u32 },
-    /// "I could not make the link in this direction, as you see it."
-    Failed { way: Way },
+    /// "I could not make the link of this number in this direction, as you see it."
+    Failed { way: Way, number: u32 },
 }
 
 /// Bytes of a note.
@@ -150,7 +150,7 @@ impl Note {
     pub(super) fn encode(self) -> [u8; NOTE_BYTES] {
         let (code, way, number) = match self {
             Self::Want { way, last } => (1, way, last),
-            Self::Failed { way } => (2, way, 0),
+            Self::Failed { way, number } => (2, way, number),
         };
         let [a, b, c, d] = number.to_le_bytes();
         [code, way.code(), a, b, c, d]
@@ -158,10 +158,10 @@ impl Note {
 
     /// The note in these bytes, if they are one.
     pub(super) fn decode([code, way, number @ ..]: [u8; NOTE_BYTES]) -> Option<Self> {
-        let (way, last) = (Way::from_code(way)?, u32::from_le_bytes(number));
-        match (code, last) {
-            (1, last) => Some(Self::Want { way, last }),
-            (2, 0) => Some(Self::Failed { way }),
+        let (way, number) = (Way::from_code(way)?, u32::from_le_bytes(number));
+        match code {
+            1 => Some(Self::Want { way, last: number }),
+            2 => Some(Self::Failed { way, number }),
             _ => None,
         }
     }

@@ -18,11 +18,11 @@ fn answers_and_notes_come_back_and_nothing_else_is_one() {
     }
     let unknown = seal(LinkKind::ANSWER, |body| body.u8(8)).unwrap();
     assert!(Answer::decode(&unknown).is_err());
-    let (want, failed) = (Note::Want { way: Way::Out, last: 7 }, Note::Failed { way: Way::In });
+    let (want, failed) = (Note::Want { way: Way::Out, last: 7 }, Note::Failed { way: Way::In, number: 3 });
     for note in [want, failed] {
         assert_eq!(Note::decode(note.encode()), Some(note));
     }
-    for bytes in [[0; 6], [3, 0, 0, 0, 0, 0], [1, 2, 0, 0, 0, 0], [2, 1, 1, 0, 0, 0]] {
+    for bytes in [[0; 6], [3, 0, 0, 0, 0, 0], [1, 2, 0, 0, 0, 0]] {
         assert_eq!(Note::decode(bytes), None);
     }
 }

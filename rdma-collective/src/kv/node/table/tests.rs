@@ -1,10 +1,14 @@
 //! The table's decisions, without I/O but for the connections by which peers are met.
 
 use std::net::TcpListener;
+use std::time::Instant;
 
 use super::*;
 use crate::kv::PoolUse;
 use crate::kv::layout::{Layout, Model, Order};
+use crate::kv::node::jobs::LinkName;
+use crate::kv::node::link_slot::Way;
+use crate::kv::node::message::{NOTE_BYTES, Note, Wish};
 use crate::liveness::Process;
 
 fn blob(name: &str, incarnation: u64) -> NodeBlob {
@@ -28,10 +32,18 @@ fn table() -> Table {
 }
 
 /// Both ends of a connection.
-fn connection() -> [TcpStream; 2] {
+fn connection() -> (Arc<TcpStream>, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    [near, listener.accept().unwrap().0]
+    (Arc::new(near), listener.accept().unwrap().0)
+}
+
+/// Has the table meet node `name`, which it has dialed; returns both ends of the connection.
+fn dial(table: &mut Table, name: &str) -> (Arc<TcpStream>, TcpStream) {
+    table.connect(blob(name, 2), soon()).unwrap();
+    let (near, far) = connection();
+    assert!(table.welcomed(&blob(name, 2), Arc::clone(&near), "10.0.0.1:80".parse().unwrap()));
+    (near, far)
 }
 
 fn soon() -> Deadline {
@@ -43,6 +55,8 @@ fn soon() -> Deadline {
 enum Known {
     Not,
     Dialing,
+    /// An introduction was said, and has no answer yet.
+    Asking,
     Met,
     MetAndGone,
 }
@@ -52,23 +66,24 @@ fn known(table: &mut Table, name: &str, state: Known) -> Option<TcpStream> {
     if state == Known::Not {
         return None;
     }
-    table.connect(blob(name, 2), soon()).unwrap();
-    if state == Known::Dialing {
+    if matches!(state, Known::Dialing | Known::Asking) {
+        table.connect(blob(name, 2), soon()).unwrap();
+        assert!(table.asks(&blob(name, 2), state == Known::Asking));
         return None;
     }
-    let [near, far] = connection();
-    assert!(table.meet(blob(name, 2), near, true));
+    let (_, far) = dial(table, name);
     (state == Known::Met).then_some(far)
 }
 
 #[test]
 fn whoever_introduces_itself_is_met_or_told_why_not() {
-    use Known::{Dialing, Met, MetAndGone, Not};
+    use Known::{Asking, Dialing, Met, MetAndGone, Not};
     let (crossed, taken) = (Err(Reason::Crossed), Err(Reason::NameTaken));
     for (state, incarnation, from_a, from_z) in [
         (Not, 2, Ok(()), Ok(())),
+        (Dialing, 2, Ok(()), Ok(())),
         // Names before "m" go first, those behind it wait for this node's introduction.
-        (Dialing, 2, Ok(()), crossed),
+        (Asking, 2, Ok(()), crossed),
         (Dialing, 3, Ok(()), Ok(())),
         (Met, 2, crossed, crossed),
         (Met, 3, taken, taken),
@@ -78,34 +93,35 @@ fn whoever_introduces_itself_is_met_or_told_why_not() {
         for (name, expected) in [("a", from_a), ("z", from_z)] {
             let mut table = table();
             let _far = known(&mut table, name, state);
-            let heard = table.hear_introduction(1, &blob(name, incarnation));
+            let heard = table.introduced(1, blob(name, incarnation), connection().0);
             assert_eq!(heard, expected, "{name} {incarnation}, {state:?}");
         }
     }
     let mut table = table();
-    assert_eq!(table.hear_introduction(2, &blob("a", 2)), Err(Reason::Gone));
-    assert_eq!(table.hear_introduction(1, &blob("m", 2)), Err(Reason::NameTaken));
+    assert_eq!(table.introduced(2, blob("a", 2), connection().0), Err(Reason::Gone));
+    assert_eq!(table.introduced(1, blob("m", 2), connection().0), Err(Reason::NameTaken));
     let useless = NodeBlob { source: None, destination: None, ..blob("a", 2) };
-    assert_eq!(table.hear_introduction(1, &useless), Err(Reason::Unfit));
+    assert_eq!(table.introduced(1, useless, connection().0), Err(Reason::Unfit));
     let other = NodeBlob { soft: false, ..blob("a", 2) };
-    assert_eq!(table.hear_introduction(1, &other), Err(Reason::Unfit));
+    assert_eq!(table.introduced(1, other, connection().0), Err(Reason::Unfit));
     let _far = ["a", "b", "c"].map(|name| known(&mut table, name, Met));
-    assert_eq!(table.hear_introduction(1, &blob("d", 2)), Err(Reason::Full));
+    assert_eq!(table.introduced(1, blob("d", 2), connection().0), Err(Reason::Full));
     assert!(matches!(table.connect(blob("d", 2), soon()), Err(NodeError::Full { max: 3, .. })));
 }
 
-/// The numbers of the links that are to be made.
+/// The links that are to be made.
 fn makes(table: &mut Table) -> Vec<(Way, u32)> {
-    let makes = table.jobs.drain(..).filter_map(|job| match job {
-        Job::Make { way, number, .. } => Some((way, number)),
-        _ => None,
+    let makes = std::iter::from_fn(|| table.jobs.pop(1)).map(|job| match job {
+        Job::Make { link, .. } => (link.way, link.number),
+        _ => panic!("another job"),
     });
     makes.collect()
 }
 
 /// The notes that are to be sent.
 fn notes(table: &mut Table) -> Vec<Note> {
-    table.notes.drain(..).map(|(_, note)| note).collect()
+    let notes = table.words.drain(..).map(|(_, word)| word.try_into().ok().and_then(Note::decode));
+    notes.map(|note| note.expect("a note")).collect()
 }
 
 fn name(name: &str) -> NodeName {
@@ -117,83 +133,131 @@ fn the_node_that_has_dialed_makes_each_link_once() {
     let (mut table, now) = (table(), Instant::now());
     assert!(matches!(table.need("a", Way::Out, now), Err(NodeError::Unknown { .. })));
     table.connect(blob("a", 2), soon()).unwrap();
-    // Not met yet: it is waited for.
+    // Nothing is made before the two have met.
     assert!(matches!(table.need("a", Way::Out, now), Ok(Need::Wait { incarnation: 2, .. })));
     assert_eq!(makes(&mut table), []);
-    let [near, _far] = connection();
-    table.meet(blob("a", 2), near, true);
+    let (near, _far) = dial(&mut table, "a");
     for _ in 0..3 {
         assert!(matches!(table.need("a", Way::Out, now), Ok(Need::Wait { .. })));
     }
     assert_eq!(makes(&mut table), [(Way::Out, 1)]);
     let a = name("a");
-    let want = |way, last| Note::Want { way, last }.encode();
-    // The peer wants the same link, and has not heard of its making.
-    assert!(table.hear((&a, 2), &want(Way::Out, 0), now));
-    assert_eq!(makes(&mut table), []);
-    // The peer wants the link in the other direction.
-    assert!(table.hear((&a, 2), &want(Way::In, 0), now));
-    assert_eq!(makes(&mut table), [(Way::In, 1)]);
-    // The peer knows of the link, and has lost it.
-    assert!(table.hear((&a, 2), &want(Way::In, 1), now));
-    assert_eq!(makes(&mut table), [(Way::In, 2)]);
+    let mut wants = |way, last, expected: &[(Way, u32)]| {
+        assert!(table.hear(&a, &near, &Note::Want { way, last }.encode(), now));
+        assert_eq!(makes(&mut table), expected);
+    };
+    // The peer wants the link that is being made, whether it has heard of it or not.
+    wants(Way::Out, 0, &[]);
+    wants(Way::Out, 1, &[]);
+    wants(Way::In, 0, &[(Way::In, 1)]);
+    let failed = |table: &mut Table, way, number| {
+        table.link_failed((&name("a"), 2), LinkName { way, number }, &NodeError::Closed);
+        assert_eq!(notes(table), [Note::Failed { way: way.at_peer(), number }]);
+    };
     // A link that was not made is made again, by whoever needs it next.
-    table.link_failed((&a, 2), Way::Out, &NodeError::Closed);
-    assert_eq!(notes(&mut table), [Note::Failed { way: Way::In }]);
+    failed(&mut table, Way::Out, 1);
     assert!(table.need("a", Way::Out, now).is_ok());
     assert_eq!(makes(&mut table), [(Way::Out, 2)]);
-    // And one that takes too long.
+    // The end of an earlier one says nothing about that.
+    failed(&mut table, Way::Out, 1);
+    assert!(table.need("a", Way::Out, now).is_ok());
+    assert_eq!(makes(&mut table), []);
+    // And one that takes too long is made anew.
     assert!(table.need("a", Way::Out, now + 2 * MAKE_WITHIN).is_ok());
     assert_eq!(makes(&mut table), [(Way::Out, 3)]);
-    assert!(!table.hear((&a, 2), &Note::Failed { way: Way::In }.encode(), now), "it makes no link");
-    assert!(!table.hear((&a, 2), &[9; NOTE_BYTES], now));
-    assert!(table.hear((&a, 3), &[9; NOTE_BYTES], now), "another one said so");
+    for breach in [
+        Note::Failed { way: Way::In, number: 1 }.encode(),
+        Note::Want { way: Way::Out, last: 4 }.encode(),
+        [9; NOTE_BYTES],
+    ] {
+        assert!(!table.hear(&a, &near, &breach, now), "{breach:?}");
+        assert!(table.hear(&a, &connection().0, &breach, now), "another connection's words");
+    }
 }
 
 #[test]
 fn the_other_node_wants_links_and_grants_each_wish_once() {
     let (mut table, now) = (table(), Instant::now());
-    let [near, _far] = connection();
-    table.meet(blob("a", 2), near, false);
+    let (near, _far) = connection();
+    table.introduced(1, blob("a", 2), Arc::clone(&near)).unwrap();
+    let welcome = table.words.pop().unwrap().1;
+    assert_eq!(Answer::decode(&welcome).unwrap(), Answer::Welcome(Vec::new()));
     let wish = |number, way| Wish { to: 1, from: name("a"), incarnation: 2, way, number, blob: Vec::new() };
     for _ in 0..3 {
         assert!(matches!(table.need("a", Way::In, now), Ok(Need::Wait { .. })));
     }
     assert_eq!(notes(&mut table), [Note::Want { way: Way::Out, last: 0 }]);
     assert_eq!(table.hear_wish(&wish(1, Way::Out), now), Ok(()));
-    assert_eq!(table.hear_wish(&wish(1, Way::Out), now), Err(Reason::Unknown), "it was granted");
+    assert_eq!(table.hear_wish(&wish(1, Way::Out), now), Err(Reason::Unknown), "that one was granted");
     assert_eq!(table.hear_wish(&Wish { to: 9, ..wish(2, Way::Out) }, now), Err(Reason::Gone));
     assert_eq!(table.hear_wish(&Wish { incarnation: 9, ..wish(2, Way::Out) }, now), Err(Reason::Unknown));
     assert_eq!(table.hear_wish(&wish(1, Way::In), now), Ok(()), "the other direction counts for itself");
-    // In two pieces.
-    let failed = Note::Failed { way: Way::In }.encode();
-    let ticket = table.tickets.add((name("a"), 2), About::Link(Way::In), now);
-    assert!(table.hear((&name("a"), 2), &failed[..4], now) && table.hear((&name("a"), 2), &failed[4..], now));
-    let (error, _) = table.tickets.look(ticket, Waker::noop());
-    assert!(matches!(error, Some(NodeError::LinkUnmade { .. })));
+    let told = |table: &mut Table, number| {
+        let ticket = table.tickets.add((name("a"), 2), About::Link(Way::In), now);
+        // In two pieces.
+        let note = Note::Failed { way: Way::In, number }.encode();
+        assert!(table.hear(&name("a"), &near, &note[..4], now));
+        assert!(table.hear(&name("a"), &near, &note[4..], now));
+        matches!(table.tickets.take_error(ticket), Some(NodeError::LinkUnmade { .. }))
+    };
+    assert!(!told(&mut table, 0), "an earlier link has failed");
+    assert!(told(&mut table, 1));
     assert!(table.need("a", Way::In, now).is_ok());
     assert_eq!(notes(&mut table), [Note::Want { way: Way::Out, last: 1 }]);
-    assert!(!table.hear((&name("a"), 2), &Note::Want { way: Way::In, last: 0 }.encode(), now));
+    // The peer has failed to make the next one before this node has heard of it.
+    assert!(told(&mut table, 3));
+    let want = Note::Want { way: Way::In, last: 0 }.encode();
+    assert!(!table.hear(&name("a"), &near, &want, now), "this node makes no links");
     assert_eq!(makes(&mut table), []);
+    // A peer that wishes on and on is granted a few.
+    assert_eq!(table.hear_wish(&wish(4, Way::Out), now), Ok(()));
+    assert_eq!(table.hear_wish(&wish(5, Way::Out), now), Ok(()));
+    assert_eq!(table.hear_wish(&wish(6, Way::Out), now), Err(Reason::Failed));
+    table.granted(&wish(1, Way::Out));
+    assert_eq!(table.hear_wish(&wish(7, Way::Out), now), Ok(()));
 }
 
 #[test]
 fn whoever_waits_for_a_peer_is_told_that_it_has_gone() {
     let now = Instant::now();
-    for gone in 0..4 {
+    for gone in 0..5 {
         let mut table = table();
-        let _far = known(&mut table, "a", if gone == 0 { Known::Dialing } else { Known::MetAndGone });
+        let met = if gone == 0 { None } else { Some(dial(&mut table, "a").0) };
+        if gone == 0 {
+            table.connect(blob("a", 2), soon()).unwrap();
+        }
         let ticket = table.tickets.add((name("a"), 2), About::Link(Way::Out), now + MAKE_WITHIN);
+        let a = name("a");
         match gone {
-            0 => table.fail_meeting(&name("a"), 2, &NodeError::Closed),
-            1 => table.forget((&name("a"), 2)),
-            // Another process of the name comes.
-            2 => assert!(table.meet(blob("a", 3), connection()[0].try_clone().unwrap(), false)),
+            0 => table.fail_meeting(&blob("a", 2), &NodeError::Closed),
+            1 => table.forget((&a, 2), None),
+            2 => {
+                table.forget((&a, 2), Some(&connection().0));
+                assert_eq!(table.has_met(&a, 2), Some(true), "an earlier connection has ended");
+                table.forget((&a, 2), met.as_ref());
+            }
+            // Another process of the name comes, when this one's connection has ended.
+            3 => table.introduced(1, blob("a", 3), connection().0).unwrap(),
             _ => table.close(),
         }
-        let (error, _) = table.tickets.look(ticket, Waker::noop());
         let expected = if gone == 0 { "the node was dropped" } else { "node a has left" };
-        assert!(error.unwrap().to_string().contains(expected), "{gone}");
-        assert_eq!(table.has_met(&name("a"), 2), None);
+        let error = table.tickets.take_error(ticket).unwrap();
+        assert!(error.to_string().contains(expected), "{gone}: {error}");
+        assert_eq!(table.has_met(&a, 2), None);
     }
+}
+
+#[test]
+fn connecting_again_dials_as_long_as_the_later_deadline() {
+    let mut table = table();
+    let (early, late) = (Deadline::after(MAKE_WITHIN), Deadline::after(2 * MAKE_WITHIN));
+    for deadline in [early, late, early] {
+        table.connect(blob("a", 2), deadline).unwrap();
+    }
+    assert_eq!(table.dialing(&blob("a", 2)), Some(late));
+    assert_eq!(table.dialing(&blob("a", 3)), None);
+    assert!(!table.asks(&blob("a", 3), true));
+    table.forget((&name("a"), 2), None);
+    assert_eq!(table.dialing(&blob("a", 2)), None, "nobody dials a peer that was forgotten");
+    assert!(!table.welcomed(&blob("a", 2), connection().0, "10.0.0.1:80".parse().unwrap()));
 }
