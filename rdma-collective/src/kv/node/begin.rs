@@ -13,7 +13,6 @@ use super::inner::Inner;
 use super::jobs::Job;
 use super::link_slot::{End, Way};
 use super::parked::block_on;
-use super::table::Need;
 use super::tickets::About;
 use super::{NodeError, NodeName};
 use crate::kv::{Decode, Kind, KvError, Prefill, Receiving, Sending, Transfer};
@@ -146,8 +145,7 @@ impl<K: Begun> Begin<K> {
             }
             let (name, incarnation) = match table.need(peer, K::WAY, now) {
                 Err(error) => return ready(Err(error)),
-                Ok(Need::Up(end)) => return ready(Ok(end)),
-                Ok(Need::Wait { peer, incarnation }) => (peer, incarnation),
+                Ok(peer) => peer,
             };
             // A ticket of an earlier process of the name is of no use any more.
             let stale = ticket.take_if(|(_, of)| *of != incarnation);

@@ -17,16 +17,6 @@ use crate::kv::node::{NodeError, NodeName};
 /// give up before this node does.
 const GRANTS_MAX: u32 = 4;
 
-/// The state of the link that a transfer needs.
-pub(in crate::kv::node) enum Need {
-    Up(End),
-    /// The link is being made, or the nodes have not met.
-    Wait {
-        peer: NodeName,
-        incarnation: u64,
-    },
-}
-
 impl Table {
     /// Returns the link of a direction, if it is up; has nothing made.
     pub(in crate::kv::node) fn link(&mut self, name: &str, way: Way, now: Instant) -> Option<End> {
@@ -36,13 +26,14 @@ impl Table {
         if let LinkSlot::Up(end) = slot { Some(end.clone()) } else { None }
     }
 
-    /// Returns the link that a transfer needs, and has it made if there is none.
+    /// Has the link made that a transfer needs, unless there [is one](Self::link), it is being made, or the nodes have
+    /// not met. Returns the peer's name and incarnation, to wait for.
     pub(in crate::kv::node) fn need(
         &mut self,
         name: &str,
         way: Way,
         now: Instant,
-    ) -> Result<Need, NodeError> {
+    ) -> Result<(NodeName, u64), NodeError> {
         let Self { peers, jobs, words, own, is_closed, .. } = self;
         if *is_closed {
             return Err(NodeError::Closed);
@@ -56,24 +47,21 @@ impl Table {
         }
         let (slot, last) = peer.slot(way);
         jobs.retire(slot.clear(now));
-        match slot {
-            LinkSlot::Up(end) => return Ok(Need::Up(end.clone())),
-            LinkSlot::Making { .. } => {}
-            LinkSlot::Unmade => {
-                let last = *last;
-                match &peer.meeting {
-                    Meeting::Dialing(_) => {}
-                    Meeting::Met { dialed: Some(_), .. } => jobs.push(peer.make(way, now)),
-                    Meeting::Met { stream, dialed: None } => {
-                        let want = Note::Want { way: way.at_peer(), last };
-                        words.push((Arc::clone(stream), want.encode().to_vec()));
-                        let number = last.wrapping_add(1);
-                        *peer.slot(way).0 = LinkSlot::Making { number, until: now + MAKE_WITHIN };
-                    }
-                }
+        if !matches!(slot, LinkSlot::Unmade) {
+            return Ok(found);
+        }
+        let last = *last;
+        match &peer.meeting {
+            Meeting::Dialing(_) => {}
+            Meeting::Met { dialed: Some(_), .. } => jobs.push(peer.make(way, now)),
+            Meeting::Met { stream, dialed: None } => {
+                let want = Note::Want { way: way.at_peer(), last };
+                words.push((Arc::clone(stream), want.encode().to_vec()));
+                let number = last.wrapping_add(1);
+                *peer.slot(way).0 = LinkSlot::Making { number, until: now + MAKE_WITHIN };
             }
         }
-        Ok(Need::Wait { peer: found.0, incarnation: found.1 })
+        Ok(found)
     }
 
     /// Hears what a peer says over the connection. Returns `false` when that is nothing a node says.
@@ -156,8 +144,7 @@ impl Table {
 
     /// Notes that a wish of a peer is not being granted any more.
     pub(in crate::kv::node) fn granted(&mut self, wish: &Wish) {
-        let known = self.peers.get_mut(&wish.from).filter(|peer| peer.blob.incarnation == wish.incarnation);
-        if let Some(peer) = known {
+        if let Some(peer) = self.peer_mut((&wish.from, wish.incarnation)) {
             peer.granting = peer.granting.saturating_sub(1);
         }
     }
@@ -204,8 +191,10 @@ impl Table {
 
     /// The address at which this node has met a peer.
     pub(in crate::kv::node) fn dialed_at(&self, peer: &NodeBlob) -> Option<SocketAddr> {
-        let known = self.peers.get(&peer.name).filter(|known| known.blob.incarnation == peer.incarnation)?;
-        if let Meeting::Met { dialed, .. } = known.meeting { dialed } else { None }
+        match self.peer((&peer.name, peer.incarnation))?.meeting {
+            Meeting::Met { dialed, .. } => dialed,
+            Meeting::Dialing(_) => None,
+        }
     }
 }
 

@@ -29,7 +29,6 @@ use super::tickets::{About, Tickets};
 use super::{NodeError, NodeName};
 use crate::kv::plan::Route;
 
-pub(super) use links::Need;
 pub(super) use peer::{Peer, is_open};
 
 /// The time that making a link may take. A peer that is reached needs some milliseconds.
@@ -69,10 +68,19 @@ impl Table {
         self.peers.values().filter_map(|peer| peer.stream().map(|stream| (peer, stream)))
     }
 
+    /// The peer of that name and incarnation; `None` when the peer is gone, or another process has the name.
+    fn peer(&self, (name, incarnation): (&NodeName, u64)) -> Option<&Peer> {
+        self.peers.get(name).filter(|peer| peer.blob.incarnation == incarnation)
+    }
+
+    /// [`peer`](Self::peer), to change it.
+    fn peer_mut(&mut self, (name, incarnation): (&NodeName, u64)) -> Option<&mut Peer> {
+        self.peers.get_mut(name).filter(|peer| peer.blob.incarnation == incarnation)
+    }
+
     /// Whether this node has met that process of a peer. `None` when the peer is not in the table any more.
     pub(super) fn has_met(&self, name: &NodeName, incarnation: u64) -> Option<bool> {
-        let peer = self.peers.get(name).filter(|peer| peer.blob.incarnation == incarnation)?;
-        Some(peer.stream().is_some())
+        Some(self.peer((name, incarnation))?.stream().is_some())
     }
 
     /// The name and the incarnation of a peer.
@@ -131,14 +139,12 @@ impl Table {
 
     /// The deadline of dialing a peer; `None` when it is not to be dialed any more.
     pub(super) fn dialing(&self, peer: &NodeBlob) -> Option<Deadline> {
-        let known = self.peers.get(&peer.name).filter(|known| known.blob.incarnation == peer.incarnation)?;
-        known.dialing().map(|dialing| dialing.until)
+        self.peer((&peer.name, peer.incarnation))?.dialing().map(|dialing| dialing.until)
     }
 
     /// Notes that this node is about to introduce itself, and waits for the answer; returns whether it still is to.
     pub(super) fn asks(&mut self, peer: &NodeBlob, asks: bool) -> bool {
-        let known = self.peers.get_mut(&peer.name).filter(|known| known.blob.incarnation == peer.incarnation);
-        let dialing = known.and_then(Peer::dialing_mut);
+        let dialing = self.peer_mut((&peer.name, peer.incarnation)).and_then(Peer::dialing_mut);
         dialing.is_some_and(|dialing| {
             dialing.asks = asks;
             true
@@ -218,15 +224,14 @@ impl Table {
 
     /// Forgets a peer that has left, or whose process has ended; its links are ended. Only if the connection is `lost`
     /// over which the two have met: they may have met again.
-    pub(super) fn forget(&mut self, (name, incarnation): (&NodeName, u64), lost: Option<&Arc<TcpStream>>) {
-        let known = self.peers.get(name).filter(|peer| peer.blob.incarnation == incarnation);
+    pub(super) fn forget(&mut self, peer: (&NodeName, u64), lost: Option<&Arc<TcpStream>>) {
         let is_this = |peer: &Peer| match lost {
             Some(lost) => peer.stream().is_some_and(|stream| Arc::ptr_eq(stream, lost)),
             None => true,
         };
-        if known.is_some_and(is_this) {
-            crate::log::info!(node = %self.own.name, peer = %name, "a KV node has left");
-            self.remove(name);
+        if self.peer(peer).is_some_and(is_this) {
+            crate::log::info!(node = %self.own.name, peer = %peer.0, "a KV node has left");
+            self.remove(peer.0);
         }
     }
 
