@@ -9,8 +9,11 @@ use std::time::{Duration, Instant};
 
 use super::state::{EngineState, LaneId, LaneSlot};
 use crate::link::LaneFailure;
-use crate::link::{Lane, Patience};
+use crate::link::Patience;
 use crate::liveness::{Process, Sign, Watch};
+
+/// The most by which a heartbeat goes early, so that it goes with another one.
+const EARLY_MAX: Duration = Duration::from_millis(100);
 
 /// Completions taken before it is looked for deaths: what a dead peer has sent is taken first.
 const LOOK_BUDGET: usize = 1024;
@@ -145,8 +148,8 @@ impl EngineState {
         if beats {
             self.alive.away = Some((now, gap));
         }
-        for (_, slot) in &mut self.lanes {
-            match slot {
+        for entry in &mut self.lanes {
+            match &mut entry.slot {
                 // Without a thread, peers do not take this side's silence for a loss: only their clocks restart here.
                 LaneSlot::Open(lane) if beats => lane.back(now, gap),
                 LaneSlot::Open(lane) => lane.heard(now),
@@ -158,12 +161,14 @@ impl EngineState {
     /// Notes which peers have died, and returns whether one has. Runs before completions are taken: a peer sends before
     /// it dies, so what is taken after this point includes all that a dead peer has sent.
     pub(super) fn look_for_deaths(&mut self, now: Instant) -> bool {
-        let Self { deaths, lanes, .. } = self;
+        let Self { deaths, lanes, touched, .. } = self;
         let mut any = false;
         deaths.look(now, |key, sign| {
             any = true;
-            let slot = lanes.get_mut(LaneId::index_of(key));
-            if let Some((_, LaneSlot::Open(lane))) = slot {
+            let index = LaneId::index_of(key);
+            let Some(entry) = lanes.get_mut(index) else { return };
+            entry.touch(index, touched);
+            if let LaneSlot::Open(lane) = &mut entry.slot {
                 lane.process_ended(sign.into());
             }
         });
@@ -184,29 +189,40 @@ impl EngineState {
     ///
     /// Lanes are ended only if `heard_all`, which says that the completion queue was found empty. Otherwise a
     /// completion that was not taken yet may be the message of a peer that would be reported as lost.
+    ///
+    /// Looks only at the lanes whose time has come. Heartbeats that are nearly due go with the first, so that lanes at
+    /// rest wake this process, and their peers, together.
     pub(super) fn keep_alive(&mut self, now: Instant, heard_all: bool) {
-        let Alive { heartbeat, patience, .. } = self.alive;
-        for (_, slot) in &mut self.lanes {
-            let LaneSlot::Open(lane) = slot else { continue };
-            lane.beat(now, heartbeat);
-            if heard_all {
-                lane.listen(now, patience);
+        let Self { alive, lanes, touched, signs, services, looking, .. } = self;
+        // Their times may have become earlier since they were last flushed.
+        for &index in &*touched {
+            if let Some(LaneSlot::Open(lane)) = lanes.get(index).map(|entry| &entry.slot) {
+                alive.expect(signs, index, lane, now);
             }
-            lane.settle();
+        }
+        if signs.first().is_none_or(|first| now < first) {
+            return;
+        }
+        let nearly = (alive.heartbeat / 8).min(EARLY_MAX);
+        looking.extend(signs.due(now + nearly));
+        for index in looking.drain(..) {
+            let Some(entry) = lanes.get_mut(index) else { continue };
+            entry.touch(index, touched);
+            let LaneSlot::Open(lane) = &mut entry.slot else { continue };
+            lane.beat(now, alive.heartbeat - nearly);
+            if heard_all {
+                lane.listen(now, alive.patience);
+            }
+            if lane.ended().is_some() {
+                entry.service.into_iter().for_each(|service| services.call(service));
+            }
+            signs.set(index, lane.next_sign(alive.heartbeat, alive.patience));
         }
     }
 
     /// The next time at which [`keep_alive`](Self::keep_alive) has something to do: a heartbeat, or a peer's timeout.
     pub(super) fn next_sign_of_life(&self) -> Option<Instant> {
-        let Alive { heartbeat, patience, .. } = self.alive;
-        let due = |lane: &Lane| [lane.beat_at(heartbeat), lane.lost_at(patience)].into_iter().flatten().min();
-        self.lanes
-            .iter()
-            .filter_map(|(_, slot)| match slot {
-                LaneSlot::Open(lane) => due(lane),
-                _ => None,
-            })
-            .min()
+        self.signs.first()
     }
 }
 

@@ -15,7 +15,9 @@ mod alive;
 mod announce;
 mod attendance;
 mod callers;
+mod deadlines;
 mod error;
+mod flush;
 mod known;
 mod locked;
 mod meet;
@@ -24,6 +26,7 @@ mod news;
 mod options;
 mod rail;
 mod service;
+mod services;
 mod state;
 mod thread;
 mod wait;
@@ -42,6 +45,8 @@ use self::attendance::Sleeper;
 use self::callers::Callers;
 use self::locked::Locked;
 use self::rail::Rail;
+use self::services::Asked;
+pub(crate) use self::services::ServiceId;
 pub(crate) use self::state::{EngineState, LaneId};
 pub(crate) use options::gid_preference;
 pub use options::{Driver, EngineOptions};
@@ -104,6 +109,8 @@ impl PartialEq for EngineId {
 #[derive(Debug)]
 struct Shared {
     core: Mutex<EngineState>,
+    /// Services that callers have changed while another thread had the engine.
+    asked: Arc<Asked>,
     /// Threads that wait for the lock.
     waiting: AtomicU32,
     /// Whether the engine is to be [roused](Engine::rouse) by whoever holds the lock.
@@ -197,6 +204,7 @@ impl Engine {
         }
         let options = options.clone();
         let core = EngineState::new(rails, &options)?;
+        let asked = Arc::clone(&core.services.asked);
         let wake_fd = core
             .wake_fd()
             .try_clone_to_owned()
@@ -204,6 +212,7 @@ impl Engine {
         let callers = Callers::new(options.driver, wake_fd.as_fd())?;
         let shared = Arc::new(Shared {
             core: Mutex::new(core),
+            asked,
             woken: Condvar::new(),
             nudge: Nudge::new()?,
             waiting: AtomicU32::new(0),
@@ -370,11 +379,12 @@ impl Engine {
         result
     }
 
-    /// Runs `with` under the lock if no other thread has it, and posts the requests that it queued unless that takes
-    /// long; never waits. Whatever is left to be done is left to the engine's thread, or to a caller that waits.
-    pub(crate) fn attend(&self, with: impl FnOnce(&mut EngineState)) {
+    /// Lets a service that was changed act if no other thread has the engine, and posts the requests that it queued
+    /// unless that takes long; never waits. Whatever is left to be done is left to the engine's thread, or to a caller
+    /// that waits.
+    pub(crate) fn attend(&self, service: ServiceId) {
         let is_done = self.shared().try_lock().is_some_and(|mut core| {
-            with(&mut core);
+            core.advance(service, Instant::now());
             core.news.note();
             let at_once = core.flushes_at_once();
             if at_once {
@@ -384,8 +394,14 @@ impl Engine {
             at_once
         });
         if !is_done {
-            self.rouse();
+            self.rouse_for(service);
         }
+    }
+
+    /// Has whoever drives let a service act that was changed, at once; never waits for the lock.
+    pub(crate) fn rouse_for(&self, service: ServiceId) {
+        self.shared().asked.ask(service);
+        self.rouse();
     }
 
     pub(crate) fn lock(&self) -> Locked<'_> {
@@ -393,7 +409,7 @@ impl Engine {
     }
 
     /// Has the engine driven at once, by its thread or by a caller that waits; never waits for the lock. Call it when
-    /// the [`next_deadline`](Service::next_deadline) of a service has become earlier.
+    /// the [`next_deadline`](Service::next_deadline) of a service that each drive advances has become earlier.
     pub(crate) fn rouse(&self) {
         let shared = self.shared();
         shared.roused.store(true, Ordering::SeqCst);

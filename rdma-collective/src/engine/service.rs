@@ -4,7 +4,8 @@ use std::time::Instant;
 
 use super::EngineState;
 
-/// A protocol over lanes of an engine. It makes progress on every drive, whichever thread drives.
+/// A protocol over lanes of an engine. It makes progress when the engine is driven, whichever thread drives: on every
+/// drive, or [for a cause](super::services) if it was registered for a lane.
 pub(crate) trait Service: Send {
     /// Takes arrivals, acts on them and on the time, and queues the requests to send. Returns whether it did anything.
     ///

@@ -1,12 +1,13 @@
 //! The state of an engine behind its lock: the rails, the lanes by name, and the services that are driven.
 //!
 //! A single thread at a time uses the state (`locked` holds the lock, and tells the others what was found). This file
-//! opens, connects and ends lanes, and drives once. Who drives and who sleeps is decided in `wait` and `thread`,
-//! and recorded in `attendance`; heartbeats and deaths are in `alive`.
+//! opens, connects and ends lanes, and drives once. `services` says which services a drive advances, and `flush` posts.
+//! Who drives and who sleeps is decided in `wait` and `thread`, and recorded in `attendance`; heartbeats and deaths are
+//! in `alive`.
 
 use std::fmt;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::task::Waker;
 use std::time::Instant;
 
@@ -17,9 +18,11 @@ use rdma_core::{
 
 use super::alive::Alive;
 use super::attendance::Attendance;
+use super::deadlines::Deadlines;
 use super::news::News;
 use super::rail::Rail;
-use super::{Driver, EngineOptions, Service};
+use super::services::{ServiceId, Services};
+use super::{Driver, EngineOptions};
 use crate::engine::{EngineError, SetupError};
 use crate::link::LaneFailure;
 use crate::link::{AttachedOnRails, Blob, ConnectOverrides, Lane, LaneMemory, OpeningLane};
@@ -31,6 +34,26 @@ use crate::liveness::{Deaths, Process};
 pub(crate) struct LaneId {
     pub(super) index: u32,
     pub(super) generation: u32,
+}
+
+/// The entry of a lane in the engine's table.
+#[derive(Debug)]
+pub(super) struct LaneEntry {
+    generation: u32,
+    pub(super) slot: LaneSlot,
+    /// The service that acts on the lane's arrivals and on its end; `None` if each drive advances it anyway.
+    pub(super) service: Option<ServiceId>,
+    /// Whether the lane is in the list of touched ones.
+    pub(super) is_touched: bool,
+}
+
+impl LaneEntry {
+    /// Adds the lane, which is number `index`, to the `touched` ones.
+    pub(super) fn touch(&mut self, index: usize, touched: &mut Vec<usize>) {
+        if !std::mem::replace(&mut self.is_touched, true) {
+            touched.push(index);
+        }
+    }
 }
 
 /// The slot of a lane in the engine's table.
@@ -47,11 +70,15 @@ pub(crate) struct EngineState {
     pub(super) rails: Vec<Rail>,
     pub(super) alive: Alive,
     pub(super) deaths: Deaths,
-    /// Lanes by index, each with the generation of its slot.
-    pub(super) lanes: Vec<(u32, LaneSlot)>,
-    pub(super) services: Vec<Weak<Mutex<dyn Service>>>,
-    /// Scratch for [`advance_services`](Self::advance_services), kept so that a drive allocates nothing.
-    driving: Vec<Arc<Mutex<dyn Service>>>,
+    /// Lanes by index.
+    pub(super) lanes: Vec<LaneEntry>,
+    /// Lanes that were used since they were last flushed, each once.
+    pub(super) touched: Vec<usize>,
+    /// When each open lane has to be looked at: for a heartbeat, or for the peer's timeout.
+    pub(super) signs: Deadlines,
+    /// Scratch for [`keep_alive`](Self::keep_alive), kept so that a drive allocates nothing.
+    pub(super) looking: Vec<usize>,
+    pub(super) services: Services,
     /// Completions that were [taken aside](Self::take_aside).
     taken_aside: usize,
     /// The failure of the last device, once all have failed. Nothing on the engine goes on after that.
@@ -65,9 +92,7 @@ pub(crate) struct EngineState {
     pub(super) look_at: Option<Instant>,
     pub(super) news: News,
     /// Bytes that are posted in one hold of the lock.
-    slice: u64,
-    /// The lane that posts first in the next slice.
-    flush_next: usize,
+    pub(super) slice: u64,
 }
 
 /// Bytes that a software device copies in one hold of the lock: about 25 us.
@@ -94,8 +119,10 @@ impl EngineState {
             },
             deaths,
             lanes: Vec::new(),
-            services: Vec::new(),
-            driving: Vec::new(),
+            touched: Vec::new(),
+            signs: Deadlines::default(),
+            looking: Vec::new(),
+            services: Services::default(),
             taken_aside: 0,
             broken: None,
             attendance: Attendance::default(),
@@ -104,7 +131,6 @@ impl EngineState {
             look_at: None,
             news: News::default(),
             slice,
-            flush_next: 0,
         })
     }
 
@@ -151,16 +177,17 @@ impl EngineState {
             .ok_or(SetupError::DeviceFailed { number })?;
         let gid_index = rail.connection.path.gid_index;
         let lane = OpeningLane::new(&mut rail.worker, &rail.pd, &rail.init, gid_index, memory)?;
-        let vacant = self.lanes.iter().position(|(_, slot)| matches!(slot, LaneSlot::Vacant));
+        let vacant = self.lanes.iter().position(|entry| matches!(entry.slot, LaneSlot::Vacant));
         let index = vacant.unwrap_or(self.lanes.len());
         if index == self.lanes.len() {
-            self.lanes.push((0, LaneSlot::Vacant));
+            let slot = LaneSlot::Vacant;
+            self.lanes.push(LaneEntry { generation: 0, slot, service: None, is_touched: false });
         }
         rail.by_qp.insert(lane.endpoint().qp_num, index);
-        let (generation, slot) = &mut self.lanes[index];
-        *slot = LaneSlot::Opening(lane);
+        let entry = &mut self.lanes[index];
+        entry.slot = LaneSlot::Opening(lane);
         // The cast keeps the value: a worker has at most 65536 queue pairs, and each lane has one.
-        Ok(LaneId { index: index as u32, generation: *generation })
+        Ok(LaneId { index: index as u32, generation: entry.generation })
     }
 
     /// The lane while it waits for its peer's blob.
@@ -191,8 +218,9 @@ impl EngineState {
         {
             return Err(SetupError::DeviceFailed { number });
         }
-        let Some((_, slot @ LaneSlot::Opening(_))) =
-            self.lanes.get_mut(id.index as usize).filter(|(generation, _)| *generation == id.generation)
+        let entry = self.lanes.get_mut(id.index as usize);
+        let Some(LaneEntry { slot: slot @ LaneSlot::Opening(_), .. }) =
+            entry.filter(|entry| entry.generation == id.generation)
         else {
             return Err(SetupError::LaneGone);
         };
@@ -209,16 +237,27 @@ impl EngineState {
                 return Err(error);
             }
         }
+        self.touch(id.index as usize);
         self.watch_process(id, &peer.process);
         Ok(())
     }
 
     /// The connected lane of that name; `None` before it is connected, and after it was fenced.
     pub(crate) fn lane(&mut self, id: LaneId) -> Option<&mut Lane> {
-        let (generation, slot) = self.lanes.get_mut(id.index as usize)?;
-        match slot {
-            LaneSlot::Open(lane) if *generation == id.generation => Some(lane),
+        let index = id.index as usize;
+        let entry = self.lanes.get_mut(index).filter(|entry| entry.generation == id.generation)?;
+        entry.touch(index, &mut self.touched);
+        match &mut entry.slot {
+            LaneSlot::Open(lane) => Some(lane),
             _ => None,
+        }
+    }
+
+    /// Names the service that acts on the lane's arrivals and on its end.
+    pub(super) fn set_service(&mut self, id: LaneId, service: ServiceId) {
+        let entry = self.lanes.get_mut(id.index as usize);
+        if let Some(entry) = entry.filter(|entry| entry.generation == id.generation) {
+            entry.service = Some(service);
         }
     }
 
@@ -231,14 +270,15 @@ impl EngineState {
     /// The queue pair of a connected lane and its worker; `None` after the lane was fenced or stopped.
     pub(super) fn worker_and_qp(&mut self, id: LaneId) -> Option<(&mut Worker, &QueuePair<ReadyToSend>)> {
         let Self { rails, lanes, .. } = self;
-        let (generation, LaneSlot::Open(lane)) = lanes.get(id.index as usize)? else { return None };
-        let rail = rails.get_mut(lane.rail()).filter(|_| *generation == id.generation)?;
+        let entry = lanes.get(id.index as usize).filter(|entry| entry.generation == id.generation)?;
+        let LaneSlot::Open(lane) = &entry.slot else { return None };
+        let rail = rails.get_mut(lane.rail())?;
         Some((&mut rail.worker, lane.qp()?))
     }
 
     fn slot(&self, id: LaneId) -> Option<&LaneSlot> {
-        let (generation, slot) = self.lanes.get(id.index as usize)?;
-        (*generation == id.generation).then_some(slot)
+        let entry = self.lanes.get(id.index as usize)?;
+        (entry.generation == id.generation).then_some(&entry.slot)
     }
 
     /// Ends a lane. After `Ok` nothing that was posted on it reads or writes memory here any more, so that buffers and
@@ -251,11 +291,14 @@ impl EngineState {
         if self.slot(id).is_none() {
             return Ok(());
         }
-        let (generation, slot) = &mut self.lanes[id.index as usize];
+        let index = id.index as usize;
+        let entry = &mut self.lanes[index];
         // The name dies before the queue pair does: whatever the fence does, nobody uses this lane again.
-        *generation = generation.wrapping_add(1);
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.service.take().into_iter().for_each(|service| self.services.call(service));
         self.deaths.forget(id.key());
-        match std::mem::replace(slot, LaneSlot::Vacant) {
+        self.signs.set(index, None);
+        match std::mem::replace(&mut entry.slot, LaneSlot::Vacant) {
             LaneSlot::Vacant => Ok(()),
             LaneSlot::Opening(lane) => self.fence(lane.rail(), lane.into_qp(), deadline),
             LaneSlot::Open(mut lane) => match lane.take_qp() {
@@ -298,12 +341,6 @@ impl EngineState {
         self.take_aside(taken);
         self.rails[number].by_qp.remove(&qp_num);
         fenced.map_err(|Refused { error, .. }| EngineError::Fence { qp_num, source: Arc::new(error) })
-    }
-
-    /// Drives `service` from now on. The engine keeps a weak reference, so the service ends when its owner drops it.
-    pub(crate) fn register<S: Service + 'static>(&mut self, service: &Arc<Mutex<S>>) {
-        let service: Weak<Mutex<S>> = Arc::downgrade(service);
-        self.services.push(service);
     }
 
     /// Takes completions and lets the services act; returns how much happened.
@@ -359,16 +396,20 @@ impl EngineState {
 
     /// Takes completions of one rail, at most `budget`.
     fn take_from(&mut self, number: usize, now: Instant, budget: usize) -> usize {
-        let Self { rails, lanes, .. } = self;
+        let Self { rails, lanes, touched, services, .. } = self;
         let Some(rail) = rails.get_mut(number).filter(|rail| !rail.broken) else { return 0 };
         for taken in 0..budget {
             match rail.worker.poll() {
                 Ok(None) => return taken,
                 Ok(Some(completion)) => {
                     // Late completions of a fenced queue pair have no lane: dropping them drops their buffers.
-                    let index = rail.by_qp.get(&completion.qp_num);
-                    if let Some((_, LaneSlot::Open(lane))) = index.and_then(|&index| lanes.get_mut(index)) {
-                        lane.sort(completion, now);
+                    let Some(&index) = rail.by_qp.get(&completion.qp_num) else { continue };
+                    if let Some(entry @ LaneEntry { slot: LaneSlot::Open(_), .. }) = lanes.get_mut(index) {
+                        entry.touch(index, touched);
+                        entry.service.into_iter().for_each(|service| services.call(service));
+                        if let LaneSlot::Open(lane) = &mut entry.slot {
+                            lane.sort(completion, now);
+                        }
                     }
                 }
                 Err(error) => {
@@ -378,69 +419,6 @@ impl EngineState {
             }
         }
         budget
-    }
-
-    fn advance_services(&mut self, now: Instant) -> usize {
-        // A strong reference for the time of the call: a service may drop others, and with them their entries here.
-        let mut driving = std::mem::take(&mut self.driving);
-        self.services.retain(|service| match service.upgrade() {
-            Some(service) => {
-                driving.push(service);
-                true
-            }
-            None => false,
-        });
-        let mut acted = 0;
-        for service in driving.drain(..) {
-            let mut service = service.lock().unwrap_or_else(PoisonError::into_inner);
-            acted += usize::from(service.advance(self, now));
-        }
-        self.driving = driving;
-        acted
-    }
-
-    /// Posts all requests that the lanes have queued, with one doorbell for each lane.
-    pub(crate) fn flush(&mut self) {
-        while self.flush_slice() {}
-    }
-
-    /// Posts requests that the lanes have queued, and returns whether some are left. The software device copies as it
-    /// posts: then only so many bytes are posted at a time, and the caller releases the lock before it posts the rest.
-    pub(crate) fn flush_slice(&mut self) -> bool {
-        let Self { rails, lanes, alive, slice, .. } = self;
-        let (mut budget, mut is_left) = (*slice, false);
-        let count = lanes.len();
-        // Lanes take turns, so that a busy one does not keep the others waiting.
-        let first = self.flush_next;
-        for at in (first..count).chain(0..first.min(count)) {
-            if let (_, LaneSlot::Open(lane)) = &mut lanes[at]
-                && let Some(rail) = rails.get_mut(lane.rail())
-                && lane.flush(&mut rail.worker, alive.driven, &mut budget)
-            {
-                if !is_left {
-                    self.flush_next = at + 1;
-                }
-                is_left = true;
-            }
-        }
-        is_left
-    }
-
-    /// Whether posting what is queued takes no longer than a call may.
-    pub(crate) fn flushes_at_once(&self) -> bool {
-        let open = self.lanes.iter().filter_map(|(_, slot)| match slot {
-            LaneSlot::Open(lane) => Some(lane.queued_bytes()),
-            _ => None,
-        });
-        open.sum::<u64>() <= self.slice / 4
-    }
-
-    /// The first deadline of the services; `None` while none has anything pending.
-    pub(super) fn next_pending(&self) -> Option<Instant> {
-        let services = self.services.iter().filter_map(Weak::upgrade);
-        let deadlines = services
-            .filter_map(|service| service.lock().unwrap_or_else(PoisonError::into_inner).next_deadline());
-        deadlines.min()
     }
 
     /// The first deadline of services and heartbeats together.
@@ -495,11 +473,14 @@ impl EngineState {
         rail.broken = true;
         self.news.note();
         let text: Arc<str> = error.to_string().into();
-        for (_, slot) in &mut self.lanes {
-            if let LaneSlot::Open(lane) = slot
+        let Self { lanes, touched, services, .. } = self;
+        for (index, entry) in lanes.iter_mut().enumerate() {
+            if let LaneSlot::Open(lane) = &mut entry.slot
                 && lane.rail() == number
             {
                 lane.fail(LaneFailure::Device(Arc::clone(&text)));
+                entry.service.into_iter().for_each(|service| services.call(service));
+                entry.touch(index, touched);
             }
         }
         if self.rails.iter().all(|rail| rail.broken) {

@@ -6,8 +6,8 @@
 //! itself, and the callers' loop, are in `wait`.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError, Weak};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -105,16 +105,6 @@ impl EngineState {
         self.attendance.waiting == 1
     }
 
-    /// Whether a service has something pending that is not its caller's beyond `now`.
-    fn is_engaged(&self, now: Option<Instant>) -> bool {
-        let mut services = self.services.iter().filter_map(Weak::upgrade);
-        services.any(|service| {
-            let service = service.lock().unwrap_or_else(PoisonError::into_inner);
-            let left = service.caller_owned_until().is_some_and(|until| now.is_none_or(|now| now < until));
-            !left && service.next_deadline().is_some()
-        })
-    }
-
     /// Counts an operation that was begun and is [its caller's for now](super::Service::caller_owned_until).
     pub(crate) fn leave(&mut self) {
         self.attendance.left += 1;
@@ -124,7 +114,7 @@ impl EngineState {
 impl Shared {
     /// Wakes the engine's thread if it is needed. Called by callers when they stop driving.
     pub(super) fn nudge(&self, core: &EngineState) {
-        if core.attendance.needs_thread(|| core.next_pending(), || core.is_engaged(None)) {
+        if core.attendance.needs_thread(|| core.next_pending(), || core.services.is_engaged(None)) {
             self.nudge.send();
         }
     }
@@ -170,7 +160,7 @@ fn run(shared: &Shared) {
         core.attendance.on_thread(ThreadEvent::Return);
         let Attendance { waiting, visits, .. } = core.attendance;
         let now = Instant::now();
-        if waiting > 0 || (visits != seen && !core.is_engaged(Some(now))) {
+        if waiting > 0 || (visits != seen && !core.services.is_engaged(Some(now))) {
             // Step back. A caller that left an operation pending is likely to begin another: then look again after the
             // hand-over delay, so that the operation is not older than that when the thread takes it over.
             let leaves = core.attendance.left != left || waiting == 0 && core.next_pending().is_some();

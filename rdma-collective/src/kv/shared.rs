@@ -16,7 +16,7 @@ use super::plan::{Cover, Route};
 use super::pool::{AttachedPool, Pool};
 use super::staging::Staging;
 use super::wakers::Wakers;
-use crate::engine::{Driver, Engine, EngineState, LaneId, Service};
+use crate::engine::{Driver, Engine, EngineState, LaneId, Service, ServiceId};
 use crate::kv::KvError;
 use crate::link::PeerName;
 use crate::log::Held;
@@ -28,6 +28,7 @@ const AT_ONCE: u64 = 256;
 pub(super) struct Shared<S> {
     pub(super) engine: Engine,
     state: OwnProcess<Arc<Mutex<S>>>,
+    service: ServiceId,
     pub(super) journal: Journal,
     pub(super) pool: Pool,
     lane: LaneId,
@@ -61,13 +62,16 @@ impl<S: Service + 'static> Shared<S> {
         let mut core = engine.lock();
         let attached = pool.attach(&mut core);
         let state = Arc::new(Mutex::new(make(link, pool.clone(), attached, journal.clone(), options)));
-        core.register(&state);
+        let service = core.register_for(lane, &state);
         drop(core);
+        // The peer's first messages may be there already.
+        engine.attend(service);
         let state = OwnProcess::new(state);
         let (engine, pool, linger) = (engine.clone(), pool.clone(), options.linger);
         Arc::new(Self {
             engine,
             state,
+            service,
             journal,
             pool,
             lane,
@@ -106,9 +110,9 @@ impl<S: Service + 'static> Shared<S> {
     fn go_on(&self, list: &List) {
         let parts = list.blocks().len() as u64 * u64::from(self.pool.layout().layers());
         if parts <= AT_ONCE || self.engine.options().driver == Driver::Caller {
-            self.engine.attend(|core| _ = self.lock().advance(core, Instant::now()));
+            self.engine.attend(self.service);
         } else {
-            self.engine.rouse();
+            self.engine.rouse_for(self.service);
         }
     }
 

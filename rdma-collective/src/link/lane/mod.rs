@@ -264,9 +264,11 @@ impl Lane {
         }
     }
 
-    /// Marks a lane that has ended as settled, so that a later gap of this side is not taken for the reason.
-    pub(crate) fn settle(&mut self) {
-        self.settled = self.ended().is_some();
+    /// Marks a lane that has ended as settled, so that a later gap of this side is not taken for the reason. Returns
+    /// whether the lane has ended since the last call.
+    pub(crate) fn settle(&mut self) -> bool {
+        let has_ended = self.failure.is_some() || self.closed;
+        has_ended && !std::mem::replace(&mut self.settled, true)
     }
 
     /// The length of the last gap in which this side did not listen, if the peer was not heard since. If the lane has
@@ -289,6 +291,13 @@ impl Lane {
     /// The time at which a peer that stays silent counts as lost.
     pub(crate) fn lost_at(&self, patience: Patience) -> Option<Instant> {
         (self.failure.is_none() && !self.closed).then(|| self.pulse.lost_at(patience)).flatten()
+    }
+
+    /// The next time to [beat](Self::beat), or to [listen](Self::listen). A peer whose process has ended was due when
+    /// it was last heard.
+    pub(crate) fn next_sign(&self, every: Duration, patience: Patience) -> Option<Instant> {
+        let gone = (self.gone.is_some() && !self.closed).then(|| self.heard_at());
+        self.beat_at(every).into_iter().chain(self.lost_at(patience)).chain(gone).min()
     }
 
     /// Notes that the peer's process has ended. The lane goes on until all that the peer had sent was taken.
