@@ -33,8 +33,10 @@ pub struct EngineOptions {
     pub roce_version: Option<GidType>,
     /// The address family of the GID to choose; `None` means either, IPv4 first.
     pub address_family: Option<gid::AddressFamily>,
-    /// Entries of the completion queue (default 8192). Each lane reserves the depths of its queues: about 150 entries
-    /// for a lane of a communicator's ring, about 450 for a KV link.
+    /// Entries of the completion queue (default 131,072), at most as many as the device has. Each lane reserves the
+    /// depths of its queues: about 150 entries for a lane of a communicator's ring, about 450 for a KV link, about 100
+    /// for a link of a node. An entry takes 64 bytes, which most NICs pin: a process that may lock little memory asks
+    /// for fewer entries. The software device takes memory for those in use.
     pub max_cqe: u32,
     /// The path of every lane. The GID index in it is ignored: the chosen one takes its place.
     pub path: PathOptions,
@@ -66,7 +68,7 @@ impl Default for EngineOptions {
             gid_index: None,
             roce_version: None,
             address_family: None,
-            max_cqe: 8192,
+            max_cqe: 1 << 17,
             path: PathOptions::default(),
             retry: None,
             spin: Duration::from_micros(300),

@@ -40,9 +40,9 @@ impl Rail {
         peer_timeout: Duration,
     ) -> Result<Self, SetupError> {
         let pd = context.alloc_pd()?;
-        let worker =
-            context.worker(WorkerOptions { max_cqe: options.max_cqe, ..WorkerOptions::default() })?;
         let device = context.attributes()?;
+        let max_cqe = options.max_cqe.min(device.max_cqe);
+        let worker = context.worker(WorkerOptions { max_cqe, ..WorkerOptions::default() })?;
         let suiting = || RetryOptions::suiting(&device).lasting(peer_timeout, &device);
         let retry = options.retry.clone().unwrap_or_else(suiting);
         let path = rdma_core::PathOptions { gid_index, ..options.path.clone() };
@@ -58,7 +58,7 @@ impl Rail {
             connection: Connection { path, retry },
             device,
             by_qp: HashMap::new(),
-            known: Known::new(options.max_cqe, Instant::now()),
+            known: Known::new(max_cqe, Instant::now()),
             broken: false,
         })
     }

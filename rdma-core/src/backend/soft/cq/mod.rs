@@ -41,6 +41,10 @@ impl Hint {
     }
 }
 
+/// Entries that a queue has memory for from the beginning; more are allocated when they are needed. A ring as long as a
+/// deep queue would go through all of its memory, and out of the cache, though few entries are in use.
+const ENTRIES_AT_FIRST: usize = 8192;
+
 /// A completion queue.
 #[derive(Debug)]
 pub(super) struct CompletionQueue {
@@ -58,7 +62,7 @@ pub(super) struct CompletionQueue {
 
 impl CompletionQueue {
     pub(super) fn new(context: ContextRef, depth: usize, channel: Channel, hint: Arc<Hint>) -> Self {
-        let entries = VecDeque::with_capacity(depth);
+        let entries = VecDeque::with_capacity(depth.min(ENTRIES_AT_FIRST));
         Self { context, entries, depth, overrun: false, armed: false, channel, hint, watches: Vec::new() }
     }
 
