@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{Layout, Model, Order, TensorParallel};
-use rdma_collective::kv::{Decode, Pool, PoolUse, Prefill};
+use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
 use rdma_core::{Context, Deadline};
 
 use crate::kv::joined;
@@ -68,8 +68,12 @@ impl Link {
         let (at_prefill, at_decode) = (engine()?, engine()?);
         let source = Pool::allocate(&at_prefill, &layout, PoolUse::Source)?;
         let destination = Pool::allocate(&at_decode, &filled, PoolUse::Destination)?;
-        let (prefill, decode) =
-            joined((&at_prefill, &source), (&at_decode, &destination), Deadline::after(LIMIT))?;
+        let (prefill, decode) = joined(
+            (&at_prefill, &source),
+            (&at_decode, &destination),
+            &LinkOptions::default(),
+            Deadline::after(LIMIT),
+        )?;
         // Scattered, so that hardly any two are adjacent on both sides.
         let sources = (0..BLOCKS).map(|at| at * 37 % BLOCKS).collect();
         let destinations = (0..BLOCKS).map(|at| at * 85 % BLOCKS).collect();

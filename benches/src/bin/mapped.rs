@@ -184,6 +184,7 @@ fn compare(args: &Args) -> Result<bool> {
     table.layouts()?;
     table.begin()?;
     table.pauses()?;
+    table.idle_peers()?;
     table.report.save(&args.save, args.wire.name())?;
     Ok(table.all_hold)
 }
@@ -338,6 +339,13 @@ impl Table<'_> {
             Ok((pauses.longest - pauses.idle).max(0.0) * 1e3)
         };
         self.row(name, ("ms", Bound::AtMost(1.0)), beyond, Some(()), |(): &()| Ok(1.0))
+    }
+
+    /// Measures a request beside links on which nothing moves.
+    fn idle_peers(&mut self) -> Result<()> {
+        let name = "KV, one request of one block beside 512 idle peers, against beside none";
+        let micros = |idle| Ok(kv::beside_idle(idle)? * 1e6);
+        self.row(name, ("us", Bound::AtMost(1.2)), || micros(512), Some(()), |(): &()| micros(0))
     }
 
     /// Measures the limit of this memory: one thread of one process, blocks of that size, scattered against contiguous.

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{Attention, Layout, Model, Order, Shape};
-use rdma_collective::kv::{Pool, PoolUse};
+use rdma_collective::kv::{LinkOptions, Pool, PoolUse};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 use super::joined::joined;
@@ -39,7 +39,8 @@ pub fn begin(blocks: u32) -> Outcome<f64> {
     {
         pool.write(0, block, 0, &[1; 16])?;
     }
-    let (prefill, decode) = joined((&engine, &source), (&engine, &destination), Deadline::after(LIMIT))?;
+    let (prefill, decode) =
+        joined((&engine, &source), (&engine, &destination), &LinkOptions::default(), Deadline::after(LIMIT))?;
     let mut seconds = Vec::new();
     for request in 1..=REQUESTS {
         let at = |step: u64| {

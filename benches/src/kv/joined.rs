@@ -19,15 +19,16 @@ use crate::soft::Outcome;
 pub fn joined(
     (at_prefill, source): (&Engine, &Pool),
     (at_decode, destination): (&Engine, &Pool),
+    options: &LinkOptions,
     deadline: Deadline,
 ) -> Outcome<(Prefill, Decode)> {
     let (listener, token) = (TcpListener::bind("127.0.0.1:0")?, JobToken::random()?);
-    let (address, options) = (listener.local_addr()?, LinkOptions::default());
+    let address = listener.local_addr()?;
     let (prefill, decode) = thread::scope(|scope| {
         let prefill = scope
-            .spawn(|| Prefill::new(at_prefill, source, &Meet::Connect(address), &token, &options, deadline));
+            .spawn(|| Prefill::new(at_prefill, source, &Meet::Connect(address), &token, options, deadline));
         let meet = Meet::Accept(&listener);
-        let decode = Decode::new(at_decode, destination, &meet, &token, &options, deadline);
+        let decode = Decode::new(at_decode, destination, &meet, &token, options, deadline);
         (prefill.join(), decode)
     });
     Ok((prefill.map_err(|_| "prefill's thread panicked")??, decode?))

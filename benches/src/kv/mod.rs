@@ -2,6 +2,7 @@
 
 mod begin;
 mod ends;
+mod idle;
 mod joined;
 mod naive;
 mod pauses;
@@ -11,6 +12,7 @@ use rdma_collective::kv::layout::{Group, HeadOrder, Layout, Model, Order, Shape,
 
 pub use self::begin::begin;
 pub use self::ends::{receive, send};
+pub use self::idle::beside_idle;
 pub use self::joined::joined;
 pub use self::naive::copy;
 pub use self::pauses::pauses;

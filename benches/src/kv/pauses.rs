@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{Layout, Model, Order};
-use rdma_collective::kv::{Decode, KvError, Pool, PoolUse, Prefill};
+use rdma_collective::kv::{Decode, KvError, LinkOptions, Pool, PoolUse, Prefill};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 
 use super::joined::joined;
@@ -43,8 +43,12 @@ pub fn pauses(wire: Wire) -> Outcome<Pauses> {
     let (at_prefill, at_decode) = (engine()?, engine()?);
     let source = Pool::allocate(&at_prefill, &layout, PoolUse::Source)?;
     let destination = Pool::allocate(&at_decode, &layout, PoolUse::Destination)?;
-    let (prefill, decode) =
-        joined((&at_prefill, &source), (&at_decode, &destination), Deadline::after(LIMIT))?;
+    let (prefill, decode) = joined(
+        (&at_prefill, &source),
+        (&at_decode, &destination),
+        &LinkOptions::default(),
+        Deadline::after(LIMIT),
+    )?;
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let runs = scope.spawn(|| run(&prefill, &decode, &done));
