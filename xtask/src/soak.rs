@@ -57,6 +57,10 @@ const KILLED_RANKS: &[&str] = &[
 ];
 const TRANSFERS: &[&str] =
     &["test", "-p", "rdma-collective", "--test", "transfers", "--no-fail-fast", "faulty::"];
+/// Blocks that are taken back from a process that pushes for ever, one wire at a time because each keeps two
+/// processors busy.
+const REVOCATION: &[&str] =
+    &["test", "-p", "rdma-collective", "--test", "revocation", "--", "--test-threads=1", "--nocapture"];
 const LANES: &[&str] = &["test", "-p", "rdma-collective", "--test", "lanes", "--", "--nocapture"];
 const ROUNDS: &[&str] = &[
     "test",
@@ -98,6 +102,8 @@ enum Suite {
     Rounds,
     /// KV transfers of random blocks between ends that have trouble.
     Transfers,
+    /// KV blocks that are taken back while another process pushes into them.
+    Revocation,
     /// Devices of ranks that die one by one.
     Lanes,
     /// Processes that write memory while it is taken back from them, and such as are killed, on the mapped wire.
@@ -125,6 +131,7 @@ pub fn main(args: &Args) -> Result<()> {
             Suite::Hosts => tests(HOSTS, args),
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),
+            Suite::Revocation => tests(REVOCATION, args),
             Suite::Lanes => tests(LANES, args),
             Suite::Mapped => tests(MAPPED, args).and_then(|()| tests(KILLED, args)),
             Suite::Exhaustive => tests(EXHAUSTIVE, args),

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use common::random::{self, Random};
 use common::{assert_books, books, is_soak};
 use side::{Role, Side};
 use victim::Victim;
@@ -55,14 +56,6 @@ impl Phase {
     }
 }
 
-/// SplitMix64.
-fn moment(seed: u64, span: Duration) -> Duration {
-    let mixed = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    let mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    Duration::from_micros((mixed ^ (mixed >> 31)) % span.as_micros() as u64)
-}
-
 /// Kills one end at some moment of `phase`, and returns the survivor's errors.
 fn round(side: &Side, role: Role, phase: Phase, seed: u64) -> [&'static str; 2] {
     let (prepared, blob) = side.prepare(role);
@@ -71,7 +64,7 @@ fn round(side: &Side, role: Role, phase: Phase, seed: u64) -> [&'static str; 2] 
     victim.say(&blob);
     let pid = victim.pid();
     let kill = |victim: Victim| {
-        thread::sleep(moment(seed, phase.span()));
+        thread::sleep(Duration::from_micros(Random::of(seed).below(phase.span().as_micros() as u64)));
         let at = Instant::now();
         drop(victim);
         at
@@ -125,11 +118,7 @@ fn round(side: &Side, role: Role, phase: Phase, seed: u64) -> [&'static str; 2] 
 
 #[test]
 fn the_other_end_of_one_that_is_killed_names_it_and_keeps_nothing_of_it() {
-    let seed = match std::env::var("SOAK_SEED") {
-        Ok(seed) => seed.parse().expect("SOAK_SEED is a number"),
-        Err(_) => std::time::UNIX_EPOCH.elapsed().map_or(0, |since| since.as_nanos() as u64),
-    };
-    println!("SOAK_SEED={seed}");
+    let seed = random::seed();
     let side = Side::new();
     // The first rounds fill what is kept for ever.
     let warm = 2 * PHASES.len() as u64;

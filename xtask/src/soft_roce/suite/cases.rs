@@ -33,6 +33,7 @@ const BUILD: &[&str] = &[
     "--test=layouts",
     "--test=chaos",
     "--test=processes",
+    "--test=revocation",
     "--test=planted",
 ];
 
@@ -249,6 +250,22 @@ const CASES: &[Case] = &[
         hosts: &[1],
         server: "{test:layouts} on_a_device --ignored --nocapture --test-threads=1",
         names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "blocks taken back from a process that pushes",
+        hosts: &[1],
+        server: "{test:revocation} on_a_device --ignored --nocapture",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "blocks taken back from a process that pushes, all rounds",
+        hosts: &[1],
+        server: "env SOAK=full {test:revocation} on_a_device --ignored --nocapture",
+        names_device: Sides::Server,
+        share: Share::Soak,
+        seconds: 1200,
         ..PLAIN
     },
     Case {
