@@ -105,6 +105,11 @@ impl Decode {
         }
     }
 
+    /// Another decode, with a new pool and new prefills, that goes on counting.
+    pub fn renewed(self) -> Self {
+        Self { random: self.random, round: self.round, told: self.told, ..Self::new(&self.device, 0) }
+    }
+
     /// Grants blocks, takes them back after a random part has arrived, and uses them: nothing may change there.
     pub fn round(&mut self) -> Result<(), Late> {
         let fate = match self.random.below(20) {

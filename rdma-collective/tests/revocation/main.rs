@@ -19,13 +19,18 @@ use common::is_soak;
 use decode::Decode;
 use rdma_core::fault::{Planted, plant};
 
+/// Rounds of a pool, in which some 25 prefills are stopped: the mapped wire replaces pages of a memory 64 times at most.
+const LIFE: u32 = 500;
 /// Rounds within which the planted fault must show.
-const CAUGHT_WITHIN: u32 = 4000;
+const CAUGHT_WITHIN: u32 = LIFE;
 
 fn holds(device: &str, full: u32) {
     let (seed, begun) = (common::random::seed(), Instant::now());
     let mut decode = Decode::new(device, seed);
-    for _ in 0..if is_soak() { full } else { full / 50 } {
+    for round in 1..=if is_soak() { full } else { full / 50 } {
+        if round % LIFE == 0 {
+            decode = decode.renewed();
+        }
         decode.round().unwrap_or_else(|late| panic!("{late}; SOAK_SEED={seed}; {decode}"));
     }
     println!("{decode}; {:.1} s", begun.elapsed().as_secs_f64());

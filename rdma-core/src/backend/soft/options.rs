@@ -29,7 +29,8 @@ pub enum Wire {
     ///
     /// A peer that is stopped in the middle of an access delays the deregistration of that memory, and the end of its
     /// queue pair, for up to half a second. Then its pages are replaced, and the peer goes on in pages that nobody
-    /// reads. Where pages cannot be replaced, both fail with a [`Quarantine`](crate::error::Quarantine).
+    /// reads. Where pages cannot be replaced, both fail with a [`Quarantine`](crate::error::Quarantine); the pages of
+    /// one memory are replaced 64 times at most, because each time takes a descriptor and mappings for good.
     Mapped,
     /// TCP to every peer, inside this process as well.
     Tcp,
