@@ -61,6 +61,18 @@ const TRANSFERS: &[&str] =
 /// processors busy.
 const REVOCATION: &[&str] =
     &["test", "-p", "rdma-collective", "--test", "revocation", "--", "--test-threads=1", "--nocapture"];
+/// Nodes that join, leave and are killed while requests run.
+const STORM: &[&str] = &[
+    "test",
+    "-p",
+    "rdma-collective",
+    "--test",
+    "node",
+    "storm::",
+    "--",
+    "--test-threads=1",
+    "--show-output",
+];
 const LANES: &[&str] = &["test", "-p", "rdma-collective", "--test", "lanes", "--", "--nocapture"];
 const ROUNDS: &[&str] = &[
     "test",
@@ -104,6 +116,8 @@ enum Suite {
     Transfers,
     /// KV blocks that are taken back while another process pushes into them.
     Revocation,
+    /// KV nodes that join, leave and are killed while requests run.
+    Storm,
     /// Devices of ranks that die one by one.
     Lanes,
     /// Processes that write memory while it is taken back from them, and such as are killed, on the mapped wire.
@@ -132,6 +146,7 @@ pub fn main(args: &Args) -> Result<()> {
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),
             Suite::Revocation => tests(REVOCATION, args),
+            Suite::Storm => tests(STORM, args),
             Suite::Lanes => tests(LANES, args),
             Suite::Mapped => tests(MAPPED, args).and_then(|()| tests(KILLED, args)),
             Suite::Exhaustive => tests(EXHAUSTIVE, args),

@@ -8,3 +8,4 @@ mod moves;
 #[path = "../pair/mod.rs"]
 mod pair;
 mod processes;
+mod storm;

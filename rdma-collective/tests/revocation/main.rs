@@ -19,7 +19,8 @@ use common::is_soak;
 use decode::Decode;
 use rdma_core::fault::{Planted, plant};
 
-/// Rounds of a pool, in which some 25 prefills are stopped: the mapped wire replaces pages of a memory 64 times at most.
+/// Rounds of a pool, in which some 25 prefills are stopped. The mapped wire replaces pages of a memory 64 times at
+/// most.
 const LIFE: u32 = 500;
 /// Rounds within which the planted fault must show.
 const CAUGHT_WITHIN: u32 = LIFE;
