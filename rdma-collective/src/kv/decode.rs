@@ -315,6 +315,13 @@ pub(super) fn check_layers(verdicts: &Verdicts, pool: &Pool) -> Result<(), KvErr
     Err(PlanError::from(LayoutError::Differs { field: "layers", ours, theirs }).into())
 }
 
+impl Decode {
+    /// Ends the link at once, because the peer says that it has ended its own end.
+    pub(super) fn end_with_peer(&self) {
+        self.shared.end_with_peer(|state, core| state.end(core, LaneFailure::Closed));
+    }
+}
+
 impl Drop for Decode {
     fn drop(&mut self) {
         self.shared.close(|state, core| state.end(core, LaneFailure::Fenced));

@@ -220,6 +220,13 @@ impl Prefill {
     }
 }
 
+impl Prefill {
+    /// Ends the link at once, because the peer says that it has ended its own end.
+    pub(super) fn end_with_peer(&self) {
+        self.shared.end_with_peer(|state, core| state.end(core, LaneFailure::Closed, Instant::now()));
+    }
+}
+
 impl Drop for Prefill {
     fn drop(&mut self) {
         self.shared.close(|state, core| state.end(core, LaneFailure::Fenced, Instant::now()));

@@ -189,6 +189,11 @@ impl<S: Service + 'static> Shared<S> {
         Poll::Pending
     }
 
+    /// Has `end` end every transfer at once, because the peer has ended the link, and hears no goodbye.
+    pub(super) fn end_with_peer(&self, end: impl FnOnce(&mut S, &mut EngineState)) {
+        self.engine.lock_with(|core| end(&mut self.lock(), core));
+    }
+
     /// Closes the end: `end` ends every transfer that is left. Does nothing in a forked child.
     pub(super) fn close(&self, end: impl FnOnce(&mut S, &mut EngineState)) {
         if self.engine.is_forked() {

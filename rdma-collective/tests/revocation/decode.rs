@@ -157,9 +157,8 @@ impl Decode {
         if fate == Fate::Stopped {
             self.prefill.resume();
         }
-        // A prefill that was stopped goes on, and mostly for requests that never come: its pushes take long to learn
-        // that their link is over.
-        let old = (fate == Fate::Killed || fate == Fate::Stopped && !self.random.is_one_in(20))
+        // A prefill that was stopped goes on over its next link, or for requests that never come.
+        let old = (fate == Fate::Killed || fate == Fate::Stopped && !self.random.is_one_in(2))
             .then(|| self.replace());
         if fate == Fate::Stopped || self.random.is_one_in(100) {
             thread::sleep(PAUSE.mul_f64(self.random.below(100) as f64 / 100.0));

@@ -10,6 +10,7 @@ use std::thread;
 use std::time::Duration;
 
 use rdma_collective::kv::{KvError, KvNode, NodeError, NodeOptions, Push};
+use rdma_collective::link::LaneFailure;
 use rdma_core::Deadline;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, waitpid};
 
@@ -148,6 +149,10 @@ fn push_for_ever(node: &KvNode) {
             });
             looked.map_or(Poll::Pending, Poll::Ready)
         }));
+        // Decode has ended the lane, and makes the next one, which tells prefill so.
+        if let Err(error @ KvError::PeerFailed { cause: LaneFailure::Fenced, .. }) = &ended {
+            panic!("this end was dropped under its pushes: {error}");
+        }
         let (request, _) = window.remove(at).unwrap();
         if matches!(ended, Err(KvError::PeerFailed { .. } | KvError::LinkEnded { .. })) {
             again.push_back(request);

@@ -21,6 +21,8 @@ pub(super) enum Job {
     Grant(Box<(Met, Wish)>),
     /// Ends a link that the table has let go of.
     Retire(End),
+    /// Ends a link that the peer has ended. This side may not notice for long, because it may send nothing.
+    EndWithPeer(End),
     /// Drops an end that nobody has any more.
     Drop(Box<dyn Send>),
 }
@@ -46,7 +48,7 @@ impl Job {
             Self::Introduce { .. } => 0,
             Self::Make { .. } => 1,
             Self::Grant(_) => 2,
-            Self::Retire(_) | Self::Drop(_) => 3,
+            Self::Retire(_) | Self::EndWithPeer(_) | Self::Drop(_) => 3,
         }
     }
 }

@@ -72,6 +72,14 @@ impl End {
         }
     }
 
+    /// Ends the link at once, because the peer says that it has ended its own end.
+    pub(super) fn end_with_peer(&self) {
+        match self {
+            Self::Out(end) => end.end_with_peer(),
+            Self::In(end) => end.end_with_peer(),
+        }
+    }
+
     pub(super) fn way(&self) -> Way {
         match self {
             Self::Out(_) => Way::Out,

@@ -40,6 +40,10 @@ pub(super) fn run(inner: &Arc<Inner>, job: Job) {
             put(inner, (&wish.from, wish.incarnation), link, made);
         }
         Job::Retire(end) => retire(end),
+        Job::EndWithPeer(end) => {
+            end.end_with_peer();
+            retire(end);
+        }
         Job::Drop(end) => drop(end),
     }
 }
@@ -55,7 +59,7 @@ pub(super) fn fail(inner: &Arc<Inner>, job: &Job, error: &NodeError) {
             let link = LinkName { way: wish.way.at_peer(), number: wish.number };
             table.link_failed((&wish.from, wish.incarnation), link, error);
         }
-        Job::Retire(_) | Job::Drop(_) => {}
+        Job::Retire(_) | Job::EndWithPeer(_) | Job::Drop(_) => {}
     });
 }
 

@@ -7,7 +7,7 @@ use std::time::Instant;
 use super::peer::{Meeting, Peer};
 use super::{MAKE_WITHIN, Table};
 use crate::kv::node::blob::NodeBlob;
-use crate::kv::node::jobs::LinkName;
+use crate::kv::node::jobs::{Job, LinkName};
 use crate::kv::node::link_slot::{End, LinkSlot, Way};
 use crate::kv::node::message::{NOTE_BYTES, Note, Reason, Wish};
 use crate::kv::node::tickets::About;
@@ -98,7 +98,7 @@ impl Table {
                 {
                     return true;
                 }
-                jobs.retire(slot.take());
+                slot.take().into_iter().for_each(|end| jobs.push(Job::EndWithPeer(end)));
                 jobs.push(peer.make(way, now));
             }
             Note::Failed { way, number } if !makes_links => {
@@ -136,7 +136,8 @@ impl Table {
             return Err(Reason::Unknown);
         }
         *last = wish.number;
-        jobs.retire(slot.take());
+        // The peer makes the next link once it has ended the one before.
+        slot.take().into_iter().for_each(|end| jobs.push(Job::EndWithPeer(end)));
         *slot = LinkSlot::Making { number: wish.number, until: now + MAKE_WITHIN };
         peer.granting += 1;
         Ok(())
