@@ -45,7 +45,7 @@ pub fn run(hosts: u8, share: Share) -> Result<SuiteRun> {
     fs::copy("/proc/self/exe", &xtask).context("cannot copy this program for the hosts")?;
     let command = [xtask.into_os_string(), OsString::from("soft-roce-inside"), plan.into_os_string()];
     let options =
-        ["soft-roce", "--hosts", &hosts.to_string(), "--timeout", &cases::LIMIT.as_secs().to_string(), "--"]
+        ["soft-roce", "--hosts", &hosts.to_string(), "--timeout", &share.limit().as_secs().to_string(), "--"]
             .map(OsString::from);
     let args = Args::try_parse_from(options.into_iter().chain(command))?;
     let run = super::run(&args, &[REPORT])?;
