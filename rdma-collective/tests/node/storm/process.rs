@@ -6,16 +6,17 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{Attention, Layout, Shape};
 use rdma_collective::kv::{KvError, KvNode, NodeError, Pool, PoolUse};
-use rdma_core::{Deadline, Wire};
+use rdma_core::{Deadline, Device, SoftOptions, Wire};
 use rustix::process::Signal;
 
 use super::{NAME, WIRE};
 use crate::common::random::Random;
 use crate::common::{books, long};
 use crate::job::options;
-use crate::pair::{self, TOKEN, engine, line, parse};
+use crate::pair::{self, TOKEN, line, parse};
 
 /// 16 KiB a layer.
 const SHAPE: Shape = Shape {
@@ -61,7 +62,9 @@ fn content(request: u64, layer: u32, place: usize) -> Vec<u8> {
 impl Member {
     fn new(name: &str, wire: Wire) -> Self {
         let purpose = if name.starts_with('p') { PoolUse::Source } else { PoolUse::Destination };
-        let engine = engine(wire, None);
+        // With the retries of the other tests a process that waits for a core would be lost.
+        let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
+        let engine = Engine::new(&context, EngineOptions::default()).unwrap();
         let pool = Pool::allocate(&engine, &Layout::new(SHAPE).unwrap(), purpose).unwrap();
         let node = KvNode::new(&engine, &[&pool], &TOKEN, &options(name)).unwrap();
         let free = Mutex::new((0..SHAPE.blocks).collect());
@@ -79,10 +82,19 @@ impl Member {
         peers.iter().map(ToString::to_string).collect()
     }
 
+    /// Takes free blocks. Prefill may have to wait, because decode asks for more before the pushes that it has confirmed
+    /// are found to have ended.
     fn take_blocks(&self) -> Vec<u32> {
-        let mut free = self.free.lock().unwrap();
-        let at = free.len().checked_sub(BLOCKS).expect("blocks of requests that have ended are free");
-        free.split_off(at)
+        let patience = long();
+        loop {
+            let mut free = self.free.lock().unwrap();
+            if let Some(at) = free.len().checked_sub(BLOCKS) {
+                return free.split_off(at);
+            }
+            drop(free);
+            assert!(!patience.expired(), "blocks of requests that have ended are never free");
+            thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Puts blocks back that the library must have freed.
