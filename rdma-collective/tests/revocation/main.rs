@@ -22,8 +22,9 @@ use rdma_core::fault::{Planted, plant};
 /// Rounds of a pool, in which some 25 prefills are stopped. The mapped wire replaces pages of a memory 64 times at
 /// most.
 const LIFE: u32 = 500;
-/// Rounds within which the planted fault must show.
-const CAUGHT_WITHIN: u32 = LIFE;
+/// Rounds within which the planted fault must show: some 200 stops, of which one in ten or so is in the middle of a
+/// write.
+const CAUGHT_WITHIN: u32 = 4000;
 
 fn holds(device: &str, full: u32) {
     let (seed, begun) = (common::random::seed(), Instant::now());

@@ -82,8 +82,8 @@ impl Member {
         peers.iter().map(ToString::to_string).collect()
     }
 
-    /// Takes free blocks. Prefill may have to wait, because decode asks for more before the pushes that it has confirmed
-    /// are found to have ended.
+    /// Takes free blocks. Prefill may have to wait, because decode asks for more before the pushes that it has
+    /// confirmed are found to have ended.
     fn take_blocks(&self) -> Vec<u32> {
         let patience = long();
         loop {
