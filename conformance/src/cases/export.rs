@@ -3,13 +3,13 @@
 use std::ops::Range;
 
 use rdma_core::error::RegisterError;
-use rdma_core::{Access, CompletionStatus, RemoteMemory};
+use rdma_core::{Access, CompletionStatus, Exported, Region, RemoteMemory};
 
 use super::access::{refused_read, refused_write};
 use super::cases;
 use super::fence::{attack, wait_for_a_write};
 use super::helpers::{OPEN, bytes_of, pattern, write};
-use crate::{CaseResult, Lab, check, check_eq};
+use crate::{CaseResult, End, Lab, check, check_eq};
 
 cases!("export":
     a_range_is_reached_to_its_first_and_last_byte,
@@ -19,7 +19,9 @@ cases!("export":
     #[exact] an_ended_key_is_refused,
     #[exact] keys_of_ranges_that_overlap_are_independent,
     #[exact] ranges_that_do_not_fit_the_region_get_no_key,
+    #[exact] a_key_of_ranges_reaches_each_of_them_and_no_other_byte,
     no_write_lands_after_a_key_has_ended,
+    no_write_lands_after_a_key_of_ranges_has_ended,
 );
 
 /// Bytes of the regions: three pages and a bit.
@@ -166,14 +168,69 @@ fn ranges_that_do_not_fit_the_region_get_no_key(lab: &Lab) -> CaseResult {
     Ok(())
 }
 
-/// A peer writes as fast as it can. After the end of its key no byte may change any more, although the region stays.
+/// A key that a case has made, or `None` on a device that makes none of its kind.
+type Lent = Result<Option<Exported>, Box<dyn std::error::Error + Send + Sync>>;
+
+/// A key for ranges of a region; `None` on a device whose keys have one range each, after a check that it says so.
+fn ranges(right: &End, region: &Region, of: &[Range<usize>]) -> Lent {
+    match right.pd.export_ranges(region, of.iter().cloned(), OPEN) {
+        Err(RegisterError::SeveralRanges) if right.pd.export_pins() => Ok(None),
+        lent => Ok(Some(lent?)),
+    }
+}
+
+fn a_key_of_ranges_reaches_each_of_them_and_no_other_byte(lab: &Lab) -> CaseResult {
+    // Two that meet are one, in whatever order they come.
+    let of = [9000..9010, 100..200, 200..300, 4000..8200];
+    let whole = 100..9010;
+    let (mut left, right) = lab.pair()?;
+    let region = right.pd.alloc_region(LEN, OPEN)?;
+    let Some(lent) = ranges(&right, &region, &of)? else { return Ok(()) };
+    let told = lent.remote();
+    check_eq!((told.addr, told.len), (region.remote().addr + 100, whole.len() as u64));
+    let mut expected = vec![0; LEN];
+    for part in [100..300, 4000..8200, 9000..9010] {
+        let bytes = pattern(part.start as u64, part.len());
+        write(lab, &mut left, &bytes, told.slice(part.start as u64 - 100..part.end as u64 - 100)?)?;
+        expected[part].copy_from_slice(&bytes);
+    }
+    check!(bytes_of(&region)? == expected);
+    let counted = lab.context.refused_requests()?;
+    let beyond = [99..101, 299..301, 300..4000, 3999..4001, 100..4100, 8200..8201, 8999..9000, 9009..9011];
+    for (round, part) in (1..).zip(beyond) {
+        let (mut left, right) = lab.pair()?;
+        let other = right.pd.alloc_region(LEN, OPEN)?;
+        let Some(lent) = ranges(&right, &other, &of)? else { return Ok(()) };
+        let of_region = RemoteMemory { rkey: lent.remote().rkey, ..other.remote() };
+        refused_write(lab, &mut left, of_region.slice(part.start..part.end)?)?;
+        check!(bytes_of(&other)? == [0; LEN], "part of a refused write landed");
+        check_eq!(lab.context.refused_requests()?, counted.map(|counted| counted + round));
+    }
+    check!(bytes_of(&region)? == expected);
+    check!(matches!(right.pd.export_ranges(&region, [], OPEN), Err(RegisterError::ZeroLength)));
+    check!(matches!(right.pd.export_ranges(&region, [0..8, 9..9], OPEN), Err(RegisterError::ZeroLength)));
+    check!(matches!(right.pd.export_ranges(&region, [0..8, 9..LEN + 1], OPEN), Err(RegisterError::Range(_))));
+    Ok(())
+}
+
+fn no_write_lands_after_a_key_of_ranges_has_ended(lab: &Lab) -> CaseResult {
+    no_write_lands_after(lab, |right, region| ranges(right, region, &[0..100, (16 << 10) + 100..80 << 10]))
+}
+
 fn no_write_lands_after_a_key_has_ended(lab: &Lab) -> CaseResult {
+    let last = (16 << 10) + 100..80 << 10;
+    no_write_lands_after(lab, |right, region| Ok(Some(right.pd.export_range(region, last.clone(), OPEN)?)))
+}
+
+/// A peer writes as fast as it can. After the end of its key no byte may change any more, although the region stays.
+fn no_write_lands_after(lab: &Lab, lend: impl Fn(&End, &Region) -> Lent) -> CaseResult {
     for _ in 0..20 {
         let (left, right) = lab.pair()?;
         let region = right.pd.alloc_region(80 << 10, OPEN)?;
         // The attacker's last byte is the region's.
-        let lent = right.pd.export_range(&region, (16 << 10) + 100..80 << 10, OPEN)?;
-        let (to, deadline) = (lent.remote(), lab.soon());
+        let Some(lent) = lend(&right, &region)? else { return Ok(()) };
+        let (to, deadline) =
+            (lent.remote().slice(lent.remote().len - (63 << 10)..lent.remote().len)?, lab.soon());
         let attacker = std::thread::spawn(move || attack(left, to, deadline));
         wait_for_a_write(&region, deadline)?;
         lent.revoke(deadline)?;

@@ -5,6 +5,7 @@
 #![expect(unsafe_code, reason = "passes on the calls whose callers vouch for memory")]
 
 use std::io;
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -152,6 +153,17 @@ impl ProtectionDomain for AnyPd {
         // SAFETY: the caller promises that the range stays mapped; the backend asks for exactly that, since both have
         // the contract of the trait.
         each!(AnyPd, self, it => unsafe { it.register(addr, len, access, backing) })
+    }
+
+    unsafe fn register_parts(
+        &self,
+        addr: *mut u8,
+        parts: &[Range<usize>],
+        access: Access,
+    ) -> Result<Box<dyn Registration>, RegisterError> {
+        // SAFETY: the caller promises that the memory stays mapped; the backend asks for exactly that, since both have
+        // the contract of the trait.
+        each!(AnyPd, self, it => unsafe { it.register_parts(addr, parts, access) })
     }
 }
 

@@ -43,6 +43,22 @@ pub(crate) trait ProtectionDomain: Send + Sync {
         access: Access,
         backing: Option<(&Backing, u64)>,
     ) -> Result<Box<dyn Registration>, RegisterError>;
+
+    /// Registers those parts of the memory at `addr` alone, under one key. An access must lie wholly in one part.
+    ///
+    /// The caller has checked `access`. The parts are sorted, not empty, and apart from each other.
+    ///
+    /// # Safety
+    ///
+    /// The memory from `addr` to the end of the last part stays as [`register`](Self::register) asks.
+    unsafe fn register_parts(
+        &self,
+        _addr: *mut u8,
+        _parts: &[Range<usize>],
+        _access: Access,
+    ) -> Result<Box<dyn Registration>, RegisterError> {
+        Err(RegisterError::SeveralRanges)
+    }
 }
 
 /// The operation of a send-queue request.

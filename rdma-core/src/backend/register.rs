@@ -89,6 +89,33 @@ pub(crate) fn export_range(
     Ok(Exported::new(Arc::clone(memory), range, registration, None))
 }
 
+/// Registers ranges of registered memory once more, under one key that peers may use. No earlier key is renewed, as for
+/// [`export_range`].
+pub(crate) fn export_ranges(
+    pd: &AnyPd,
+    memory: &Arc<Registered>,
+    mut ranges: Vec<Range<usize>>,
+    access: Access,
+) -> Result<Exported, RegisterError> {
+    for range in &ranges {
+        RangeError::check_range(range.start as u64..range.end as u64, memory.len() as u64)?;
+    }
+    if ranges.is_empty() || ranges.iter().any(Range::is_empty) {
+        return Err(RegisterError::ZeroLength);
+    }
+    ranges.sort_unstable_by_key(|range| range.start);
+    ranges.dedup_by(|next, range| {
+        let meet = next.start <= range.end;
+        range.end = if meet { range.end.max(next.end) } else { range.end };
+        meet
+    });
+    let whole = ranges.first().map_or(0, |range| range.start)..ranges.last().map_or(0, |range| range.end);
+    // SAFETY: each range was just checked to be within the mapping, which stays mapped until `deregister` returned
+    // `Ok`, because the `Exported` below keeps it until then.
+    let registration = unsafe { pd.register_parts(memory.as_ptr().as_ptr(), &ranges, access) }?;
+    Ok(Exported::new(Arc::clone(memory), whole, registration, None))
+}
+
 /// Registers a range of registered memory once more. The caller keeps `memory` until the registration has ended.
 fn register_range(
     pd: &AnyPd,

@@ -46,6 +46,11 @@ pub enum RegisterError {
     /// The range to export is reversed, or reaches beyond the region.
     #[error(transparent)]
     Range(#[from] super::RangeError),
+    /// A key of several ranges was asked of a device of libibverbs, whose keys have one range each.
+    #[error(
+        "a key of this device reaches one range: export each range by itself, or use the software device"
+    )]
+    SeveralRanges,
     /// Other handles to the memory exist, or parts of it have several owners, so that a request may just be using it.
     #[error("the memory is in use: register it in further domains before it is cloned, attached or split")]
     InUse,

@@ -8,11 +8,12 @@ use super::{OwnProcess, PdId, Registered, Registration, quarantine};
 use crate::error::{CloseError, Quarantine};
 use crate::{Deadline, Refused, RemoteMemory};
 
-/// A right of peers to a [`Region`](crate::Region), or to a range of one, under a key of its own, that lasts as long as
+/// A right of peers to a [`Region`](crate::Region), or to ranges of one, under a key of its own, that lasts as long as
 /// this value.
 ///
-/// [`ProtectionDomain::export`](crate::ProtectionDomain::export) makes one of a region, and
-/// [`export_range`](crate::ProtectionDomain::export_range) one of a range. Use it to lend memory that is otherwise
+/// [`ProtectionDomain::export`](crate::ProtectionDomain::export) makes one of a region,
+/// [`export_range`](crate::ProtectionDomain::export_range) one of a range, and
+/// [`export_ranges`](crate::ProtectionDomain::export_ranges) one of several. Use it to lend memory that is otherwise
 /// private, because revoking an export is cheaper than deregistering the region.
 ///
 /// While it lives, the region cannot become a [`LocalBuf`](crate::LocalBuf), because a peer may write it.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::backend::dispatch::AnyPd;
 use crate::backend::interface::ProtectionDomain as _;
-use crate::backend::register::{export, export_range, register, register_in};
+use crate::backend::register::{export, export_range, export_ranges, register, register_in};
 use crate::error::{Forked, RegisterError};
 use crate::memory::{Mapping, OwnProcess, PdId, Registered};
 use crate::{Access, Exported, LocalBuf, Memory, Refused, Region, RemoteMemory, Window};
@@ -180,6 +180,52 @@ impl ProtectionDomain {
         }
         check(access)?;
         export_range(self.inner()?, region.memory(), range, access)
+    }
+
+    /// Grants peers the rights `access` to the bytes of `ranges`, under one key, until the result is
+    /// [revoked](Exported::revoke) or dropped. Each access must lie wholly in one range; ranges that meet are one.
+    ///
+    /// Use this where a peer may reach some places of a region and nothing between them. The device looks an access up
+    /// by halving, so that a hundred thousand ranges cost little more than two. [`remote`](Exported::remote) has the
+    /// bytes from the first range to the end of the last.
+    ///
+    /// The trap: no peer maps the region for such a key. On the mapped wire the first request with such a key moves all
+    /// requests of its queue pair to TCP, which is slower, and [`Worker::peer_slice`](crate::Worker::peer_slice) fails.
+    /// So the process that owns the memory checks each access itself.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use rdma_core::{Access, Deadline, Device, SoftOptions, WorkerOptions, loopback};
+    /// let context = Device::soft(SoftOptions::default()).open()?;
+    /// let (pd, mut worker) = (context.alloc_pd()?, context.worker(WorkerOptions::default())?);
+    /// let (left, _right) = loopback(&mut worker, &pd)?;
+    /// let deadline = Deadline::after(Duration::from_secs(5));
+    ///
+    /// let region = pd.alloc_local(64)?.into_region().expect("it is whole");
+    /// let lent = pd.export_ranges(&region, [8..16, 32..40], Access::LOCAL_WRITE | Access::REMOTE_WRITE)?;
+    /// let told = lent.remote();
+    /// assert_eq!((told.addr, told.len), (region.remote().addr + 8, 32));
+    /// worker.peer_slice(&left, told, deadline).copy_in(24, b"granted!")?;
+    /// assert!(worker.peer_slice(&left, told, deadline).copy_in(8, b"between").is_err());
+    /// lent.revoke(deadline).map_err(|refused| refused.error)?;
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`RegisterError::SeveralRanges`] on a device of libibverbs; [`RegisterError::ZeroLength`] without ranges, and for
+    /// an empty one; otherwise the errors of [`export_range`](Self::export_range).
+    pub fn export_ranges(
+        &self,
+        region: &Region,
+        ranges: impl IntoIterator<Item = Range<usize>>,
+        access: Access,
+    ) -> Result<Exported, RegisterError> {
+        if !self.owns(region) {
+            return Err(RegisterError::ForeignDomain);
+        }
+        check(access)?;
+        export_ranges(self.inner()?, region.memory(), ranges.into_iter().collect(), access)
     }
 
     /// Returns whether an export registers the memory once more, and so pins its pages once more.

@@ -1,6 +1,7 @@
 //! Memory that cannot be mapped: the connection that comes upon it goes on over TCP, in order.
 
-use rdma_core::{Access, LocalBuf, Memory, PeerAccess, Region, Segment, Work};
+use rdma_core::error::ReachError;
+use rdma_core::{Access, CompletionStatus, LocalBuf, Memory, PeerAccess, Region, Segment, Work};
 
 use super::end::{self, End, soon};
 
@@ -34,6 +35,27 @@ fn memory_of_the_callers_is_written_and_read_over_tcp() {
     assert!(read.unwrap().iter().all(|byte| *byte == 2));
     a.transfer(Work::write(a.filled(4096, 3), mapped.remote()));
     end::assert_holds(&mapped, 0..4096, 3);
+}
+
+#[test]
+fn a_key_of_ranges_is_written_over_tcp_and_its_memory_is_not_mapped_for_it() {
+    let (mut a, b) = End::pair();
+    // No other key of the region gives peers a right, so that nobody maps it.
+    let region = b.pd.alloc_local(4096).unwrap().into_region().unwrap();
+    let lent = b.pd.export_ranges(&region, [0..100, 200..300], OPEN).unwrap();
+    let told = lent.remote();
+    let apart = a.worker.peer_slice(&a.qp, told, soon()).copy_in(0, &[1]);
+    assert!(matches!(apart, Err(ReachError::NotShared)), "{apart:?}");
+    a.transfer(Work::write(a.filled(100, 1), told.slice(200..300).unwrap()));
+    assert_eq!(access(&mut a), PeerAccess::Stream);
+    end::assert_holds(&region, 200..300, 1);
+    // The owner checks each request by itself.
+    a.worker.post(&a.qp, Work::write(a.filled(101, 2), told.slice(0..101).unwrap())).unwrap();
+    assert_eq!(a.status(), CompletionStatus::REM_ACCESS_ERR);
+    assert_eq!(b.context.refused_requests().unwrap(), Some(1));
+    lent.revoke(soon()).unwrap();
+    end::assert_holds(&region, 0..200, 0);
+    assert!(region.into_local().is_ok());
 }
 
 #[test]

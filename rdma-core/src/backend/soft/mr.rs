@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::device::OpenDevice;
-use super::engine::keys::Domain;
+use super::engine::keys::{Domain, Ranges};
 use super::fabric::{Command, DeviceState};
 use super::fault::FaultPlan;
 use super::wire::{Change, RevokeStatus};
@@ -44,16 +44,17 @@ struct RegisteredRange {
 }
 
 impl MemoryRegion {
-    /// Registers a range of memory with the device of `pd`.
+    /// Registers a range of memory with the device of `pd`, or those parts of it that `parts` has.
     pub(super) fn register(
         pd: &ProtectionDomain,
         addr: usize,
         len: usize,
         access: Access,
         backing: Option<(&Backing, u64)>,
+        parts: Option<Ranges>,
     ) -> Result<Self, RegisterError> {
         let range = RegisteredRange { domain: pd.domain, addr: addr as u64, len: len as u64 };
-        let key = add_key(&pd.context.opened, range, access, backing, None)?;
+        let key = add_key(&pd.context.opened, range, access, backing, parts, None)?;
         Ok(Self { opened: Arc::clone(&pd.context.opened), key, revoked: false, range })
     }
 }
@@ -67,6 +68,7 @@ fn add_key(
     RegisteredRange { domain, addr, len }: RegisteredRange,
     access: Access,
     backing: Option<(&Backing, u64)>,
+    parts: Option<Ranges>,
     mut renews: Option<u32>,
 ) -> Result<u32, RegisterError> {
     let refused = |source, explanation: &str| RegisterError::Refused {
@@ -100,6 +102,9 @@ fn add_key(
     let key = drawn.map_err(|error: getrandom::Error| {
         refused(error.into(), "the system gives no random numbers for a key: let it use getrandom(2)")
     })?;
+    if let Some(parts) = parts {
+        keys.restrict(key, parts);
+    }
     if let (Some(exports), Some(registered)) = (exports, keys.get(key).copied())
         && let Some(memory) = exports.insert(key, registered, backing)
     {
@@ -151,7 +156,7 @@ impl Registration for MemoryRegion {
 
     fn renew(&mut self, access: Access, backing: Option<&Backing>) -> bool {
         let backing = backing.map(|backing| (backing, 0));
-        let Ok(key) = add_key(&self.opened, self.range, access, backing, Some(self.key)) else {
+        let Ok(key) = add_key(&self.opened, self.range, access, backing, None, Some(self.key)) else {
             return false;
         };
         (self.key, self.revoked) = (key, false);

@@ -2,6 +2,7 @@
 
 #![expect(unsafe_code, reason = "takes the caller's word for the memory it registers")]
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::device::Context;
@@ -60,7 +61,23 @@ impl interface::ProtectionDomain for ProtectionDomain {
         access: Access,
         backing: Option<(&Backing, u64)>,
     ) -> Result<Box<dyn Registration>, RegisterError> {
-        Ok(Box::new(MemoryRegion::register(self, addr.expose_provenance(), len, access, backing)?))
+        Ok(Box::new(MemoryRegion::register(self, addr.expose_provenance(), len, access, backing, None)?))
+    }
+
+    unsafe fn register_parts(
+        &self,
+        addr: *mut u8,
+        parts: &[Range<usize>],
+        access: Access,
+    ) -> Result<Box<dyn Registration>, RegisterError> {
+        let (first, last) = (addr.expose_provenance(), parts.last().map_or(0, |part| part.end));
+        let start = parts.first().map_or(0, |part| part.start);
+        let address = |at: usize| first.wrapping_add(at) as u64;
+        let ranges = parts.iter().map(|part| address(part.start)..address(part.end)).collect();
+        // Without a backing, because the entry that peers read has room for one range: they send their requests here,
+        // where each is checked.
+        let (addr, len) = (first.wrapping_add(start), last.saturating_sub(start));
+        Ok(Box::new(MemoryRegion::register(self, addr, len, access, None, Some(ranges))?))
     }
 }
 

@@ -62,6 +62,7 @@ pub const CALLS: &[Call] = &[
     refused("ProtectionDomain::export", |f| told(f.pd.export(&f.private, ALL))),
     harmless("ProtectionDomain::export_pins", |f| done(f.pd.export_pins())),
     refused("ProtectionDomain::export_range", |f| told(f.pd.export_range(&f.private, 0..BYTES / 2, ALL))),
+    refused("ProtectionDomain::export_ranges", |f| told(f.pd.export_ranges(&f.private, [0..1, 2..3], ALL))),
     harmless("ProtectionDomain::owns", |f| done(f.pd.owns(&f.region))),
     refused("ProtectionDomain::register", |f| told(f.pd.register(f.memory, ALL))),
     refused("ProtectionDomain::register", |f| told(f.pd.register(Memory::from(vec![0; BYTES]), ALL))),

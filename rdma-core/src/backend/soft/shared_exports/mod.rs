@@ -192,9 +192,11 @@ impl SharedExports {
         self.keys.values().find(|entry| entry.serials().any(|record| record == serial))
     }
 
-    /// Every serial under which a writer may be at the registration of `key`.
+    /// Every serial under which a writer may be at the registration of `key`; none where no writer can map the memory,
+    /// so that nobody waits for one that only says that it is there.
     pub(super) fn serials(&self, key: u32) -> impl Iterator<Item = u64> {
-        self.keys.get(&key).into_iter().flat_map(ExportedKey::serials)
+        let mapped = self.keys.get(&key).filter(|entry| entry.export.memory != 0);
+        mapped.into_iter().flat_map(ExportedKey::serials)
     }
 
     /// The id of the memory that `key` names.

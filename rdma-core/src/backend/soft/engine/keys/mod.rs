@@ -3,6 +3,7 @@
 use std::cell::Cell;
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
+use std::ops::Range;
 
 use crate::Access;
 
@@ -62,6 +63,9 @@ pub(crate) enum KeyRefusal {
     AccessDenied,
 }
 
+/// Address ranges, sorted and with bytes between them that belong to none.
+pub(crate) type Ranges = Box<[Range<u64>]>;
+
 /// The registrations of a device, by key.
 ///
 /// Keys come from the system's random source, so they serve as their own hash. A key that renews another shares its low
@@ -69,6 +73,8 @@ pub(crate) enum KeyRefusal {
 #[derive(Debug, Default)]
 pub(crate) struct KeyTable {
     by_key: HashMap<u32, Registered, BuildHasherDefault<Identity>>,
+    /// The addresses of a key that names parts of its registration alone.
+    ranges: HashMap<u32, Ranges, BuildHasherDefault<Identity>>,
     /// The registration that was used last, because consecutive requests mostly use the same one. Removing a key must
     /// clear it: otherwise a revoked key would still be accepted.
     last: Cell<Option<(u32, Registered)>>,
@@ -97,9 +103,15 @@ impl KeyTable {
         Ok(key)
     }
 
+    /// Limits `key` to ranges within its registration: an access must lie wholly in one of them.
+    pub(crate) fn restrict(&mut self, key: u32, ranges: Ranges) {
+        self.ranges.insert(key, ranges);
+    }
+
     /// Revokes `key`. From now on every check of it fails.
     pub(crate) fn remove(&mut self, key: u32) -> Option<Registered> {
         self.last.set(None);
+        self.ranges.remove(&key);
         self.by_key.remove(&key)
     }
 
@@ -121,8 +133,23 @@ impl KeyTable {
             Some((last, found)) if last == key => found,
             _ => self.look_up(key)?,
         };
+        let len = len.into();
         found.check(domain, addr, len, needs)?;
+        if !self.ranges.is_empty() {
+            self.check_ranges(key, addr, len)?;
+        }
         Ok(found)
+    }
+
+    /// Checks that one of the ranges of `key` has all the bytes, if the key is limited to ranges. Kept out of line, so
+    /// that the common case inlines.
+    #[inline(never)]
+    fn check_ranges(&self, key: u32, addr: u64, len: u64) -> Result<(), KeyRefusal> {
+        let Some(ranges) = self.ranges.get(&key) else { return Ok(()) };
+        let behind = ranges.partition_point(|range| range.start <= addr);
+        let range = behind.checked_sub(1).and_then(|at| ranges.get(at));
+        let left = range.and_then(|range| range.end.checked_sub(addr));
+        if left.is_some_and(|left| len <= left) { Ok(()) } else { Err(KeyRefusal::OutOfRange) }
     }
 
     /// Looks a key up in the table, and remembers it. Kept out of line, so that the common case inlines.

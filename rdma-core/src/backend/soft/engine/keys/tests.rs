@@ -38,6 +38,35 @@ fn ranges_are_checked_to_the_byte_and_do_not_wrap() {
 }
 
 #[test]
+fn a_key_of_ranges_reaches_no_byte_between_them_and_nothing_across() {
+    let (mut keys, key) = table();
+    keys.restrict(key, [0x1000..0x1010, 0x1020..0x1040, 0x10f0..0x1100].into());
+    let check =
+        |keys: &KeyTable, addr, len| keys.check(key, Domain(1), addr, len, Access::REMOTE_WRITE).map(|_| ());
+    for (addr, len) in [(0x1000, 0x10), (0x100f, 1), (0x1020, 0x20), (0x103f, 1), (0x10f0, 0x10), (0x1040, 0)]
+    {
+        assert_eq!(check(&keys, addr, len), Ok(()), "{addr:#x} {len:#x}");
+    }
+    for (addr, len) in [
+        (0x1000, 0x11),
+        (0x1010, 1),
+        (0x101f, 2),
+        (0x1000, 0x100),
+        (0x1041, 0),
+        (0x10ef, 1),
+        (0x10f0, 0x11),
+        (0xfff, 1),
+        (0x1020, u32::MAX),
+    ] {
+        assert_eq!(check(&keys, addr, len), Err(KeyRefusal::OutOfRange), "{addr:#x} {len:#x}");
+    }
+    // A later registration under the same key is not limited.
+    assert!(keys.remove(key).is_some());
+    keys.insert(Domain(1), 0x1000, 0x100, Access::REMOTE_WRITE, || Ok::<_, Infallible>(key)).unwrap();
+    assert_eq!(check(&keys, 0x1010, 1), Ok(()));
+}
+
+#[test]
 fn each_refusal_has_its_reason() {
     let (mut keys, key) = table();
     let check = |keys: &KeyTable, key, domain, needs| {
