@@ -173,6 +173,11 @@ fn ends_that_exchange_blobs_connect_in_either_order() {
     let source = pool(&at_prefill, SHAPE, PoolUse::Source, source_byte);
     let room = pool(&at_decode, SHAPE, PoolUse::Destination, |_, _, _| CANARY);
     let options = LinkOptions::default();
+    // Only the software device has keys of single grants.
+    let strict = Decode::prepare(&at_decode, &room, &TOKEN, &LinkOptions { strict: true, ..options.clone() });
+    let refused = matches!(strict, Err(rdma_collective::kv::LinkError::NotStrict));
+    assert_eq!(refused, !at_decode.context().is_soft());
+    drop(strict);
     for request in 0..10 {
         let mut prefill = Prefill::prepare(&at_prefill, &source, &TOKEN, &options).unwrap();
         let mut decode = Decode::prepare(&at_decode, &room, &TOKEN, &options).unwrap();

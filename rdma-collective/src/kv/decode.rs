@@ -11,8 +11,8 @@ use super::blocks::{Blocks, List};
 use super::journal::{LinkEvent, LinkStats, TransferKind};
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, Opening, Prepared};
-use super::pool::{Pool, PoolUse};
-use super::receive::Receives;
+use super::pool::{PeerKeys, Pool, PoolUse};
+use super::receive::{Receives, Taken};
 use super::shared::Shared;
 use super::transfer::{Grant, Pull, Transfer};
 use super::verdict::Verdicts;
@@ -36,6 +36,7 @@ pub struct Decode {
     shared: Arc<Shared<Receives>>,
     /// A head that the link does not bring, so that a transfer needs other links, too.
     gap: Option<Gap>,
+    strict: bool,
 }
 
 impl Decode {
@@ -76,7 +77,7 @@ impl Decode {
     /// Makes the end over a link that is set up, and registers its state machine with the engine.
     pub(super) fn over(link: Link, engine: &Engine, pool: &Pool, options: &LinkOptions) -> Self {
         let gap = gap(pool.layout(), &[&link.cover]);
-        Self { shared: Shared::open(link, engine, pool, options, Receives::new), gap }
+        Self { shared: Shared::open(link, engine, pool, options, Receives::new), gap, strict: options.strict }
     }
 
     /// Grants `blocks`, in all layers, to `request`; the push fills them in that order.
@@ -220,7 +221,18 @@ impl Decode {
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
         let shared = &self.shared;
-        let id = shared.change(&list, |state, now| state.add((kind, request), hold, deadline, now))?;
+        let strict = self.strict && kind == TransferKind::Grant;
+        // Before the state is locked, because many blocks have many ranges.
+        let bytes = strict.then(|| self.pool().bytes_of(list.blocks()));
+        let take = |pool: &Pool| {
+            let (hold, wanted) = hold(pool)?;
+            // Behind the hold, because no other transfer may have the blocks when they are opened.
+            let open = |bytes| pool.open_blocks(shared.engine.pd(), bytes);
+            let keys = bytes.map_or_else(|| Ok((PeerKeys::none(), Vec::new())), open);
+            let keys = keys.map_err(|cause| KvError::NoKey { request, cause: Arc::new(cause) })?;
+            Ok(Taken { hold, wanted, keys })
+        };
+        let id = shared.change(&list, |state, now| state.add((kind, request), take, deadline, now))?;
         Ok(Transfer::new(shared, (id, request), list))
     }
 

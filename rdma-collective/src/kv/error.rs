@@ -301,6 +301,15 @@ pub enum KvError {
         /// The lane to it.
         lane: LaneName,
     },
+    /// The device gave no key for the blocks of a grant of a [strict](crate::kv::LinkOptions::strict) link. No block is
+    /// granted.
+    #[error("the blocks of request {request} get no key of their own: {cause}")]
+    NoKey {
+        /// The request.
+        request: u64,
+        /// The error of the device.
+        cause: Arc<RegisterError>,
+    },
     /// The transfer was not complete at its deadline.
     #[error(
         "request {request} was not done at its deadline, {waited:.1?} after it began, with {bytes_outstanding} bytes \

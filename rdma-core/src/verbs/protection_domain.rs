@@ -213,8 +213,8 @@ impl ProtectionDomain {
     ///
     /// # Errors
     ///
-    /// [`RegisterError::SeveralRanges`] on a device of libibverbs; [`RegisterError::ZeroLength`] without ranges, and for
-    /// an empty one; otherwise the errors of [`export_range`](Self::export_range).
+    /// [`RegisterError::SeveralRanges`] on a device of libibverbs; [`RegisterError::ZeroLength`] without ranges, and
+    /// for an empty one; otherwise the errors of [`export_range`](Self::export_range).
     pub fn export_ranges(
         &self,
         region: &Region,

@@ -32,6 +32,14 @@ pub enum LinkError {
         "the pool is registered on another engine than this link; make the pool and the link on one engine"
     )]
     OtherEngine,
+    /// A destination was to be [strict](crate::kv::LinkOptions::strict) on a device whose keys have one range each, and
+    /// pin memory.
+    #[error(
+        "an RDMA device has no keys of single grants, so the link cannot be strict; \
+         leave LinkOptions::strict off and give peers that do not trust each other pools of their own, \
+         or use the software device"
+    )]
+    NotStrict,
     /// The ends have devices of different kinds, software and RDMA, which do not reach each other.
     #[error(
         "this end has {}, and the peer has the other kind; choose devices of one kind on both sides",

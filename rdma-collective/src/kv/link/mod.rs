@@ -9,7 +9,7 @@ mod fuzz;
 mod payload;
 mod prepare;
 #[cfg(test)]
-#[path = "tests/trust.rs"]
+#[path = "tests/trust/mod.rs"]
 mod trust;
 
 use std::net::TcpStream;
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use rdma_core::{Deadline, PeerAccess, RemoteMemory};
 
 use super::plan::{Cover, Route};
-use super::pool::{LinkKeys, Pieces};
+use super::pool::{PeerKeys, Pieces};
 use super::staging::Staging;
 use crate::engine::{EngineState, LaneId};
 use crate::kv::KvError;
@@ -58,6 +58,12 @@ pub struct LinkOptions {
     /// Whether decode checks blocks by CRC-32C (no). Both sides then read each block once more. The value at the
     /// destination decides.
     pub checksums: bool,
+    /// Whether prefill may write the blocks of its grants alone (no), so that the device refuses every other write, and
+    /// every write after the grant has ended. The value at the destination decides, and a source ignores its own.
+    ///
+    /// Needs the software device: [`LinkError::NotStrict`] elsewhere. The trap: on one host, blocks go over TCP then
+    /// instead of through mapped memory, whatever `peer_access` says, because only decode itself checks the blocks.
+    pub strict: bool,
     /// Time that dropping an end may wait for its last messages to arrive (1 s).
     pub linger: Duration,
 }
@@ -71,6 +77,7 @@ impl Default for LinkOptions {
             write_bytes_max: 1 << 20,
             pack_bytes: 4096,
             checksums: false,
+            strict: false,
             linger: Duration::from_secs(1),
         }
     }
@@ -87,15 +94,17 @@ pub(super) struct Link {
     pub(super) route: Arc<Route>,
     /// The part of decode's layers and heads that the route brings.
     pub(super) cover: Arc<Cover>,
-    /// Address of the peer's pool, if this side may write or read it.
+    /// Address of the peer's pool, if this side may write or read it; without keys on a strict link.
     pub(super) remote: Option<Pieces<RemoteMemory>>,
+    /// Whether each grant brings its own keys.
+    pub(super) strict: bool,
     /// Memory in which prefill packs short pieces, and into which it writes those that decode unpacks, if the route has
     /// short pieces.
     pub(super) staging: Option<Staging>,
     /// Memory into which decode reads pieces to unpack them, if it may read and the route has short pieces.
     pub(super) inbox: Option<Staging>,
     /// Keys by which the peer reaches the pool of this end.
-    pub(super) keys: LinkKeys,
+    pub(super) keys: PeerKeys,
     /// Transfers that have begun to wait for the peer since the last drive.
     pub(super) waits: u32,
     /// Reason of the end, once the link has ended.
@@ -122,6 +131,11 @@ impl Link {
             Some(cause) => Err(KvError::LinkEnded { peer: self.peer, cause: cause.clone() }),
             None => Ok(()),
         }
+    }
+
+    /// Number of keys at the end of each grant: on a strict link one for each piece of decode's pool.
+    pub(super) fn keys_of_a_grant(&self) -> usize {
+        self.remote.as_ref().filter(|_| self.strict).map_or(0, |pool| pool.iter().len())
     }
 
     /// Logs that a link is ended because the peer did not answer, although neither end had lost it.
@@ -151,7 +165,7 @@ impl Link {
         }
         // The keys come last: once the lane is gone, no peer that keeps to the protocol is at the memory, so that this
         // waits for nobody while the engine is locked.
-        let ended = self.keys.end(Deadline::after(KEYS_WITHIN));
+        let ended = self.keys.end();
         if let Err(error) = &ended {
             crate::log::error!(peer = %self.peer, %error, "the device did not end a key of a link; its blocks are quarantined");
         }
@@ -217,7 +231,3 @@ impl Link {
 /// Time that the device may take to flush a lane that is ended: 1 s. After that the lane is destroyed, which ends it
 /// too.
 const FENCE_WITHIN: Duration = Duration::from_secs(1);
-/// Time that a peer which is just at the memory may take before its pages are replaced, or the blocks are quarantined:
-/// 10 ms, which is short for whoever waits for the engine. A writer that runs leaves a chunk of 256 KiB in a fraction
-/// of a millisecond.
-const KEYS_WITHIN: Duration = Duration::from_millis(10);

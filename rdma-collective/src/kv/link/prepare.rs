@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdma_core::{Deadline, Region, RemoteMemory};
+use rdma_core::{Deadline, Region};
 
 use super::payload::Payload;
 use super::{CONTROL_BYTES_MIN, FENCE_WITHIN, Link, LinkOptions};
@@ -18,7 +18,7 @@ use crate::engine::{Engine, LaneId};
 use crate::kv::LinkError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::{Cover, Route};
-use crate::kv::pool::{LinkKeys, Pieces, Pool, PoolUse};
+use crate::kv::pool::{PeerKeys, Pool, PoolUse};
 use crate::kv::staging::Staging;
 use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
@@ -84,7 +84,7 @@ pub(in crate::kv) struct Opening {
     lane: Option<LaneId>,
     exported: Vec<u8>,
     /// Keys that the exported blob has, until a link has them. Dropped after the lane was fenced.
-    keys: LinkKeys,
+    keys: PeerKeys,
 }
 
 impl<E> Prepared<E> {
@@ -152,13 +152,17 @@ impl Opening {
             credits: options.credits.max(4),
             control_bytes_max: options.control_bytes_max.clamp(CONTROL_BYTES_MIN, MESSAGE_BYTES_MAX),
         };
+        let strict = options.strict && needed == PoolUse::Destination;
+        if strict && engine.pd().export_pins() {
+            return Err(LinkError::NotStrict);
+        }
         if !pool.is_of(engine) {
             return Err(LinkError::OtherEngine);
         }
         let lane = engine.open_lane(FIRST_RAIL, lane_options)?;
-        let (engine, pool, job, options) =
-            (engine.clone(), pool.clone(), token.fingerprint(), options.clone());
-        let (lane_of, exported, keys) = (Some(lane), Vec::new(), LinkKeys::none());
+        let (engine, pool, job) = (engine.clone(), pool.clone(), token.fingerprint());
+        let options = LinkOptions { strict, ..options.clone() };
+        let (lane_of, exported, keys) = (Some(lane), Vec::new(), PeerKeys::none());
         let mut opening = Self { engine, pool, job, options, lane: lane_of, exported, keys };
         opening.describe(lane)?;
         Ok(opening)
@@ -167,9 +171,15 @@ impl Opening {
     /// Makes the blob: the lane's endpoint, and the pool's description with the keys for the peer.
     fn describe(&mut self, lane: LaneId) -> Result<(), LinkError> {
         let blob = self.engine.blob(lane, LinkKind::KV, self.job)?;
-        let (memory, keys) = self.pool.open_to_peer(self.engine.pd()).map_err(SetupError::from)?;
-        self.keys = keys;
-        let payload = Payload::of(&self.pool, memory).encode();
+        let strict = self.options.strict;
+        let memory = if strict {
+            Some(self.pool.without_keys())
+        } else {
+            let (memory, keys) = self.pool.open_to_peer(self.engine.pd()).map_err(SetupError::from)?;
+            self.keys = keys;
+            memory
+        };
+        let payload = Payload::of(&self.pool, strict, memory).encode();
         self.exported = Blob { regions: Vec::new(), payload, ..blob }.encode()?;
         Ok(())
     }
@@ -221,7 +231,8 @@ impl Opening {
         if !rest.is_empty() {
             return Err(BlobError::Malformed { field: "end" }.into());
         }
-        let (route, remote) = self.check(&blob)?;
+        let (route, Payload { strict, memory: remote, .. }) = self.check(&blob)?;
+        let strict = strict || self.options.strict;
         let at_decode = self.pool.purpose() == PoolUse::Destination;
         let packs = route.has_pieces_below(self.options.pack_bytes);
         let register = |needed: bool, is_written: bool| {
@@ -240,7 +251,7 @@ impl Opening {
             self.fence(lane);
         }
         // After an error the end is used up, and the keys end here with it.
-        let keys = std::mem::replace(&mut self.keys, LinkKeys::none());
+        let keys = std::mem::replace(&mut self.keys, PeerKeys::none());
         let (name, access, control) = joined?;
         let own_keys = keys.are_own();
         crate::log::info!(%peer, lane = %name, pool = ?purpose, ?access, own_keys, "a KV link is up");
@@ -259,6 +270,7 @@ impl Opening {
             route,
             cover,
             remote,
+            strict,
             staging,
             inbox,
             keys,
@@ -304,8 +316,8 @@ impl Opening {
         Ok((name, access, control))
     }
 
-    /// Fails unless the peer's pool goes with this end's; returns what goes over, and the address of the peer's pool.
-    fn check(&self, peer: &Blob) -> Result<(Arc<Route>, Option<Pieces<RemoteMemory>>), LinkError> {
+    /// Fails unless the peer's pool goes with this end's; returns what goes over, and what the peer tells of its pool.
+    fn check(&self, peer: &Blob) -> Result<(Arc<Route>, Payload), LinkError> {
         let payload = Payload::decode(&peer.payload)?;
         if payload.purpose.is_source() == self.pool.purpose().is_source() {
             return Err(LinkError::SameUse(payload.purpose));
@@ -326,7 +338,7 @@ impl Opening {
         if !peer.regions.is_empty() {
             return Err(SetupError::Peer { field: "list of regions" }.into());
         }
-        Ok((Arc::new(route), payload.memory))
+        Ok((Arc::new(route), payload))
     }
 
     fn fence(&self, lane: LaneId) {

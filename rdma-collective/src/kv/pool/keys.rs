@@ -1,14 +1,19 @@
 //! The keys by which the peer of a link reaches a pool: keys of the link alone where the device makes them cheaply, and
-//! those of the regions elsewhere.
+//! those of the regions elsewhere. The peer of a strict link has keys of its grants alone.
+
+use std::ops::Range;
+use std::time::Duration;
 
 use rdma_core::error::{CloseError, RegisterError};
-use rdma_core::{Access, Deadline, Exported, ProtectionDomain, RemoteMemory};
+use rdma_core::{Access, Deadline, Exported, ProtectionDomain, Region, RemoteKey, RemoteMemory};
 
 use super::{Pieces, Pool, PoolUse};
+use crate::kv::layout::Extent;
 
-/// The keys of one link over the bytes of its pool. They end with [`end`](Self::end), or when they are dropped.
+/// The keys of one link over the bytes of its pool, or of one grant over those of its blocks. They end with
+/// [`end`](Self::end), or when they are dropped.
 #[derive(Debug)]
-pub(in crate::kv) struct LinkKeys {
+pub(in crate::kv) struct PeerKeys {
     /// The keys that have not ended; none where the peer has those of the regions, or no key at all.
     left: Vec<Exported>,
     /// Whether the peer has the keys of the regions, which other links and pools share and no link ends.
@@ -16,7 +21,19 @@ pub(in crate::kv) struct LinkKeys {
 }
 
 /// The memory of a pool as its peer names it, if the peer may use it, and the keys by which it does so.
-pub(in crate::kv) type Opened = (Option<Pieces<RemoteMemory>>, LinkKeys);
+pub(in crate::kv) type Opened = (Option<Pieces<RemoteMemory>>, PeerKeys);
+
+/// The bytes of some blocks in all layers, by the region that has them.
+#[derive(Debug)]
+pub(in crate::kv) struct BlockBytes(Vec<(Region, Vec<Range<usize>>)>);
+
+/// Time that a peer which is just at the memory may take before its pages are replaced, or the blocks are quarantined:
+/// 10 ms, which is short for whoever waits for the engine. A writer that runs leaves a chunk of 256 KiB in a fraction
+/// of a millisecond.
+const WITHIN: Duration = Duration::from_millis(10);
+
+/// The key of a piece that the peer may not use. No device gives it.
+const NO_KEY: RemoteKey = RemoteKey(0);
 
 impl PoolUse {
     /// The rights of the peer of a link to a pool of this use; `None` when the peer has no business there.
@@ -38,12 +55,12 @@ impl Pool {
     ///
     /// The device has no key left. No key is left behind then.
     pub(in crate::kv) fn open_to_peer(&self, pd: &ProtectionDomain) -> Result<Opened, RegisterError> {
-        let Some(rights) = self.purpose().of_the_peer() else { return Ok((None, LinkKeys::none())) };
+        let Some(rights) = self.purpose().of_the_peer() else { return Ok((None, PeerKeys::none())) };
         let memory = self.remote().with_lengths(self.layout());
         if pd.export_pins() {
-            return Ok((Some(memory), LinkKeys { left: Vec::new(), shared: true }));
+            return Ok((Some(memory), PeerKeys { left: Vec::new(), shared: true }));
         }
-        let (mut keys, mut opened) = (LinkKeys::none(), Vec::with_capacity(memory.iter().len()));
+        let (mut keys, mut opened) = (PeerKeys::none(), Vec::with_capacity(memory.iter().len()));
         let pieces: Vec<_> = self.inner.memory.iter().zip(memory.iter()).collect();
         // A key names one region, so two pieces with one key lie in the same region.
         for run in
@@ -60,6 +77,56 @@ impl Pool {
         Ok((Some(memory.with(opened)), keys))
     }
 
+    /// Where the pool is, for the peer of a strict link, which gets its keys with each grant.
+    pub(in crate::kv) fn without_keys(&self) -> Pieces<RemoteMemory> {
+        let memory = self.remote().with_lengths(self.layout());
+        memory.map(|piece| RemoteMemory { rkey: NO_KEY, ..*piece })
+    }
+
+    /// The bytes of blocks in all layers. Blocks that the pool does not have are left out.
+    pub(in crate::kv) fn bytes_of(&self, blocks: &[u32]) -> BlockBytes {
+        let mut regions: Vec<(Region, Vec<Range<usize>>)> = Vec::new();
+        for Extent { offset, len } in self.layout().extents_of(blocks) {
+            let Ok((region, at)) = self.place(offset) else { continue };
+            // The cast is exact: a pool has at most `isize::MAX` bytes.
+            let range = at..at + len as usize;
+            let known = regions.iter_mut().rev().find(|(known, _)| known.rkey() == region.rkey());
+            match known.map(|(_, ranges)| ranges) {
+                Some(ranges) => match ranges.last_mut() {
+                    Some(last) if last.end == range.start => last.end = range.end,
+                    _ => ranges.push(range),
+                },
+                None => regions.push((region.clone(), vec![range])),
+            }
+        }
+        BlockBytes(regions)
+    }
+
+    /// Opens blocks, and nothing else of the pool, to the peer of a strict link: one key for each region. Returns the
+    /// keys, and the number of the key of each piece of the pool.
+    ///
+    /// # Errors
+    ///
+    /// The device has no key left. No key is left behind then.
+    pub(in crate::kv) fn open_blocks(
+        &self,
+        pd: &ProtectionDomain,
+        bytes: BlockBytes,
+    ) -> Result<(PeerKeys, Vec<u32>), RegisterError> {
+        let rights = self.purpose().of_the_peer().unwrap_or(Access::empty());
+        let (mut keys, mut by_region) = (PeerKeys::none(), Vec::with_capacity(bytes.0.len()));
+        for (region, ranges) in bytes.0 {
+            let key = pd.export_ranges(&region, ranges, rights)?;
+            by_region.push((region.rkey(), key.remote().rkey));
+            keys.left.push(key);
+        }
+        let key = |(region, _): &(Region, usize)| {
+            let found = by_region.iter().find(|(of, _)| *of == region.rkey());
+            found.map_or(NO_KEY, |(_, key)| *key).0
+        };
+        Ok((keys, self.inner.memory.iter().map(key).collect()))
+    }
+
     /// The remote addresses of the pieces, and the keys of their regions.
     fn remote(&self) -> Pieces<RemoteMemory> {
         self.inner.memory.map(|(region, start)| {
@@ -69,8 +136,8 @@ impl Pool {
     }
 }
 
-impl LinkKeys {
-    /// No keys, for a peer that may not use the pool, and for a link whose keys another value has.
+impl PeerKeys {
+    /// No keys, for a peer that may not use the pool, and for an owner whose keys another value has.
     pub(in crate::kv) fn none() -> Self {
         Self { left: Vec::new(), shared: false }
     }
@@ -85,8 +152,8 @@ impl LinkKeys {
     /// # Errors
     ///
     /// The device refused, or a stopped peer is at the memory. Those keys stay, and the call can be repeated.
-    pub(in crate::kv) fn end(&mut self, deadline: Deadline) -> Result<(), CloseError> {
-        let mut ended = Ok(());
+    pub(in crate::kv) fn end(&mut self) -> Result<(), CloseError> {
+        let (mut ended, deadline) = (Ok(()), Deadline::after(WITHIN));
         let left = std::mem::take(&mut self.left).into_iter();
         self.left = left
             .filter_map(|key| key.revoke(deadline).err())

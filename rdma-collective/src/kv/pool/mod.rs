@@ -23,7 +23,7 @@ use super::lease::{HoldKind, Holds};
 use crate::kv::PoolError;
 use crate::log::Held;
 
-pub(super) use keys::LinkKeys;
+pub(super) use keys::PeerKeys;
 pub(super) use memory::AttachedPool;
 pub(super) use pieces::Pieces;
 pub use stats::PoolStats;
@@ -49,9 +49,9 @@ pub enum PoolUse {
 ///
 /// A transfer *holds* its blocks. A held block can be read, but not [written](Self::write) or held for another
 /// purpose until the transfer has ended, so that no server gets the wrong tokens. The restriction of a peer to single
-/// blocks is an agreement among processes that use this library. The device itself restricts a peer to the pool and to
-/// the life of its link, where each link has [keys of its own](super::Decode::has_own_keys); `docs/trust.md` has the
-/// whole picture.
+/// blocks is an agreement among processes that use this library, unless the link is
+/// [strict](super::LinkOptions::strict). The device itself restricts a peer to the pool and to the life of its link,
+/// where each link has [keys of its own](super::Decode::has_own_keys); `docs/trust.md` has the whole picture.
 ///
 /// ```
 /// use rdma_collective::engine::{Engine, EngineOptions};

@@ -6,12 +6,16 @@
 use std::ops::Range;
 use std::time::Instant;
 
+use rdma_core::{RemoteKey, RemoteMemory};
+
 use super::{IncomingGrant, Pushes, Stage};
 use crate::engine::EngineState;
 use crate::kv::blocks::{numbers_of_ranges, ranges};
 use crate::kv::layout::Side;
+use crate::kv::link::Link;
 use crate::kv::message::{self, Done, Extend, Grant, Piece, Release, Revoke, StagingAt, Take, Unpacked};
 use crate::kv::plan::{Wanted, words_of};
+use crate::kv::pool::Pieces;
 use crate::link::control::Control;
 use crate::link::{Arrival, Lane};
 
@@ -88,7 +92,8 @@ impl Pushes {
         }
         let words = if grant.partial { words_of(layers, grant.blocks) } else { Some(0) };
         let ranges = numbers_of_ranges(grant.tokens, theirs);
-        let all = words.and_then(|words| words.checked_add(grant.blocks)?.checked_add(ranges));
+        let keys = self.link.keys_of_a_grant() as u32;
+        let all = words.and_then(|words| words.checked_add(grant.blocks)?.checked_add(ranges + keys));
         if all != Some(piece.total) {
             return Err("a grant of another length than its blocks take");
         }
@@ -177,9 +182,18 @@ impl IncomingGrant {
         Wanted::from_words(layers, self.grant.blocks, self.list.get(first..first + words)?)
     }
 
-    /// The token ranges of the grant; none when it has all tokens.
-    pub(super) fn tokens(&self, layers: u32) -> Vec<Range<u32>> {
+    /// The token ranges of the grant, which has `keys` keys behind them; none when it has all tokens.
+    pub(super) fn tokens(&self, layers: u32, keys: usize) -> Vec<Range<u32>> {
         let words = if self.grant.partial { words_of(layers, self.grant.blocks).unwrap_or(0) } else { 0 };
-        ranges(self.list.get((self.grant.blocks + words) as usize..).unwrap_or_default())
+        let first = (self.grant.blocks + words) as usize;
+        ranges(self.list.get(first..self.list.len().saturating_sub(keys)).unwrap_or_default())
+    }
+
+    /// The memory of the peer's pool, with the keys of the grant; `None` when the grant has none of its own.
+    pub(super) fn memory(&self, link: &Link) -> Option<Pieces<RemoteMemory>> {
+        let keys = self.list.len().checked_sub(link.keys_of_a_grant()).filter(|_| link.strict)?;
+        let (pool, keys) = (link.remote.as_ref()?, self.list.get(keys..)?);
+        let pieces = pool.iter().zip(keys);
+        Some(pool.with(pieces.map(|(piece, key)| RemoteMemory { rkey: RemoteKey(*key), ..*piece })))
     }
 }

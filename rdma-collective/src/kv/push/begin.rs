@@ -9,8 +9,9 @@ use super::{IncomingGrant, PushKey, Pushes, Stage, State, Writing};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::blocks::tokens_of;
+use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Refusal, Refuse};
-use crate::kv::plan::{Count, Plan, PlanError, PlanOptions, Route, Wanted, parts_of};
+use crate::kv::plan::{Count, Plan, PlanError, PlanOptions, Wanted, parts_of};
 use crate::kv::staging::SLOT_BYTES;
 use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
@@ -43,18 +44,14 @@ impl Pushes {
                     unpacks: self.packing.unpacks(),
                     ..PlanOptions::default()
                 };
-                let planned = plan(&self.link.route, state, &granted, &options, now);
+                let planned = plan(&self.link, state, &granted, &options, now);
                 self.journal.prepared(since);
                 match planned {
                     Ok(planned) => {
                         let begin = state.begin(&planned, &options, &granted, now);
                         let key = PushKey { place, id: begin.lease };
-                        self.posting.push_back(Posting::new(
-                            (key, state.bytes),
-                            begin,
-                            granted.grant,
-                            planned,
-                        ));
+                        let of = (granted.grant, granted.memory(&self.link));
+                        self.posting.push_back(Posting::new((key, state.bytes), begin, of, planned));
                     }
                     Err((refusal, error)) => {
                         let (grant, blocks) = (granted.grant.grant, state.hold.blocks().len() as u32);
@@ -121,13 +118,13 @@ pub(super) struct Planned {
 
 /// Makes the plan of a push and its grant. An error has the reason for the peer, and the error for the push.
 fn plan(
-    route: &Arc<Route>,
+    link: &Link,
     state: &State,
     granted: &IncomingGrant,
     options: &PlanOptions,
     now: Instant,
 ) -> Result<Planned, (Refusal, KvError)> {
-    let request = state.request;
+    let (request, route) = (state.request, &link.route);
     if granted.expires.is_some_and(|expires| now >= expires) {
         return Err((Refusal::Expired, KvError::GrantExpired { request }));
     }
@@ -142,7 +139,7 @@ fn plan(
         return Err(counts());
     }
     let wanted = granted.wanted(layers);
-    let tokens = tokens_of(&state.hold.list().tokens(), &granted.tokens(layers));
+    let tokens = tokens_of(&state.hold.list().tokens(), &granted.tokens(layers, link.keys_of_a_grant()));
     let tokens = tokens.ok_or((Refusal::Tokens, KvError::TokenRanges { request }))?;
     let options = PlanOptions { tokens, ..options.clone() };
     let plan = match Plan::of_parts(route, [source, destination], &options, wanted.clone()) {

@@ -93,9 +93,9 @@ pub(super) struct Pushes {
 #[derive(Debug)]
 struct IncomingGrant {
     grant: Grant,
-    /// The destination blocks, followed by the bit set of wanted blocks if the grant is partial, and by token ranges if
-    /// it has any. The list of a grant of more blocks than this side's pool has stays empty, because no push can meet
-    /// such a grant.
+    /// The destination blocks, followed by the bit set of wanted blocks if the grant is partial, by token ranges if it
+    /// has any, and by a key for each piece of the peer's pool if the link is strict. The list of a grant of more
+    /// blocks than this side's pool has stays empty, because no push can meet such a grant.
     list: Vec<u32>,
     /// Length of the whole list, and how much of it has arrived.
     total: u32,
@@ -261,6 +261,15 @@ impl Pushes {
     #[cfg(test)]
     pub(super) fn has_grant(&self, transfer: usize) -> bool {
         self.grants[transfer].is_some()
+    }
+
+    /// The memory of the peer's pool with the keys of a grant, once it has arrived.
+    #[cfg(test)]
+    pub(super) fn granted_memory(
+        &self,
+        transfer: usize,
+    ) -> Option<super::pool::Pieces<rdma_core::RemoteMemory>> {
+        self.grants[transfer].as_ref().filter(|granted| granted.is_whole())?.memory(&self.link)
     }
 
     #[cfg(test)]

@@ -132,7 +132,8 @@ impl Pushes {
         }
         let to = match write.destination {
             End::Pool(offset) => {
-                self.link.remote.as_ref().and_then(|pool| pool.slice(offset, write.len).ok())
+                let pool = posting.memory().or(self.link.remote.as_ref());
+                pool.and_then(|pool| pool.slice(offset, write.len).ok())
             }
             End::Staging => {
                 let slot = self.packing.next(grant);

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
+use rdma_core::RemoteMemory;
 use rdma_core::memory::CacheHint;
 
 use super::begin::Planned;
@@ -20,6 +21,7 @@ use crate::kv::layout::Extent;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Begin, Grant};
 use crate::kv::plan::{Count, End, Plan, Run, Stream, Wanted, writes_of};
+use crate::kv::pool::Pieces;
 use crate::kv::staging::KEPT;
 use crate::link::imm::Imm;
 
@@ -29,6 +31,8 @@ pub(super) struct Posting {
     key: PushKey,
     begin: Begin,
     transfer: u8,
+    /// The memory of decode's pool with the keys of the grant, on a strict link.
+    memory: Option<Pieces<RemoteMemory>>,
     /// Number of destination blocks.
     places: u32,
     /// How much of the list the peer has been told.
@@ -84,7 +88,12 @@ struct Sums {
 }
 
 impl Posting {
-    pub(super) fn new((key, bytes): (PushKey, u64), begin: Begin, grant: Grant, planned: Planned) -> Self {
+    pub(super) fn new(
+        (key, bytes): (PushKey, u64),
+        begin: Begin,
+        (grant, memory): (Grant, Option<Pieces<RemoteMemory>>),
+        planned: Planned,
+    ) -> Self {
         let Planned { plan, count: Count { unpacked, ends, .. }, wanted, parts } = planned;
         // The number fits 32 bits: `plan` has checked it with `parts_of`.
         let sums = Sums { total: parts as u32, ..Sums::default() };
@@ -99,6 +108,7 @@ impl Posting {
             key,
             begin,
             transfer: grant.transfer,
+            memory,
             places,
             told: 0,
             plan,
@@ -122,6 +132,11 @@ impl Posting {
     /// The number of the grant.
     pub(super) fn grant(&self) -> u64 {
         self.begin.grant
+    }
+
+    /// The memory of decode's pool, if it has keys of the grant.
+    pub(super) fn memory(&self) -> Option<&Pieces<RemoteMemory>> {
+        self.memory.as_ref()
     }
 
     /// The runs of the next write.

@@ -36,7 +36,7 @@ use super::machine::Machine;
 use super::message::{self, Extend, Grant, Unpacked};
 use super::outcome::{Progress, Received};
 use super::plan::Wanted;
-use super::pool::{AttachedPool, Pool};
+use super::pool::{AttachedPool, PeerKeys, Pool};
 use super::shared::Shared;
 use super::verdict::{Arrived, BlockVerdict, Verdicts};
 use super::wakers::Wakers;
@@ -87,6 +87,15 @@ pub(super) struct Receives {
     scratch: Box<[u8]>,
 }
 
+/// The blocks that a transfer takes.
+pub(super) struct Taken {
+    pub(super) hold: Hold,
+    /// The wanted blocks, if not all are.
+    pub(super) wanted: Option<Wanted>,
+    /// The keys of a grant of a strict link, and their numbers, for each piece of the pool.
+    pub(super) keys: (PeerKeys, Vec<u32>),
+}
+
 impl Receives {
     pub(super) fn new(
         link: Link,
@@ -120,12 +129,12 @@ impl Receives {
         }
     }
 
-    /// Adds a grant or a pull in stage `Filling`, and returns its number. `hold` takes the blocks, and says which of
-    /// them are wanted if not all are; only a transfer that can begin takes them.
+    /// Adds a grant or a pull in stage `Filling`, and returns its number. `take` takes the blocks; only a transfer that
+    /// can begin takes them.
     pub(super) fn add(
         &mut self,
         (kind, request): (TransferKind, u64),
-        hold: impl FnOnce(&Pool) -> Result<(Hold, Option<Wanted>), KvError>,
+        take: impl FnOnce(&Pool) -> Result<Taken, KvError>,
         deadline: Deadline,
         now: Instant,
     ) -> Result<u64, KvError> {
@@ -136,7 +145,7 @@ impl Receives {
             self.check_pull(request, now)?;
         }
         let transfer = self.free_slot(request)?;
-        let (hold, wanted) = hold(&self.pool)?;
+        let Taken { hold, wanted, keys: (keys, told_keys) } = take(&self.pool)?;
         let (blocks, tokens) = (hold.blocks(), hold.list().has_tokens());
         if pulls && self.checksums && tokens {
             return Err(KvError::ChecksumsOfPull);
@@ -155,12 +164,14 @@ impl Receives {
         };
         let bytes = self.link.route.bytes_of(hold.list(), wanted.as_ref());
         // A pull is not told to the peer, so its list is empty.
-        let list = if pulls { Vec::new() } else { numbers_of(&hold, wanted.as_ref()) };
+        let list = if pulls { Vec::new() } else { numbers_of(&hold, wanted.as_ref(), &told_keys) };
         self.next_grant += 1;
         let state = State {
             grant,
             entry: self.journal.begin(kind, request, blocks.len(), now),
             hold,
+            keys,
+            peer: (self.link.peer, self.link.name),
             cover: Arc::clone(&self.link.cover),
             wanted,
             list,
@@ -407,8 +418,8 @@ impl Service for Receives {
     }
 }
 
-/// The list of a grant: its blocks, which of them are wanted, and its token ranges.
-fn numbers_of(hold: &Hold, wanted: Option<&Wanted>) -> Vec<u32> {
+/// The list of a grant: its blocks, which of them are wanted, its token ranges, and its keys.
+fn numbers_of(hold: &Hold, wanted: Option<&Wanted>, keys: &[u32]) -> Vec<u32> {
     let (blocks, ranges) = hold.list().numbers().split_at(hold.blocks().len());
-    [blocks, wanted.map_or(&[], Wanted::words), ranges].concat()
+    [blocks, wanted.map_or(&[], Wanted::words), ranges, keys].concat()
 }

@@ -14,8 +14,10 @@ use crate::kv::layout::Layout;
 use crate::kv::lease::Hold;
 use crate::kv::message::{Begin, Grant, Reason};
 use crate::kv::plan::{Cover, Plan, Wanted, pairs};
+use crate::kv::pool::PeerKeys;
 use crate::kv::verdict::{Arrived, BlockVerdict, Verdicts};
 use crate::kv::{KvError, TransferError};
+use crate::link::{LaneName, PeerName};
 
 /// The state of one grant or pull.
 #[derive(Debug)]
@@ -24,12 +26,15 @@ pub(super) struct State {
     pub(super) grant: Grant,
     pub(super) entry: Entry,
     pub(super) hold: Hold,
+    /// The keys by which the peer of a strict link writes the blocks; none of others.
+    pub(super) keys: PeerKeys,
+    pub(super) peer: (PeerName, LaneName),
     /// The part of the pool's layers and heads that the link brings.
     pub(super) cover: Arc<Cover>,
     /// The wanted blocks; absent when all are wanted.
     pub(super) wanted: Option<Wanted>,
     /// The list that the peer is sent: the blocks, followed by the bit set of wanted blocks if not all are
-    /// wanted, and by the token ranges.
+    /// wanted, by the token ranges, and by the keys of a grant of a strict link.
     pub(super) list: Vec<u32>,
     /// Bytes that are expected.
     pub(super) bytes: u64,
@@ -186,9 +191,27 @@ impl State {
         }
     }
 
+    /// Ends the keys of the grant, so that the device refuses what the peer still writes. Returns `false` when the
+    /// device does not end one.
+    pub(super) fn end_keys(&mut self) -> bool {
+        let ended = self.keys.end();
+        if let Err(error) = &ended {
+            crate::log::error!(peer = %self.peer.0, %error, "the device did not end a key of a grant");
+        }
+        ended.is_ok()
+    }
+
     /// Goes to `Ended`: releases the blocks, records the outcome once, and binds the verdicts to the contents of the
-    /// blocks. The caller has made sure that no byte can land any more.
-    pub(super) fn end(&mut self, outcome: Result<Verdicts, TransferError>) {
+    /// blocks. The caller has made sure that no byte of a peer that keeps to the protocol can land any more. A key that
+    /// the device does not end quarantines the blocks.
+    pub(super) fn end(&mut self, mut outcome: Result<Verdicts, TransferError>) {
+        if !self.end_keys() {
+            self.hold.quarantine();
+            let (request, (peer, lane)) = (self.grant.request, self.peer);
+            let cause = Arc::new(KvError::Quarantined { request, peer, lane });
+            let verdicts = outcome.unwrap_or_else(|error| error.verdicts);
+            outcome = Err(TransferError { cause, verdicts });
+        }
         self.hold.release();
         if !matches!(self.stage, Stage::Ended(_)) {
             let corrupt = |verdicts: &Verdicts| verdicts.count(BlockVerdict::Corrupt);

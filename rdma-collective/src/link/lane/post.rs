@@ -78,6 +78,12 @@ impl Lane {
         self.last_moves(from.len);
     }
 
+    /// Queues a write that the peer's process does not notice, as no part of this crate does.
+    #[cfg(test)]
+    pub(crate) fn write_silently(&mut self, buffer: LocalBuf, to: RemoteMemory) {
+        self.queue(Work::write(buffer, to), Sent::Probe, true);
+    }
+
     /// Queues an immediate without data. Check [`room`](Self::room) first.
     pub(crate) fn note(&mut self, imm: Imm) {
         self.queue_counted(Work::write(Segment::Empty, NOWHERE).with_imm(imm.encode()), Sent::Empty, false);

@@ -12,6 +12,8 @@ use crate::link::codec::Reader;
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Payload {
     pub(super) purpose: PoolUse,
+    /// Whether each grant brings keys of its own, and the memory has none.
+    pub(super) strict: bool,
     pub(super) layout: Layout,
     pub(super) memory: Option<Pieces<RemoteMemory>>,
 }
@@ -25,12 +27,12 @@ const EACH: u8 = 2;
 
 impl Payload {
     /// The description of a pool whose memory the peer names by `memory`, if it may use that.
-    pub(super) fn of(pool: &Pool, memory: Option<Pieces<RemoteMemory>>) -> Self {
-        Self { purpose: pool.purpose(), layout: pool.layout().clone(), memory }
+    pub(super) fn of(pool: &Pool, strict: bool, memory: Option<Pieces<RemoteMemory>>) -> Self {
+        Self { purpose: pool.purpose(), strict, layout: pool.layout().clone(), memory }
     }
 
     pub(super) fn encode(&self) -> Vec<u8> {
-        let mut bytes = vec![self.purpose.code(), 0, 0, 0];
+        let mut bytes = vec![self.purpose.code(), self.strict.into(), 0, 0];
         self.layout.encode_to(&mut bytes);
         let Some(memory) = &self.memory else {
             bytes.push(NONE);
@@ -45,10 +47,13 @@ impl Payload {
     pub(super) fn decode(bytes: &[u8]) -> Result<Self, LinkError> {
         let mut reader = Reader::new(bytes);
         let wrong = || LinkError::from(SetupError::Peer { field: "description of its pool" });
-        let purpose = match reader.array() {
-            Ok([code, 0, 0, 0]) => PoolUse::from_code(code).ok_or_else(wrong)?,
+        let (purpose, strict) = match reader.array() {
+            Ok([code, strict @ (0 | 1), 0, 0]) => (PoolUse::from_code(code).ok_or_else(wrong)?, strict == 1),
             _ => return Err(wrong()),
         };
+        if strict && purpose != PoolUse::Destination {
+            return Err(wrong());
+        }
         let layout = Layout::decode_from(&mut reader)?;
         let memory = match (reader.u8(), purpose) {
             (Ok(NONE), PoolUse::Source) => None,
@@ -60,7 +65,7 @@ impl Payload {
         if !reader.rest().is_empty() {
             return Err(wrong());
         }
-        Ok(Self { purpose, layout, memory })
+        Ok(Self { purpose, strict, layout, memory })
     }
 }
 

@@ -15,7 +15,7 @@ fn tensors(layers: u32) -> Layout {
 fn destination(layout: Layout, places: impl Iterator<Item = (u64, u32)>) -> Payload {
     let places = places.map(|(addr, rkey)| RemoteMemory { addr, len: 0, rkey: RemoteKey(rkey) });
     let memory = Pieces::each(&layout, places).with_lengths(&layout);
-    Payload { purpose: PoolUse::Destination, layout, memory: Some(memory) }
+    Payload { purpose: PoolUse::Destination, strict: false, layout, memory: Some(memory) }
 }
 
 #[test]
@@ -63,10 +63,19 @@ fn memory_that_wraps_or_is_of_another_number_of_tensors_is_refused() {
 }
 
 #[test]
+fn a_source_is_never_strict() {
+    for (purpose, may_be) in [(PoolUse::SourceToPull, false), (PoolUse::Destination, true)] {
+        let memory = destination(tensors(2), [(0, 1), (1 << 30, 2)].into_iter()).memory;
+        let bytes = Payload { purpose, strict: true, layout: tensors(2), memory }.encode();
+        assert_eq!(Payload::decode(&bytes).is_ok(), may_be);
+    }
+}
+
+#[test]
 fn a_source_exports_nothing_and_a_destination_must() {
     let memory = destination(tensors(2), [(0, 1), (1 << 30, 2)].into_iter()).memory;
     for (purpose, memory) in [(PoolUse::Source, memory), (PoolUse::Destination, None)] {
-        let bytes = Payload { purpose, layout: tensors(2), memory }.encode();
+        let bytes = Payload { purpose, strict: false, layout: tensors(2), memory }.encode();
         assert!(Payload::decode(&bytes).is_err());
     }
 }
@@ -76,6 +85,7 @@ proptest! {
     fn it_comes_back_and_cut_or_longer_it_does_not(
         shape in shapes(),
         source: bool,
+        strict: bool,
         addr in 0_u64..1 << 47,
         at in 0_usize..60,
         more in prop::collection::vec(any::<u8>(), 1..4),
@@ -84,7 +94,7 @@ proptest! {
         let whole = Pieces::one(RemoteMemory { addr, len: 0, rkey: RemoteKey(7) }).with_lengths(&layout);
         let (purpose, memory) =
             if source { (PoolUse::Source, None) } else { (PoolUse::Destination, Some(whole)) };
-        let payload = Payload { purpose, layout, memory };
+        let payload = Payload { purpose, strict: strict && !source, layout, memory };
         let mut bytes = payload.encode();
         prop_assert_eq!(Payload::decode(&bytes).ok(), Some(payload));
         prop_assert!(Payload::decode(&[&bytes[..], &more].concat()).is_err());
