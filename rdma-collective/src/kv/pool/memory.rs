@@ -33,7 +33,10 @@ pub(super) struct Attachments {
 pub(in crate::kv) struct AttachedPool(Pieces<(Attached, usize)>);
 
 impl PoolUse {
-    /// The access rights with which memory of a pool for this use is registered.
+    /// The access rights that a region needs for a pool of this use.
+    ///
+    /// [`Pool::allocate`] and [`Pool::register`] give memory of the software device `LOCAL_WRITE` alone, because each
+    /// link has keys of its own there: until a link needs it, no peer of this host maps such memory.
     #[must_use]
     pub fn access(self) -> Access {
         match self {
@@ -45,6 +48,11 @@ impl PoolUse {
 }
 
 impl PoolUse {
+    /// The access rights of memory that a pool registers by itself: none for peers where links have keys of their own.
+    pub(super) fn access_on(self, engine: &Engine) -> Access {
+        if engine.pd().export_pins() { self.access() } else { Access::LOCAL_WRITE }
+    }
+
     /// Whether blocks leave a pool of this use.
     pub(in crate::kv) fn is_source(self) -> bool {
         matches!(self, Self::Source | Self::SourceToPull)
@@ -118,8 +126,9 @@ impl Pool {
         if let Err(error) = layout.check_memory(memory.len() as u64) {
             return Err(Refused { object: memory, error: error.into() });
         }
-        let region =
-            engine.register(memory, purpose.access()).map_err(|refused| refused.map_err(Into::into))?;
+        let region = engine
+            .register(memory, purpose.access_on(engine))
+            .map_err(|refused| refused.map_err(Into::into))?;
         Ok(Self::new(Pieces::one((region, 0)), layout, purpose))
     }
 

@@ -51,7 +51,7 @@ impl Pool {
         }
         let (mut regions, mut left) = (Vec::new(), tensors.into_iter());
         while let Some(memory) = left.next() {
-            match engine.register(memory, purpose.access()) {
+            match engine.register(memory, purpose.access_on(engine)) {
                 Ok(region) => regions.push((region, 0)),
                 Err(refused) => {
                     let rest = std::iter::once(refused.object).chain(left);

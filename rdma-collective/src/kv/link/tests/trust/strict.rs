@@ -140,7 +140,10 @@ fn a_strict_prefill_that_says_it_has_stopped_and_writes_on_changes_no_byte_of_bl
                     let targets =
                         blocks.into_iter().flat_map(|of| [block(whole, 0, of), block(whole, 1, of)]);
                     let mut stands = targets.cycle().map(|to| write_silently(at_prefill(&prefill), to));
-                    while !stopped.load(Ordering::Relaxed) && stands.next() == Some(true) {
+                    // Bounded, so that a defect is a failure of the test and no hang.
+                    let until = Deadline::after(Duration::from_secs(40));
+                    while !stopped.load(Ordering::Relaxed) && !until.expired() && stands.next() == Some(true)
+                    {
                         std::hint::spin_loop();
                     }
                 });
@@ -269,6 +272,20 @@ fn a_strict_pool_has_a_key_for_each_of_its_regions() {
     drop((pool, tensors));
     one.deregister().unwrap();
     two.deregister().unwrap();
+}
+
+#[test]
+fn memory_that_a_pool_registers_gives_peers_no_right_by_itself() {
+    let engine = engine(Wire::Mapped, None);
+    let (layout, purpose) = (layout(), PoolUse::Destination);
+    let tensors = layout.tensors().map(|of| Memory::from(vec![0; of.len as usize])).collect();
+    let pools = [
+        Pool::allocate(&engine, &layout, purpose).unwrap(),
+        Pool::register_tensors(&engine, tensors, &layout, purpose).unwrap(),
+    ];
+    for region in pools.into_iter().flat_map(|pool| pool.close(soon()).unwrap()) {
+        assert_eq!(region.access(), Access::LOCAL_WRITE);
+    }
 }
 
 #[test]
