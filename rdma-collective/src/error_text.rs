@@ -60,7 +60,7 @@ mod tests {
         let lane = LaneName { qp_num: QpNum(7), epoch: 1 };
         let lost =
             CollectiveError::PeerFailed { rank: 3, lane, cause: LaneFailure::Closed, interrupted: None };
-        let cause = Arc::new(KvError::RequestRepeated { request: 4 });
+        let cause = Arc::new(KvError::RequestRepeated { request: 4.into() });
         let unset = Variables::from_iter([("NCCL_IB_GID_INDEX", "x")]);
         let samples: [Box<dyn Error>; 27] = [
             Box::new(BootstrapError::NotAToken { len: 3 }),
@@ -87,7 +87,7 @@ mod tests {
             Box::new(BlobError::NotABlob),
             Box::new(HandshakeError::NobodyCame { waited }),
             Box::new(LaneFailure::Silent { since: waited }),
-            Box::new(KvError::RequestRepeated { request: 4 }),
+            Box::new(KvError::RequestRepeated { request: 4.into() }),
             Box::new(LayoutError::OnePart),
             Box::new(LinkError::OtherEngine),
             Box::new(PlanError::NoBlocks),

@@ -13,15 +13,16 @@ use super::lease::Hold;
 use super::link::{Link, LinkOptions, Opening, Prepared};
 use super::pool::{PeerKeys, Pool, PoolUse};
 use super::receive::{Receives, Taken};
+use super::request::Asked;
 use super::shared::Shared;
 use super::transfer::{Grant, Pull, Transfer};
 use super::verdict::Verdicts;
 use crate::bootstrap::JobToken;
 use crate::engine::Engine;
-use crate::kv::KvError;
 use crate::kv::LinkError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::{Cover, Gap, PlanError, Route, Wanted, gap};
+use crate::kv::{KvError, Request};
 use crate::link::handshake::Meet;
 use crate::link::{LaneFailure, PeerName};
 
@@ -94,11 +95,11 @@ impl Decode {
     /// is granted.
     pub fn grant<'a>(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
-        self.begun((TransferKind::Grant, request), (blocks.into().into(), None), deadline)
+        self.begun(request.into().asked(TransferKind::Grant)?, (blocks.into().into(), None), deadline)
     }
 
     /// Grants again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, so that only those
@@ -114,12 +115,12 @@ impl Decode {
     /// The errors of [`grant`](Self::grant), and [`KvError::NothingMissing`] when all verdicts are valid.
     pub fn grant_missing(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
         let blocks = (verdicts.list().clone(), Some(verdicts));
-        self.begun((TransferKind::Grant, request), blocks, deadline)
+        self.begun(request.into().asked(TransferKind::Grant)?, blocks, deadline)
     }
 
     /// Reads the blocks that prefill offers for `request` into `blocks`, in all layers and in that order.
@@ -134,11 +135,11 @@ impl Decode {
     /// reported once; otherwise the errors of [`grant`](Self::grant).
     pub fn pull<'a>(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Pull, KvError> {
-        self.begun((TransferKind::Pull, request), (blocks.into().into(), None), deadline)
+        self.begun(request.into().asked(TransferKind::Pull)?, (blocks.into().into(), None), deadline)
     }
 
     /// Reads like [`pull`](Self::pull), but layer by layer, so that each [layer](Transfer::layer) is there as soon as
@@ -166,11 +167,11 @@ impl Decode {
     /// ```
     pub fn pull_layers<'a>(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Pull, KvError> {
-        self.begun((TransferKind::PullLayers, request), (blocks.into().into(), None), deadline)
+        self.begun(request.into().asked(TransferKind::PullLayers)?, (blocks.into().into(), None), deadline)
     }
 
     /// Pulls again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, so that only those
@@ -182,18 +183,18 @@ impl Decode {
     /// The errors of [`pull`](Self::pull), and [`KvError::NothingMissing`] when all verdicts are valid.
     pub fn pull_missing(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Pull, KvError> {
         let blocks = (verdicts.list().clone(), Some(verdicts));
-        self.begun((TransferKind::Pull, request), blocks, deadline)
+        self.begun(request.into().asked(TransferKind::Pull)?, blocks, deadline)
     }
 
     /// Begins a transfer of all `blocks`, or of those that `missing` has as missing or corrupt.
     pub(super) fn begun(
         &self,
-        (kind, request): (TransferKind, u64),
+        asked: Asked,
         (list, missing): (List, Option<&Verdicts>),
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
@@ -201,6 +202,7 @@ impl Decode {
             return Err(self.part_of_blocks(gap));
         }
         missing.map_or(Ok(()), |verdicts| check_layers(verdicts, self.pool()))?;
+        let request = asked.request;
         let hold = |pool: &Pool| {
             let hold = Hold::grant(pool, list.clone())?;
             // Only after the blocks are held: before, another transfer or [`Pool::write`] could still change them.
@@ -209,19 +211,20 @@ impl Decode {
                 wanted => Ok((hold, wanted.flatten())),
             }
         };
-        self.begin((kind, request), list.clone(), hold, deadline)
+        self.begin(asked, list.clone(), hold, deadline)
     }
 
     /// Begins a transfer of blocks that `hold` takes, once the transfer can begin.
     pub(super) fn begin(
         &self,
-        (kind, request): (TransferKind, u64),
+        asked: Asked,
         list: List,
         hold: impl FnOnce(&Pool) -> Result<(Hold, Option<Wanted>), KvError>,
         deadline: Deadline,
     ) -> Result<Grant, KvError> {
         let shared = &self.shared;
-        let strict = self.strict && kind == TransferKind::Grant;
+        let request = asked.request;
+        let strict = self.strict && asked.kind == TransferKind::Grant;
         // Before the state is locked, because many blocks have many ranges.
         let bytes = strict.then(|| self.pool().bytes_of(list.blocks()));
         let take = |pool: &Pool| {
@@ -232,7 +235,7 @@ impl Decode {
             let keys = keys.map_err(|cause| KvError::NoKey { request, cause: Arc::new(cause) })?;
             Ok(Taken { hold, wanted, keys })
         };
-        let id = shared.change(&list, |state, now| state.add((kind, request), take, deadline, now))?;
+        let id = shared.change(&list, |state, now| state.add(asked, take, deadline, now))?;
         Ok(Transfer::new(shared, (id, request), list))
     }
 

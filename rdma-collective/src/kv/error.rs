@@ -9,7 +9,7 @@ use rdma_core::error::{RangeError, RegisterError};
 use super::layout::LayoutError;
 use super::plan::PlanError;
 use crate::engine::EngineError;
-use crate::kv::{HoldKind, PoolUse};
+use crate::kv::{HoldKind, PoolUse, RequestId};
 use crate::link::{LaneFailure, LaneName, PeerName};
 
 /// The error of a pool that could not be made, read, written or closed.
@@ -117,6 +117,24 @@ pub enum KvError {
     /// The list of blocks is empty, out of range or repeats a block, or the layouts differ.
     #[error(transparent)]
     Plan(#[from] PlanError),
+    /// The id of the request has no byte, or too many.
+    #[error("a request id of {bytes} bytes; give each request an id of 1 to 64 bytes")]
+    RequestIdLength {
+        /// Bytes of the id.
+        bytes: usize,
+    },
+    /// The note of a request is too long.
+    #[error("a note of {bytes} bytes; a note has at most 65536: send the rest by other means")]
+    NoteLength {
+        /// Bytes of the note.
+        bytes: usize,
+    },
+    /// The note of a push cannot be set any more, because all of the push is on its way.
+    #[error("the note of request {request} comes too late; set the note before the last layer is announced")]
+    NoteLate {
+        /// The request.
+        request: RequestId,
+    },
     /// Another transfer holds one of the blocks.
     #[error("block {block} is {by}; wait until that transfer has ended, or use another block")]
     Held {
@@ -126,10 +144,10 @@ pub enum KvError {
         by: HoldKind,
     },
     /// A transfer of this request is under way on this link end.
-    #[error("request {request} is under way on this link already; give each request its own number")]
+    #[error("request {request} is under way on this link already; give each request an id of its own")]
     RequestRepeated {
         /// The request.
-        request: u64,
+        request: RequestId,
     },
     /// The link carries as many transfers as it can; a finished one counts until its outcome was taken.
     #[error(
@@ -145,7 +163,7 @@ pub enum KvError {
     )]
     TooManyWrites {
         /// The request.
-        request: u64,
+        request: RequestId,
         /// Most writes of one transfer.
         max: u32,
     },
@@ -153,7 +171,7 @@ pub enum KvError {
     #[error("layer {layer} of request {request} was announced already; announce each layer once")]
     LayerRepeated {
         /// The request.
-        request: u64,
+        request: RequestId,
         /// The layer announced.
         layer: u32,
     },
@@ -163,18 +181,18 @@ pub enum KvError {
     )]
     LayerLate {
         /// The request.
-        request: u64,
+        request: RequestId,
         /// The layer waited for.
         layer: u32,
     },
     /// The offer of the request has ended, so its source blocks must not be read any more.
     #[error(
         "the offer of request {request} has ended by its deadline or by a revocation, and its blocks may hold something \
-         else; offer the blocks again under another request number, with a later deadline"
+         else; offer the blocks again under another request id, with a later deadline"
     )]
     LeaseExpired {
         /// The request.
-        request: u64,
+        request: RequestId,
     },
     /// No offer came before the deadline of the pull.
     #[error(
@@ -182,7 +200,7 @@ pub enum KvError {
     )]
     NotOffered {
         /// The request.
-        request: u64,
+        request: RequestId,
     },
     /// The source pool is registered without the right to be read by peers.
     #[error(
@@ -213,13 +231,13 @@ pub enum KvError {
     #[error("request {request} has ended already, and its deadline with it; take its outcome")]
     AlreadyEnded {
         /// The request.
-        request: u64,
+        request: RequestId,
     },
     /// The outcome of a transfer is there once, and was taken.
     #[error("the outcome of request {request} was taken already; keep what the first poll returned")]
     OutcomeTaken {
         /// The request.
-        request: u64,
+        request: RequestId,
     },
     /// A source, of several, did not bring its part.
     #[error("the source at {peer} did not bring its part: {cause}")]
@@ -234,7 +252,7 @@ pub enum KvError {
     #[error("every block of request {request} is valid; there is nothing to grant again")]
     NothingMissing {
         /// The request.
-        request: u64,
+        request: RequestId,
     },
     /// Source and destination list different numbers of blocks.
     #[error(
@@ -242,7 +260,7 @@ pub enum KvError {
     )]
     BlockCounts {
         /// The request.
-        request: u64,
+        request: RequestId,
         /// Blocks at prefill.
         source_blocks: u32,
         /// Blocks at decode.
@@ -255,7 +273,7 @@ pub enum KvError {
     )]
     TokenRanges {
         /// The request.
-        request: u64,
+        request: RequestId,
     },
     /// The grant had expired before a push met it.
     #[error(
@@ -263,13 +281,13 @@ pub enum KvError {
     )]
     GrantExpired {
         /// The request.
-        request: u64,
+        request: RequestId,
     },
     /// The peer could not make a plan for the grant.
     #[error("the peer refused the grant of request {request}; see the error of the push at the peer")]
     GrantRefused {
         /// The request.
-        request: u64,
+        request: RequestId,
     },
     /// This side revoked the transfer.
     #[error(
@@ -277,7 +295,7 @@ pub enum KvError {
     )]
     Revoked {
         /// The request.
-        request: u64,
+        request: RequestId,
     },
     /// The peer revoked the transfer, or missed its own deadline.
     #[error(
@@ -285,7 +303,7 @@ pub enum KvError {
     )]
     PeerRevoked {
         /// The request.
-        request: u64,
+        request: RequestId,
     },
     /// The device did not end a lane over which blocks may still be read or written. The blocks stay quarantined
     /// until their pool is closed.
@@ -295,7 +313,7 @@ pub enum KvError {
     )]
     Quarantined {
         /// The request.
-        request: u64,
+        request: RequestId,
         /// The peer.
         peer: PeerName,
         /// The lane to it.
@@ -306,7 +324,7 @@ pub enum KvError {
     #[error("the blocks of request {request} get no key of their own: {cause}")]
     NoKey {
         /// The request.
-        request: u64,
+        request: RequestId,
         /// The error of the device.
         cause: Arc<RegisterError>,
     },
@@ -317,7 +335,7 @@ pub enum KvError {
     )]
     DeadlineExceeded {
         /// The request.
-        request: u64,
+        request: RequestId,
         /// The peer.
         peer: PeerName,
         /// The lane to it.
@@ -336,7 +354,7 @@ pub enum KvError {
     )]
     PeerFailed {
         /// The request.
-        request: u64,
+        request: RequestId,
         /// The peer.
         peer: PeerName,
         /// The lane to it.

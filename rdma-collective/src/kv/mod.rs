@@ -2,7 +2,7 @@
 //!
 //! A transfer goes either way round. **Push:** decode [grants](Decode::grant) blocks of its pool to a request, and
 //! prefill [pushes](Prefill::push) its own blocks of that request into them. **Pull:** prefill
-//! [offers](Prefill::offer) blocks, and decode [pulls](Decode::pull) them. Both sides match by the request number,
+//! [offers](Prefill::offer) blocks, and decode [pulls](Decode::pull) them. Both sides match by the id of the request,
 //! and either side may come first. At the end decode has one [verdict](BlockVerdict) for each block in each layer.
 //!
 //! A block whose heads or layers come from several ranks of prefill has several [`Sources`].
@@ -67,12 +67,15 @@ mod link;
 mod machine;
 mod message;
 mod node;
+mod note;
 mod outcome;
 pub mod plan;
 mod pool;
 mod prefill;
 mod push;
 mod receive;
+mod request;
+mod request_id;
 mod shared;
 mod sources;
 mod staging;
@@ -101,6 +104,8 @@ pub use outcome::{Progress, Received, Sent, TransferError};
 pub use plan::PlanError;
 pub use pool::{Pool, PoolStats, PoolUse};
 pub use prefill::Prefill;
+pub use request::Request;
+pub use request_id::RequestId;
 pub use sources::{Sources, SourcesError};
 pub use transfer::{
     Grant, Joint, JointLayer, JointRevoking, Kind, LayerFuture, LayerSentFuture, Offer, OnDrop, Pull, Push,

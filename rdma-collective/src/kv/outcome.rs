@@ -31,6 +31,9 @@ pub struct Received {
     /// [`Corrupt`](super::BlockVerdict::Corrupt), and the transfer is `Ok` all the same: look at
     /// [`Verdicts::all_valid`].
     pub verdicts: Verdicts,
+    /// The [note](crate::kv::Request::note) of prefill; empty if it left none. Of several sources, the first one's that
+    /// left one.
+    pub note: Vec<u8>,
     /// Bytes that have arrived.
     pub bytes: u64,
     /// Writes, or reads of a pull, that carried the bytes.
@@ -45,9 +48,11 @@ pub struct Received {
 /// something else.
 ///
 /// Returned by [`Push::wait`](crate::kv::Transfer::wait).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Sent {
+    /// The [note](crate::kv::Request::note) of decode; empty if it left none.
+    pub note: Vec<u8>,
     /// Bytes moved.
     pub bytes: u64,
     /// Writes, or reads of an offer, that moved the bytes.

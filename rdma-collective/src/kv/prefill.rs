@@ -13,12 +13,13 @@ use super::journal::{LinkEvent, LinkStats, TransferKind};
 use super::link::{Link, LinkOptions, Opening, Prepared};
 use super::pool::{Pool, PoolUse};
 use super::push::Pushes;
+use super::request::Asked;
 use super::shared::Shared;
 use super::transfer::{Offer, Push, Transfer};
 use crate::bootstrap::JobToken;
 use crate::engine::Engine;
-use crate::kv::KvError;
 use crate::kv::LinkError;
+use crate::kv::{KvError, Request};
 use crate::link::handshake::Meet;
 use crate::link::{LaneFailure, PeerName};
 
@@ -85,15 +86,15 @@ impl Prefill {
     /// blocks; [`KvError::Held`], [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and
     /// [`KvError::LinkEnded`]. [`KvError::GrantExpired`] or [`KvError::PeerRevoked`] when decode took back a grant for
     /// this request within the last 60 s. That is reported once, and a new grant of the request lifts it. So a request
-    /// that is tried again has a new number, or is granted again before it is pushed again. After any error no block is
+    /// that is tried again has a new id, or is granted again before it is pushed again. After any error no block is
     /// leased.
     pub fn push<'a>(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Push, KvError> {
-        self.begun((TransferKind::Push, request), blocks.into().into(), deadline)
+        self.begun(request.into().asked(TransferKind::Push)?, blocks.into().into(), deadline)
     }
 
     /// Pushes like [`push`](Self::push), but layer by layer: the blocks of a layer are pushed once the layer was
@@ -108,11 +109,11 @@ impl Prefill {
     /// The errors of [`push`](Self::push).
     pub fn push_layers<'a>(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Push, KvError> {
-        self.begun((TransferKind::Stream, request), blocks.into().into(), deadline)
+        self.begun(request.into().asked(TransferKind::Stream)?, blocks.into().into(), deadline)
     }
 
     /// Offers `blocks`, in all layers, to the pull of `request`, which reads them in that order.
@@ -121,7 +122,7 @@ impl Prefill {
     /// is asked to stop, and the blocks are free when it has.
     ///
     /// Decode remembers for 60 s that an offer was taken back before a pull met it, and the next pull of that request
-    /// fails once. So give blocks that are offered again another request number.
+    /// fails once. So give blocks that are offered again another request id.
     ///
     /// # Errors
     ///
@@ -130,24 +131,20 @@ impl Prefill {
     /// [`KvError::TooManyWrites`] and [`KvError::LinkEnded`]. After any error no block is leased.
     pub fn offer<'a>(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Offer, KvError> {
-        self.begun((TransferKind::Offer, request), blocks.into().into(), deadline)
+        self.begun(request.into().asked(TransferKind::Offer)?, blocks.into().into(), deadline)
     }
 
     /// Begins a transfer of these blocks.
-    pub(super) fn begun(
-        &self,
-        (kind, request): (TransferKind, u64),
-        list: List,
-        deadline: Deadline,
-    ) -> Result<Push, KvError> {
+    pub(super) fn begun(&self, asked: Asked, list: List, deadline: Deadline) -> Result<Push, KvError> {
         let shared = &self.shared;
-        let id = shared.change(&list, |state, now| match kind {
-            TransferKind::Offer => state.offer(request, &list, deadline, now),
-            _ => state.add((kind, request), &list, deadline, now),
+        let request = asked.request;
+        let id = shared.change(&list, |state, now| match asked.kind {
+            TransferKind::Offer => state.offer(asked, &list, deadline, now),
+            _ => state.add(asked, &list, deadline, now),
         })?;
         Ok(Transfer::new(shared, (id, request), list))
     }

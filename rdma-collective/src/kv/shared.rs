@@ -17,7 +17,7 @@ use super::pool::{AttachedPool, Pool};
 use super::staging::Staging;
 use super::wakers::Wakers;
 use crate::engine::{Driver, Engine, EngineState, LaneId, Service, ServiceId};
-use crate::kv::KvError;
+use crate::kv::{KvError, RequestId};
 use crate::link::PeerName;
 use crate::log::Held;
 
@@ -119,7 +119,7 @@ impl<S: Service + 'static> Shared<S> {
     /// Moves the deadline of a transfer to a later one; never waits for the engine.
     pub(super) fn extend(
         &self,
-        (id, request): (u64, u64),
+        (id, request): (u64, RequestId),
         list: &List,
         deadline: Deadline,
     ) -> Result<(), KvError>

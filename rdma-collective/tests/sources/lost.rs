@@ -91,7 +91,7 @@ fn a_rank_of_prefill() {
     let blocks: Vec<u32> = pairs().iter().map(|(from, _)| *from).collect();
     // The rank pushes what it is told, until it is killed or decode has ended.
     while let Some(said) = hear() {
-        prefill.push(said.trim().parse().unwrap(), &blocks, long()).unwrap().wait().unwrap();
+        prefill.push(said.trim(), &blocks, long()).unwrap().wait().unwrap();
     }
 }
 

@@ -18,6 +18,7 @@ mod late;
 mod layers;
 mod layers_sent;
 mod many;
+mod notes;
 mod order;
 mod pools;
 mod pull;

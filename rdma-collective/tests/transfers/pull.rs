@@ -56,7 +56,7 @@ fn a_pull_from_blocks_that_were_freed() {
     pair.prefill.offer(1, &[0, 1], long()).unwrap().revoke(long()).unwrap();
     use_again(&pair.source, &[0, 1]);
     let error = pair.decode.pull(1, &[3, 4], long()).unwrap_err();
-    assert!(matches!(error, KvError::LeaseExpired { request: 1 }), "{error}");
+    assert!(matches!(error, KvError::LeaseExpired { request } if request == 1.into()), "{error}");
     pull(&pair, 2, &[(2, 3), (5, 4)]);
     pair.assert_moved(&[(2, 3), (5, 4)]);
 }
@@ -65,10 +65,10 @@ fn a_pull_from_blocks_that_were_freed() {
 fn a_pull_of_an_expired_lease() {
     let pair = sound();
     let error = pair.prefill.offer(1, &[0, 1], soon()).unwrap().wait().unwrap_err();
-    assert!(matches!(error, KvError::LeaseExpired { request: 1 }), "{error}");
+    assert!(matches!(error, KvError::LeaseExpired { request } if request == 1.into()), "{error}");
     assert_eq!(pair.source.held(0), None);
     let error = pair.decode.pull(1, &[3, 4], long()).unwrap_err();
-    assert!(matches!(error, KvError::LeaseExpired { request: 1 }), "{error}");
+    assert!(matches!(error, KvError::LeaseExpired { request } if request == 1.into()), "{error}");
     pull(&pair, 1, &[(0, 3), (1, 4)]);
     pair.assert_moved(&[(0, 3), (1, 4)]);
 }
@@ -77,7 +77,7 @@ fn a_pull_of_an_expired_lease() {
 fn a_pull_that_nobody_offered_for_ends_at_its_deadline_alone() {
     let pair = sound();
     let error = pair.decode.pull(1, &[3, 4], soon()).unwrap().wait().unwrap_err();
-    assert!(matches!(*error.cause, KvError::NotOffered { request: 1 }), "{error}");
+    assert!(matches!(*error.cause, KvError::NotOffered { request } if request == 1.into()), "{error}");
     assert_eq!(error.verdicts.count(BlockVerdict::Missing), 6);
     assert_eq!(pair.destination.held(3), None);
     pull(&pair, 1, &[(0, 3), (1, 4)]);
@@ -91,7 +91,7 @@ fn other_numbers_of_blocks_and_pools_that_cannot_be_read_are_refused() {
     let offer = pair.prefill.offer(1, &[0, 1], long()).unwrap();
     let error = pair.decode.pull(1, &[3], long()).unwrap().wait().unwrap_err();
     assert!(matches!(*error.cause, KvError::BlockCounts { source_blocks: 2, granted: 1, .. }), "{error}");
-    assert!(matches!(offer.wait(), Err(KvError::PeerRevoked { request: 1 })));
+    assert!(matches!(offer.wait(), Err(KvError::PeerRevoked { request }) if request == 1.into()));
     pull(&pair, 1, &[(0, 3)]);
     let pushes_only = crate::pair::Setup::default().connect();
     assert!(matches!(pushes_only.prefill.offer(1, &[0], long()), Err(KvError::NotReadable)));
@@ -142,7 +142,10 @@ fn an_offer_is_taken_back_though_nobody_has_checked_what_was_read() {
     match pulling.wait() {
         Ok(received) => assert!(received.verdicts.all_valid()),
         // The checksums of the block had not come yet.
-        Err(error) => assert!(matches!(*error.cause, KvError::PeerRevoked { request: 1 }), "{error}"),
+        Err(error) => assert!(
+            matches!(*error.cause, KvError::PeerRevoked { request } if request == 1.into()),
+            "{error}"
+        ),
     }
     pull(&pair, 2, &[(2, 3), (5, 4)]);
 }
@@ -173,7 +176,7 @@ fn reads_that_take_a_second_are_waited_for_when_their_offer_is_taken_back_and_th
     offer.revoke(long()).unwrap();
     plan.clear();
     let error = pulling.wait().unwrap_err();
-    assert!(matches!(*error.cause, KvError::PeerRevoked { request: 1 }), "{error}");
+    assert!(matches!(*error.cause, KvError::PeerRevoked { request } if request == 1.into()), "{error}");
     pull(&pair, 2, &[(2, 3), (5, 4)]);
 }
 
@@ -203,7 +206,7 @@ fn a_pull_is_resumed_and_reads_what_is_missing_alone() {
         let verdicts = pair.decode.pull(2, &destinations, long()).unwrap().wait().unwrap().verdicts;
         offer.wait().unwrap();
         let none = pair.decode.pull_missing(3, &verdicts, long()).unwrap_err();
-        assert!(matches!(none, KvError::NothingMissing { request: 3 }), "{none}");
+        assert!(matches!(none, KvError::NothingMissing { request } if request == 3.into()), "{none}");
         pair.destination.write(1, 3, 0, &[AGAIN; 8]).unwrap();
         let offer = pair.prefill.offer(3, &sources, long()).unwrap();
         let received = pair.decode.pull_missing(3, &verdicts, long()).unwrap().wait().unwrap();
@@ -219,7 +222,9 @@ fn a_pull_is_resumed_and_reads_what_is_missing_alone() {
 fn an_offer_has_all_its_layers_from_the_beginning() {
     let pair = sound();
     let offer = pair.prefill.offer(1, &[0], long()).unwrap();
-    assert!(matches!(offer.layer_ready(0), Err(KvError::LayerRepeated { request: 1, layer: 0 })));
+    assert!(
+        matches!(offer.layer_ready(0), Err(KvError::LayerRepeated { request, layer: 0 }) if request == 1.into())
+    );
     assert!(matches!(offer.layer_ready(99), Err(KvError::Plan(PlanError::Layout(_)))));
     let bytes = pair.source.layout().block_bytes();
     assert_eq!((offer.progress().bytes_arrived, offer.progress().bytes), (0, bytes));

@@ -9,10 +9,10 @@ use rdma_core::fault::{Fault, FaultPlan, Rule};
 use rdma_core::{Deadline, Wire};
 
 /// Kind, request and outcome of each transfer that has ended.
-fn ended(next: impl FnMut() -> Option<LinkEvent>) -> Vec<(TransferKind, u64, TransferOutcome)> {
+fn ended(next: impl FnMut() -> Option<LinkEvent>) -> Vec<(TransferKind, String, TransferOutcome)> {
     let events = std::iter::from_fn(next);
     let ended = events.filter_map(|event| match event {
-        LinkEvent::Ended { kind, request, outcome, .. } => Some((kind, request, outcome)),
+        LinkEvent::Ended { kind, request, outcome, .. } => Some((kind, request.to_string(), outcome)),
         _ => None,
     });
     ended.collect()
@@ -47,10 +47,20 @@ fn transfers_are_counted_by_how_they_end_on_both_sides() {
 
     use TransferKind::{Grant, Offer, Pull, Push, Stream};
     use TransferOutcome::{Done, Expired, Revoked};
-    let expected = [(Push, 1, Done), (Stream, 2, Done), (Offer, 3, Done), (Push, 5, Revoked)];
+    let expected = [
+        (Push, "1".to_owned(), Done),
+        (Stream, "2".to_owned(), Done),
+        (Offer, "3".to_owned(), Done),
+        (Push, "5".to_owned(), Revoked),
+    ];
     assert_eq!(ended(|| pair.prefill.next_event()), expected);
-    let expected =
-        [(Grant, 1, Done), (Grant, 2, Done), (Pull, 3, Done), (Grant, 4, Revoked), (Grant, 6, Expired)];
+    let expected = [
+        (Grant, "1".to_owned(), Done),
+        (Grant, "2".to_owned(), Done),
+        (Pull, "3".to_owned(), Done),
+        (Grant, "4".to_owned(), Revoked),
+        (Grant, "6".to_owned(), Expired),
+    ];
     assert_eq!(ended(|| pair.decode.next_event()), expected);
     let bytes = 4 * pair.destination.layout().block_bytes();
     for (stats, [begun_there, revoked, expired]) in

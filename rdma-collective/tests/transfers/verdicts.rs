@@ -68,7 +68,7 @@ fn blocks_that_were_filled_or_written_since_are_not_called_valid_when_a_transfer
     let block_bytes = pair.destination.layout().block_bytes();
     let verdicts = moved(&pair);
     let none = pair.decode.grant_missing(9, &verdicts, long()).unwrap_err();
-    assert!(matches!(none, KvError::NothingMissing { request: 9 }), "{none}");
+    assert!(matches!(none, KvError::NothingMissing { request } if request == 9.into()), "{none}");
     // Another request takes one of them.
     pair.transfer(2, &[(7, 3)]);
     assert_eq!(resume(&pair, &verdicts), block_bytes);

@@ -7,7 +7,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::kv::KvError;
+use crate::kv::{KvError, RequestId};
 use crate::link::{LaneFailure, PeerName};
 use crate::log::Span;
 
@@ -107,7 +107,7 @@ pub enum LinkEvent {
         /// Kind of the transfer.
         kind: TransferKind,
         /// Request of the transfer.
-        request: u64,
+        request: RequestId,
         /// Moment of the begin.
         at: Instant,
     },
@@ -116,7 +116,7 @@ pub enum LinkEvent {
         /// Kind of the transfer.
         kind: TransferKind,
         /// Request of the transfer.
-        request: u64,
+        request: RequestId,
         /// Outcome of the transfer.
         outcome: TransferOutcome,
         /// Bytes of the transfer that are known to have arrived.
@@ -149,7 +149,7 @@ struct Inner {
 pub(super) struct Entry {
     journal: Journal,
     kind: TransferKind,
-    request: u64,
+    request: RequestId,
     begun: Instant,
     blocks: usize,
     /// Lasts as long as the transfer; `None` once that has ended.
@@ -185,13 +185,13 @@ impl Journal {
         self.lock().events.pop_front()
     }
 
-    pub(super) fn begin(&self, kind: TransferKind, request: u64, blocks: usize, now: Instant) -> Entry {
+    pub(super) fn begin(&self, kind: TransferKind, request: RequestId, blocks: usize, now: Instant) -> Entry {
         let mut inner = self.lock();
         inner.stats.begun += 1;
         inner.tell(LinkEvent::Begun { kind, request, at: now });
         let peer = inner.peer;
         drop(inner);
-        let span = Some(crate::log::debug_span!("kv_transfer", ?kind, request, blocks, %peer));
+        let span = Some(crate::log::debug_span!("kv_transfer", ?kind, %request, blocks, %peer));
         Entry { journal: self.clone(), kind, request, begun: now, blocks, span }
     }
 
@@ -245,7 +245,7 @@ impl Entry {
         inner.tell(LinkEvent::Ended { kind, request, outcome, bytes, elapsed });
         let (blocks, peer) = (self.blocks, inner.peer);
         drop(inner);
-        crate::log::debug!(?kind, request, blocks, %peer, ?outcome, bytes, ?elapsed, "transfer ended");
+        crate::log::debug!(?kind, %request, blocks, %peer, ?outcome, bytes, ?elapsed, "transfer ended");
         drop(span);
     }
 }

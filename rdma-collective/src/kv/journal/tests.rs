@@ -12,12 +12,12 @@ fn events_beyond_the_bound_push_the_oldest_out_and_are_counted() {
     let now = Instant::now();
     let room = journal.lock().events.capacity();
     let most = EVENTS_MAX as u64;
-    (0..most + 5).for_each(|request| drop(journal.begin(TransferKind::Push, request, 1, now)));
+    (0..most + 5).for_each(|request| drop(journal.begin(TransferKind::Push, request.into(), 1, now)));
     assert_eq!((journal.stats().begun, journal.stats().events_dropped), (most + 5, 5));
     assert_eq!(journal.lock().events.capacity(), room, "it does not grow");
     for expected in 5..most + 5 {
         let Some(LinkEvent::Begun { request, .. }) = journal.next_event() else { panic!("event {expected}") };
-        assert_eq!(request, expected);
+        assert_eq!(request, expected.into());
     }
     assert!(journal.next_event().is_none());
 }
@@ -26,9 +26,9 @@ fn events_beyond_the_bound_push_the_oldest_out_and_are_counted() {
 fn a_transfer_is_counted_once_by_how_it_ended() {
     let journal = journal();
     let now = Instant::now();
-    let revoked = KvError::PeerRevoked { request: 1 };
-    let expired = KvError::LeaseExpired { request: 1 };
-    let failed = KvError::GrantRefused { request: 1 };
+    let revoked = KvError::PeerRevoked { request: 1.into() };
+    let expired = KvError::LeaseExpired { request: 1.into() };
+    let failed = KvError::GrantRefused { request: 1.into() };
     let outcomes = [
         TransferOutcome::arrived(0),
         TransferOutcome::arrived(2),
@@ -37,7 +37,7 @@ fn a_transfer_is_counted_once_by_how_it_ended() {
         (&failed).into(),
     ];
     for outcome in outcomes {
-        let mut entry = journal.begin(TransferKind::Grant, 1, 1, now);
+        let mut entry = journal.begin(TransferKind::Grant, 1.into(), 1, now);
         entry.end(outcome, 30);
         entry.end(TransferOutcome::Done, 30);
     }

@@ -48,7 +48,7 @@ pub struct LinkOptions {
     /// Messages that the peer may send before this end returns their receives (320). Fewer than twice the peer's
     /// `max_send_wr` throttle it.
     pub credits: u32,
-    /// Longest control message in bytes (1024), from 64 to 65547. Longer lists of blocks go in several messages.
+    /// Longest control message in bytes (1024), from 128 to 65547. Longer lists of blocks go in several messages.
     pub control_bytes_max: u32,
     /// Longest write in bytes (1 MiB), at most 2 GiB. Adjacent blocks are merged up to it.
     pub write_bytes_max: u32,
@@ -116,8 +116,8 @@ pub(super) struct Link {
     pub(super) _control: Option<TcpStream>,
 }
 
-/// Shortest bound on control messages: 64 bytes, which is room for the fixed part of any message and a few numbers.
-const CONTROL_BYTES_MIN: u32 = 64;
+/// Shortest bound on control messages: 128 bytes, which is room for the fixed part of any message and a few numbers.
+const CONTROL_BYTES_MIN: u32 = 128;
 
 impl Link {
     /// The lane; `None` once it is gone.
@@ -219,6 +219,12 @@ impl Link {
         body: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>,
     ) -> bool {
         self.lane(core).is_some_and(|lane| matches!(lane.control(kind, body), Ok(true)))
+    }
+
+    /// Bytes of a note that fit into one control message.
+    pub(super) fn note_room(&self, core: &mut EngineState) -> usize {
+        let bytes = self.lane(core).map_or(0, |lane| lane.control_bytes_max());
+        bytes.saturating_sub(ENVELOPE_BYTES + super::message::NotePiece::HEAD_BYTES)
     }
 
     /// Count of 32-bit numbers that fit into one control message.

@@ -1,5 +1,6 @@
 //! Fields of messages, each with one encoding, and the declaration of a message by its fields.
 
+use crate::kv::RequestId;
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
 
 /// A value in a message. Bytes that no value has are an error, so that each value has one encoding.
@@ -35,6 +36,20 @@ impl Field for bool {
 
     fn put(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
         writer.u8((*self).into())
+    }
+}
+
+impl Field for RequestId {
+    fn take(reader: &mut Reader<'_>) -> Result<Self, Ended> {
+        let len = reader.u8()?;
+        Self::new(reader.take(len.into())?).map_err(|_| Ended)
+    }
+
+    fn put(&self, writer: &mut Writer<'_>) -> Result<(), NoRoom> {
+        let bytes = self.bytes();
+        // The cast is exact: an id has 64 bytes at most.
+        writer.u8(bytes.len() as u8)?;
+        writer.put(bytes)
     }
 }
 

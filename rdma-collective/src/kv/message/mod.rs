@@ -8,9 +8,11 @@ mod field;
 #[cfg(any(fuzzing, test))]
 #[path = "tests/fuzz.rs"]
 mod fuzz;
+mod note;
 mod pull;
 mod revoke;
 
+use crate::kv::RequestId;
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
 use crate::link::control::Kind;
 
@@ -19,6 +21,7 @@ use field::{Field, codes, fields, message, take_zeros};
 pub(super) use extend::{EXTEND, Extend, expires, time_to_live_ms};
 #[cfg(any(fuzzing, test))]
 pub(crate) use fuzz::fuzz;
+pub(super) use note::{LEASE_NOTE, NOTE, NotePiece};
 pub(super) use pull::{LEASE_CHECKSUMS, OFFER, Offer, RECALL, RELEASE, Recall, Release, TAKE, Take};
 pub(super) use revoke::{QUIESCED, Quiesced, REVOKE, Reason, Revoke};
 
@@ -38,7 +41,7 @@ pub(super) const STAGING: Kind = Kind(45);
 pub(super) const UNPACKED: Kind = Kind(46);
 
 /// Most bytes in front of a list, in every message that has one.
-pub(super) const LIST_AT_MOST: usize = 44;
+pub(super) const LIST_AT_MOST: usize = 94;
 
 /// A piece of a list of 32-bit numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,7 +81,7 @@ message! {
     /// The fixed part of a [`GRANT`].
     Grant {
         grant: u64,
-        request: u64,
+        request: RequestId,
         /// Time to live in milliseconds, counted from its arrival: after that it may not be begun. A duration, because
         /// the two hosts' clocks differ.
         time_to_live_ms: u32,
@@ -90,6 +93,8 @@ message! {
         partial: bool,
         /// Whether the list ends with first and end of each group's tokens; otherwise all tokens of the blocks move.
         tokens: bool,
+        /// Whether a note follows.
+        note: bool,
         /// Number of blocks in the list.
         blocks: u32,
     } with a list
@@ -109,7 +114,9 @@ message! {
         /// Whether no write has bytes of two layers, and writes come layer by layer.
         by_layer: bool,
         /// Whether the list ends with first and end of each group's tokens.
-        tokens: bool [2 zeros],
+        tokens: bool,
+        /// Whether a note follows, at the latest behind the last write.
+        note: bool [1 zeros],
     } with a list
 }
 

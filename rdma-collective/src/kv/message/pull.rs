@@ -2,6 +2,7 @@
 
 use super::field::{Field, fields, message, take_zeros};
 use super::{Piece, write_piece};
+use crate::kv::RequestId;
 use crate::kv::message::Reason;
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
 use crate::link::control::Kind;
@@ -21,12 +22,14 @@ message! {
     /// The fixed part of an [`OFFER`].
     Offer {
         lease: u64,
-        request: u64,
+        request: RequestId,
         /// Time to live in milliseconds, counted from its arrival: after that it may not be taken. A duration, because
         /// the two hosts' clocks differ.
         time_to_live_ms: u32,
         /// Whether the list ends with first and end of each group's tokens.
-        tokens: bool [3 zeros],
+        tokens: bool,
+        /// Whether a note follows.
+        note: bool [2 zeros],
     } with a list
 }
 
@@ -67,12 +70,12 @@ mod tests {
 
     #[test]
     fn messages_of_leases_come_back_and_others_do_not() {
-        let mut bytes = [0; 44];
-        let offer = Offer { lease: 1, request: 2, time_to_live_ms: 3, tokens: false };
+        let mut bytes = [0; 38];
+        let offer = Offer { lease: 1, request: 2.into(), time_to_live_ms: 3, tokens: false, note: false };
         offer.write(&mut Writer::new(&mut bytes), &[7, 8, 9], 1, 10).unwrap();
-        let (back, piece) = Offer::read(&bytes[..40]).unwrap();
+        let (back, piece) = Offer::read(&bytes[..34]).unwrap();
         assert_eq!((back, piece.total, piece.first, piece.numbers().len()), (offer, 3, 1, 2));
-        assert!((0..32).chain([33, 44]).all(|len| Offer::read(&bytes[..len]).is_err()));
+        assert!((0..26).chain([27, 38]).all(|len| Offer::read(&bytes[..len]).is_err()));
         let take = Take { lease: 1, checksums: true };
         take.write(&mut Writer::new(&mut bytes)).unwrap();
         assert_eq!((Take::read(&bytes[..12]), Take::read(&bytes[..13])), (Ok(take), Err(Ended)));

@@ -5,7 +5,7 @@ use rdma_core::Deadline;
 use super::{Begin, KvNode};
 use crate::kv::blocks::{Blocks, List};
 use crate::kv::journal::TransferKind;
-use crate::kv::{Receiving, Sending, Verdicts};
+use crate::kv::{Decode, Prefill, Receiving, Request, Sending, Verdicts};
 
 impl KvNode {
     /// Grants `blocks` to a request of a peer, like [`Decode::grant`](crate::kv::Decode::grant).
@@ -16,11 +16,11 @@ impl KvNode {
     pub fn grant<'a>(
         &self,
         peer: &str,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Begin<Receiving> {
-        self.receive(peer, (TransferKind::Grant, request), (blocks.into().into(), None), deadline)
+        self.receive(peer, (TransferKind::Grant, request.into()), (blocks.into().into(), None), deadline)
     }
 
     /// Grants again what `verdicts` has as missing or corrupt, like
@@ -32,12 +32,12 @@ impl KvNode {
     pub fn grant_missing(
         &self,
         peer: &str,
-        request: u64,
+        request: impl Into<Request>,
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Begin<Receiving> {
         let blocks = (verdicts.list().clone(), Some(verdicts.clone()));
-        self.receive(peer, (TransferKind::Grant, request), blocks, deadline)
+        self.receive(peer, (TransferKind::Grant, request.into()), blocks, deadline)
     }
 
     /// Reads the blocks that a peer offers, like [`Decode::pull`](crate::kv::Decode::pull).
@@ -48,11 +48,11 @@ impl KvNode {
     pub fn pull<'a>(
         &self,
         peer: &str,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Begin<Receiving> {
-        self.receive(peer, (TransferKind::Pull, request), (blocks.into().into(), None), deadline)
+        self.receive(peer, (TransferKind::Pull, request.into()), (blocks.into().into(), None), deadline)
     }
 
     /// Reads layer by layer, like [`Decode::pull_layers`](crate::kv::Decode::pull_layers).
@@ -63,11 +63,11 @@ impl KvNode {
     pub fn pull_layers<'a>(
         &self,
         peer: &str,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Begin<Receiving> {
-        self.receive(peer, (TransferKind::PullLayers, request), (blocks.into().into(), None), deadline)
+        self.receive(peer, (TransferKind::PullLayers, request.into()), (blocks.into().into(), None), deadline)
     }
 
     /// Reads again what `verdicts` has as missing or corrupt, like
@@ -79,12 +79,12 @@ impl KvNode {
     pub fn pull_missing(
         &self,
         peer: &str,
-        request: u64,
+        request: impl Into<Request>,
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Begin<Receiving> {
         let blocks = (verdicts.list().clone(), Some(verdicts.clone()));
-        self.receive(peer, (TransferKind::Pull, request), blocks, deadline)
+        self.receive(peer, (TransferKind::Pull, request.into()), blocks, deadline)
     }
 
     /// Pushes `blocks` to a peer, like [`Prefill::push`](crate::kv::Prefill::push).
@@ -95,11 +95,11 @@ impl KvNode {
     pub fn push<'a>(
         &self,
         peer: &str,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Begin<Sending> {
-        self.send(peer, (TransferKind::Push, request), blocks.into().into(), deadline)
+        self.send(peer, (TransferKind::Push, request.into()), blocks.into().into(), deadline)
     }
 
     /// Pushes layer by layer, like [`Prefill::push_layers`](crate::kv::Prefill::push_layers).
@@ -110,11 +110,11 @@ impl KvNode {
     pub fn push_layers<'a>(
         &self,
         peer: &str,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Begin<Sending> {
-        self.send(peer, (TransferKind::Stream, request), blocks.into().into(), deadline)
+        self.send(peer, (TransferKind::Stream, request.into()), blocks.into().into(), deadline)
     }
 
     /// Offers `blocks` to the pull of a peer, like [`Prefill::offer`](crate::kv::Prefill::offer).
@@ -125,26 +125,36 @@ impl KvNode {
     pub fn offer<'a>(
         &self,
         peer: &str,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Begin<Sending> {
-        self.send(peer, (TransferKind::Offer, request), blocks.into().into(), deadline)
+        self.send(peer, (TransferKind::Offer, request.into()), blocks.into().into(), deadline)
     }
 
     fn receive(
         &self,
         peer: &str,
-        what: (TransferKind, u64),
+        what: (TransferKind, Request),
         (list, missing): (List, Option<Verdicts>),
         deadline: Deadline,
     ) -> Begin<Receiving> {
-        let ask = move |end: &crate::kv::Decode| end.begun(what, (list.clone(), missing.as_ref()), deadline);
+        let (kind, request) = what;
+        let ask = move |end: &Decode| {
+            end.begun(request.clone().asked(kind)?, (list.clone(), missing.as_ref()), deadline)
+        };
         Begin::new(self.inner(), peer, deadline, Box::new(ask))
     }
 
-    fn send(&self, peer: &str, what: (TransferKind, u64), list: List, deadline: Deadline) -> Begin<Sending> {
-        let ask = move |end: &crate::kv::Prefill| end.begun(what, list.clone(), deadline);
+    fn send(
+        &self,
+        peer: &str,
+        what: (TransferKind, Request),
+        list: List,
+        deadline: Deadline,
+    ) -> Begin<Sending> {
+        let (kind, request) = what;
+        let ask = move |end: &Prefill| end.begun(request.clone().asked(kind)?, list.clone(), deadline);
         Begin::new(self.inner(), peer, deadline, Box::new(ask))
     }
 }

@@ -13,7 +13,10 @@ use crate::engine::EngineState;
 use crate::kv::blocks::{numbers_of_ranges, ranges};
 use crate::kv::layout::Side;
 use crate::kv::link::Link;
-use crate::kv::message::{self, Done, Extend, Grant, Piece, Release, Revoke, StagingAt, Take, Unpacked};
+use crate::kv::message::{
+    self, Done, Extend, Grant, NotePiece, Piece, Release, Revoke, StagingAt, Take, Unpacked,
+};
+use crate::kv::note::Incoming;
 use crate::kv::plan::{Wanted, words_of};
 use crate::kv::pool::Pieces;
 use crate::link::control::Control;
@@ -55,6 +58,10 @@ impl Pushes {
             message::GRANT => {
                 let (grant, piece) = Grant::read(body).map_err(|_| "a grant that is malformed")?;
                 self.granted(grant, piece, now)
+            }
+            message::NOTE => self.noted(&NotePiece::read(body).map_err(|_| "a note that is malformed")?),
+            message::LEASE_NOTE => {
+                self.noted_release(&NotePiece::read(body).map_err(|_| "a note that is malformed")?)
             }
             message::DONE => {
                 self.confirmed(Done::read(body).map_err(|_| "a confirmation that is malformed")?)
@@ -104,7 +111,8 @@ impl Pushes {
             // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
             // bad peer could make this side allocate without bound.
             let (list, total, arrived) = (Vec::new(), piece.total, 0);
-            *place = Some(IncomingGrant { grant, list, total, arrived, expires });
+            let note = Incoming::promised(grant.note);
+            *place = Some(IncomingGrant { grant, list, total, arrived, note, expires });
         }
         match place {
             Some(granted)
@@ -119,11 +127,18 @@ impl Pushes {
                 if kept {
                     granted.list.extend(numbers);
                 }
-                let odd = kept && granted.is_whole() && grant.partial && granted.wanted(layers).is_none();
+                let odd = kept && granted.is_told() && grant.partial && granted.wanted(layers).is_none();
                 if odd { Err("a partial grant with a wrong bit set") } else { Ok(()) }
             }
             _ => Err("a grant in a slot that is in use, or out of order"),
         }
+    }
+
+    /// Handles a piece of the note of a grant. No push has met the grant, because that waits for the note.
+    fn noted(&mut self, piece: &NotePiece<'_>) -> Result<(), &'static str> {
+        let of_grant = |granted: &&mut IncomingGrant| granted.grant.grant == piece.id && granted.is_told();
+        let granted = self.grants.iter_mut().flatten().find(of_grant);
+        granted.ok_or("a note of a grant that was not made")?.note.add(piece)
     }
 
     /// Handles EXTEND: a grant lives longer.
@@ -165,9 +180,14 @@ impl Pushes {
 }
 
 impl IncomingGrant {
-    /// Whether all pieces have arrived.
-    pub(super) fn is_whole(&self) -> bool {
+    /// Whether all pieces of the list have arrived.
+    fn is_told(&self) -> bool {
         self.arrived == self.total
+    }
+
+    /// Whether the list and the note have arrived.
+    pub(super) fn is_whole(&self) -> bool {
+        self.is_told() && self.note.is_whole()
     }
 
     /// The destination blocks, once the list is complete; none if they are more than this side's pool has.

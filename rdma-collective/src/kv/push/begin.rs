@@ -32,9 +32,10 @@ impl Pushes {
             });
             // The grant leaves its slot whatever the plan comes to, so that decode can use the slot again.
             if let Some((place, state)) = waiting
-                && let Some(granted) = slot.take()
+                && let Some(mut granted) = slot.take()
             {
                 any = true;
+                state.note_in = granted.note.take();
                 let since = Instant::now();
                 let options = PlanOptions {
                     write_bytes_max: self.write_bytes_max,
@@ -103,6 +104,8 @@ impl State {
             slots: 0,
             by_layer: options.by_layer,
             tokens: self.hold.list().has_tokens(),
+            // The note of a push that goes layer by layer may still be set.
+            note: options.by_layer || !self.note.is_empty(),
         }
     }
 }

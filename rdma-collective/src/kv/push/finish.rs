@@ -14,7 +14,9 @@ impl State {
     pub(super) fn sent(&self, now: Instant) -> Option<Sent> {
         let (Stage::Writing(of) | Stage::Quiescing { of, .. }) = &self.stage else { return None };
         let elapsed = now.saturating_duration_since(of.at);
-        let sent = |corrupt| Sent { bytes: self.bytes, writes: self.writes, corrupt, elapsed };
+        let (bytes, writes) = (self.bytes, self.writes);
+        // The note is added when the outcome is taken.
+        let sent = |corrupt| Sent { note: Vec::new(), bytes, writes, corrupt, elapsed };
         of.confirmed.map(|done| sent(done.corrupt))
     }
 }

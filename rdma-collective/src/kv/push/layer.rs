@@ -5,6 +5,7 @@ use super::offer::OfferState;
 use super::post::Posting;
 use super::{Pushes, Stage, State};
 use crate::kv::KvError;
+use crate::kv::note::Note;
 use crate::kv::plan::{Route, writes_of};
 
 /// The layers of a push that goes layer by layer. All are layers of the source but those of `summed`.
@@ -63,6 +64,22 @@ impl Pushes {
             _ => return Err(KvError::LayerRepeated { request: state.request, layer }),
         }
         Ok(())
+    }
+
+    /// Sets the note of a push that goes layer by layer and whose outcome was not taken.
+    pub(in crate::kv) fn set_note(&mut self, id: u64, note: Note) -> Result<(), KvError> {
+        if let Some(offered) = self.offer_of(id) {
+            let request = offered.request();
+            return Err(offered.error().unwrap_or(KvError::NoteLate { request }));
+        }
+        let Some(state) = self.pushes.iter_mut().flatten().find(|state| state.id() == id) else {
+            return Ok(());
+        };
+        if let Some(error) = state.error() {
+            return Err(error);
+        }
+        let may = state.layers.is_some() && state.note.set(note);
+        if may { Ok(()) } else { Err(KvError::NoteLate { request: state.request }) }
     }
 
     /// The result of sending a layer; `None` while its bytes may still be read.

@@ -38,13 +38,15 @@ use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::machine::Machine;
 use super::message::{Done, Grant, Quiesced, Refuse};
+use super::note::{Incoming, Outgoing};
 use super::outcome::{Progress, Sent};
 use super::pool::{AttachedPool, Pool};
+use super::request::Asked;
 use super::shared::Shared;
 use super::taken_back::TakenBack;
 use super::wakers::Wakers;
 use crate::engine::{EngineState, Service};
-use crate::kv::KvError;
+use crate::kv::{KvError, RequestId};
 use crate::link::imm::TRANSFERS_MAX;
 
 /// The pushes and offers of one link end.
@@ -100,6 +102,7 @@ struct IncomingGrant {
     /// Length of the whole list, and how much of it has arrived.
     total: u32,
     arrived: u32,
+    note: Incoming,
     expires: Option<Instant>,
 }
 
@@ -124,7 +127,7 @@ struct Posted {
 /// The state of one push.
 #[derive(Debug)]
 struct State {
-    request: u64,
+    request: RequestId,
     entry: Entry,
     hold: Hold,
     deadline: Deadline,
@@ -137,6 +140,9 @@ struct State {
     writes_done: u32,
     /// Absent when all layers are ready from the beginning.
     layers: Option<Layers>,
+    /// The note for the peer, and the one that came with the grant.
+    note: Outgoing,
+    note_in: Vec<u8>,
     stage: Stage,
     /// The handle was dropped, so the state goes once the push has ended.
     abandoned: bool,
@@ -211,12 +217,13 @@ impl Pushes {
     /// Adds a push in stage `Waiting`, and returns its lease.
     pub(super) fn add(
         &mut self,
-        (kind, request): (TransferKind, u64),
+        asked: Asked,
         list: &List,
         deadline: Deadline,
         now: Instant,
     ) -> Result<u64, KvError> {
         self.link.check()?;
+        let Asked { kind, request, note } = asked;
         let active = |state: &&State| !matches!(state.stage, Stage::Ended(_));
         if self.pushes.iter().flatten().filter(active).any(|state| state.request == request) {
             return Err(KvError::RequestRepeated { request });
@@ -241,6 +248,8 @@ impl Pushes {
             bytes_done: 0,
             writes_done: 0,
             layers: (kind == TransferKind::Stream).then(Layers::default),
+            note: Outgoing::new(note),
+            note_in: Vec::new(),
             stage: Stage::Waiting,
             abandoned: false,
         };
@@ -339,8 +348,10 @@ impl Machine for Pushes {
 
     fn take(&mut self, id: u64) -> Option<Result<Sent, KvError>> {
         let ended = |state: &mut State| state.id() == id && matches!(state.stage, Stage::Ended(_));
-        match self.pushes.iter_mut().find_map(|place| place.take_if(ended)).map(|state| state.stage) {
-            Some(Stage::Ended(outcome)) => Some(outcome),
+        match self.pushes.iter_mut().find_map(|place| place.take_if(ended)) {
+            Some(State { stage: Stage::Ended(outcome), note_in, .. }) => {
+                Some(outcome.map(|sent| Sent { note: note_in, ..sent }))
+            }
             _ => self.take_offer(id),
         }
     }

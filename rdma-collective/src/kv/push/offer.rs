@@ -10,23 +10,25 @@ use rdma_core::Deadline;
 
 use super::Pushes;
 use crate::engine::EngineState;
-use crate::kv::KvError;
 use crate::kv::blocks::List;
 use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::fence::{Fence, RECALL_WITHIN};
 use crate::kv::journal::{Entry, TransferKind, TransferOutcome};
 use crate::kv::lease::Hold;
 use crate::kv::link::Link;
-use crate::kv::message::{self, Extend, Offer, Reason, Recall, Release, Take};
+use crate::kv::message::{self, Extend, NotePiece, Offer, Reason, Recall, Release, Take};
+use crate::kv::note::{Incoming, Outgoing};
 use crate::kv::outcome::{Progress, Sent};
 use crate::kv::plan::parts_of;
 use crate::kv::pool::PoolUse;
+use crate::kv::request::Asked;
+use crate::kv::{KvError, RequestId};
 use crate::link::imm::{TRANSFERS_MAX, WRITES_MAX};
 
 /// The state of one offer.
 #[derive(Debug)]
 pub(super) struct OfferState {
-    request: u64,
+    request: RequestId,
     entry: Entry,
     hold: Hold,
     deadline: Deadline,
@@ -37,6 +39,9 @@ pub(super) struct OfferState {
     sums: Option<Sums>,
     /// The deadline was moved, and the peer knows the earlier one.
     extended: bool,
+    /// The note for the peer, and the one that comes before the release.
+    note: Outgoing,
+    note_in: Incoming,
     stage: OfferStage,
     abandoned: bool,
 }
@@ -110,7 +115,7 @@ impl OfferState {
         }
     }
 
-    pub(super) fn request(&self) -> u64 {
+    pub(super) fn request(&self) -> RequestId {
         self.request
     }
 
@@ -147,12 +152,13 @@ impl Pushes {
     /// Adds an offer in stage `Open`, and returns its lease.
     pub(in crate::kv) fn offer(
         &mut self,
-        request: u64,
+        asked: Asked,
         list: &List,
         deadline: Deadline,
         now: Instant,
     ) -> Result<u64, KvError> {
         self.link.check()?;
+        let Asked { request, note, .. } = asked;
         if self.pool.purpose() != PoolUse::SourceToPull {
             return Err(KvError::NotReadable);
         }
@@ -179,6 +185,8 @@ impl Pushes {
             told,
             sums,
             extended,
+            note: Outgoing::new(note),
+            note_in: Incoming::promised(true),
             stage,
             abandoned,
         };
@@ -205,8 +213,9 @@ impl Pushes {
         let ended =
             |offered: &OfferState| offered.id() == lease && matches!(offered.stage, OfferStage::Ended(_));
         let at = self.offers.iter().position(ended)?;
-        match self.offers.swap_remove(at).stage {
-            OfferStage::Ended(outcome) => Some(outcome),
+        let OfferState { stage, mut note_in, .. } = self.offers.swap_remove(at);
+        match stage {
+            OfferStage::Ended(outcome) => Some(outcome.map(|sent| Sent { note: note_in.take(), ..sent })),
             _ => None,
         }
     }
@@ -215,10 +224,10 @@ impl Pushes {
     pub(super) fn offer_progress(&self, lease: u64) -> Option<Progress> {
         let offered = self.offers.iter().find(|offered| offered.id() == lease)?;
         let bytes = self.link.route.bytes_of_source(offered.hold.list());
-        let sent = if let OfferStage::Ended(Ok(sent)) = offered.stage { Some(sent) } else { None };
+        let sent = if let OfferStage::Ended(Ok(sent)) = &offered.stage { Some(sent) } else { None };
         // Decode may have wanted some of the blocks alone.
         let none = Progress { bytes, ..Progress::default() };
-        Some(sent.map_or(none, |Sent { bytes, writes, .. }| Progress {
+        Some(sent.map_or(none, |&Sent { bytes, writes, .. }| Progress {
             bytes_arrived: bytes,
             bytes,
             writes_arrived: writes,
@@ -308,7 +317,8 @@ impl Pushes {
             let lease = offered.id();
             let time_to_live_ms = message::time_to_live_ms(offered.deadline, Instant::now());
             let tokens = offered.hold.list().has_tokens();
-            let offer = Offer { lease, request: offered.request, time_to_live_ms, tokens };
+            let note = !offered.note.is_empty();
+            let offer = Offer { lease, request: offered.request, time_to_live_ms, tokens, note };
             let list = offered.hold.list().numbers();
             while matches!(offered.stage, OfferStage::Open) && offered.told < list.len() {
                 let told = offered.told;
@@ -316,6 +326,10 @@ impl Pushes {
                     return false;
                 }
                 offered.told += room;
+            }
+            let is_open = matches!(offered.stage, OfferStage::Open);
+            if note && is_open && !offered.note.send(&self.link, core, message::LEASE_NOTE, lease) {
+                return false;
             }
             Self::send_extension(&self.link, core, offered);
         }
@@ -377,6 +391,12 @@ impl Pushes {
         Ok(())
     }
 
+    /// Handles a piece of the note that comes before a release.
+    pub(super) fn noted_release(&mut self, piece: &NotePiece<'_>) -> Result<(), &'static str> {
+        let offered = self.offers.iter_mut().find(|offered| offered.is_open(piece.id));
+        offered.ok_or("a note of a lease that is not open")?.note_in.add(piece)
+    }
+
     /// Handles a release: the peer reads no more. A complete read is a success even if the offer was being recalled.
     pub(super) fn released(
         &mut self,
@@ -393,9 +413,13 @@ impl Pushes {
         if release.bytes > self.link.route.bytes_of_source(offered.hold.list()) {
             return Err("a release of more than was offered");
         }
+        if release.done && offered.note_in.is_partial() {
+            return Err("a release before the end of its note");
+        }
         let request = offered.request;
         let outcome = match &offered.stage {
             _ if release.done => Ok(Sent {
+                note: Vec::new(),
                 bytes: release.bytes,
                 writes: release.reads,
                 corrupt: release.corrupt,

@@ -194,7 +194,17 @@ mod tests {
 
     fn begin(grant: u64) -> Begin {
         let (lease, writes, write_bytes_max, pack_bytes) = (grant, 9, 1 << 20, 4096);
-        Begin { grant, lease, writes, write_bytes_max, pack_bytes, slots: 0, by_layer: false, tokens: false }
+        Begin {
+            grant,
+            lease,
+            writes,
+            write_bytes_max,
+            pack_bytes,
+            slots: 0,
+            by_layer: false,
+            tokens: false,
+            note: false,
+        }
     }
 
     /// A push with two writes that decode has not unpacked, given up.

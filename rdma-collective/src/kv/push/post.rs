@@ -192,7 +192,12 @@ impl Pushes {
                 match self.post_writes(core, &mut posting) {
                     posted @ (Attempt::Done | Attempt::Waiting) => {
                         let summed = self.send_sums(core, &mut posting, &mut left);
-                        if summed == Attempt::Done { posted } else { summed }
+                        let all = [posted, summed] == [Attempt::Done; 2];
+                        match summed {
+                            Attempt::Done if all && !self.send_note(core, &posting) => Attempt::Blocked,
+                            Attempt::Done => posted,
+                            _ => summed,
+                        }
                     }
                     attempt => attempt,
                 }
@@ -280,6 +285,13 @@ impl Pushes {
         }
         self.packing.close(posting.grant());
         Attempt::Done
+    }
+
+    /// Sends the note of a push that has posted everything. Returns whether the peer was sent all of it.
+    fn send_note(&mut self, core: &mut EngineState, posting: &Posting) -> bool {
+        let Begin { grant, note, .. } = posting.begin;
+        let state = self.pushes.get_mut(posting.key.place).and_then(Option::as_mut).filter(|_| note);
+        state.is_none_or(|state| state.note.send(&self.link, core, message::NOTE, grant))
     }
 
     /// Sends checksums as far as layers are announced, and notes which layers are not read for them any more.

@@ -11,9 +11,9 @@ use rdma_core::Deadline;
 
 use super::{Pushes, Stage, State};
 use crate::engine::EngineState;
-use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Quiesced, Reason, Revoke};
+use crate::kv::{KvError, RequestId};
 use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
 
@@ -94,7 +94,7 @@ impl Pushes {
 
     /// Handles a revoked grant that no push had met. A push that waits for it ends with the reason; otherwise the
     /// reason is kept for the next push of the request.
-    fn grant_gone(&mut self, core: &mut EngineState, request: u64, reason: Reason, now: Instant) {
+    fn grant_gone(&mut self, core: &mut EngineState, request: RequestId, reason: Reason, now: Instant) {
         let waits = |state: &State| state.request == request && matches!(state.stage, Stage::Waiting);
         let Some(state) = self.pushes.iter_mut().flatten().find(|state| waits(state)) else {
             self.taken_back.note(request, reason, now);
@@ -180,7 +180,7 @@ impl Pushes {
 }
 
 /// The error of a push whose grant was taken back.
-pub(super) fn taken_back(request: u64, reason: Reason) -> KvError {
+pub(super) fn taken_back(request: RequestId, reason: Reason) -> KvError {
     match reason {
         Reason::Expired => KvError::GrantExpired { request },
         Reason::Revoked => KvError::PeerRevoked { request },

@@ -69,7 +69,7 @@ fn push_in(name: &str) -> Stage {
     let done = Done { grant: 1, lease: 1, missing: 0, corrupt: 0 };
     let begun = |confirmed| Writing { grant: 1, at: now, all_posted: Some(0), confirmed };
     let quiescing = |confirmed| {
-        let (cause, fence) = (KvError::PeerRevoked { request: 5 }, Fence::at(long().instant()));
+        let (cause, fence) = (KvError::PeerRevoked { request: 5.into() }, Fence::at(long().instant()));
         Stage::Quiescing { of: begun(confirmed), last: 0, cause, fence }
     };
     match name {
@@ -78,7 +78,13 @@ fn push_in(name: &str) -> Stage {
         "confirmed" => Stage::Writing(begun(Some(done))),
         "quiescing" => quiescing(None),
         "confirmed, quiescing" => quiescing(Some(done)),
-        _ => Stage::Ended(Ok(Sent { bytes: 0, writes: 0, corrupt: 0, elapsed: Duration::ZERO })),
+        _ => Stage::Ended(Ok(Sent {
+            note: Vec::new(),
+            bytes: 0,
+            writes: 0,
+            corrupt: 0,
+            elapsed: Duration::ZERO,
+        })),
     }
 }
 
@@ -202,7 +208,7 @@ fn every_stage_of_a_push_and_what_its_layers_hear() {
             let state = pushes.pushes.iter_mut().flatten().next().unwrap();
             let id = state.id();
             state.stage = match stage {
-                "ended: revoked by the peer" => Stage::Ended(Err(KvError::PeerRevoked { request: 5 })),
+                "ended: revoked by the peer" => Stage::Ended(Err(KvError::PeerRevoked { request: 5.into() })),
                 _ => push_in(stage),
             };
             if let Some(layers) = state.layers.as_mut().filter(|_| stage != "waiting") {
@@ -240,10 +246,16 @@ fn offer_in(name: &str) -> OfferStage {
     match name {
         "open" => OfferStage::Open,
         "recalling" => {
-            let (reason, cause) = (Reason::Revoked, KvError::Revoked { request: 5 });
+            let (reason, cause) = (Reason::Revoked, KvError::Revoked { request: 5.into() });
             OfferStage::Recalling { reason, cause, fence: Fence::at(long().instant()), told: true }
         }
-        _ => OfferStage::Ended(Ok(Sent { bytes: 0, writes: 0, corrupt: 0, elapsed: Duration::ZERO })),
+        _ => OfferStage::Ended(Ok(Sent {
+            note: Vec::new(),
+            bytes: 0,
+            writes: 0,
+            corrupt: 0,
+            elapsed: Duration::ZERO,
+        })),
     }
 }
 

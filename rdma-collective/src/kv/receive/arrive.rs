@@ -13,7 +13,8 @@ use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::blocks::{numbers_of_ranges, ranges as ranges_of, tokens_of};
 use crate::kv::layout::{Layout, Side};
-use crate::kv::message::{self, Begin, Extend, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
+use crate::kv::message::{self, Begin, Extend, NotePiece, Offer, Piece, Quiesced, Recall, Refusal, Refuse};
+use crate::kv::note::Incoming;
 use crate::kv::plan::{Count, Plan, PlanOptions, Route, writes_of};
 use crate::kv::pool::Pool;
 use crate::kv::staging::{SLOT_BYTES, Slots, Staging};
@@ -94,6 +95,14 @@ impl Receives {
                 let total = state.sums_total(layers);
                 state.sums(piece, total, wanted)
             }
+            message::NOTE => {
+                let piece = NotePiece::read(parsed.body).map_err(|_| "a note that is malformed")?;
+                self.open(piece.id)?.note_in.add(&piece)
+            }
+            message::LEASE_NOTE => {
+                let piece = NotePiece::read(parsed.body).map_err(|_| "a note that is malformed")?;
+                self.note_of_offer(&piece)
+            }
             message::REFUSE => {
                 let refuse = Refuse::read(parsed.body).map_err(|_| "a refusal that is malformed")?;
                 let layout = self.pool.layout().clone();
@@ -163,6 +172,9 @@ impl State {
         }
         if begun.plan.is_some() {
             return Err("a beginning that has come before");
+        }
+        if piece.first == 0 {
+            self.note_in = Incoming::promised(begin.note);
         }
         begun.sources.extend(piece.numbers());
         if begun.sources.len() < begun.total as usize {

@@ -24,7 +24,7 @@ impl Receives {
         let layers = self.pool.layout().layers();
         let mut any = false;
         for state in self.grants.iter_mut().flatten() {
-            if !matches!(state.stage, Stage::Filling) || !state.arrived.is_complete() {
+            if !matches!(state.stage, Stage::Filling) || !state.is_complete() {
                 continue;
             }
             if state.bytes_arrived != state.bytes {
@@ -59,7 +59,8 @@ impl Receives {
                 Feed::Read { lease: Some(lease), .. } => {
                     let (reads, bytes) = (state.arrived.count(), state.bytes);
                     let release = Release { lease, done: true, reads, corrupt, bytes };
-                    self.link.send(core, message::RELEASE, |body| release.write(body))
+                    (state.note.is_empty() || state.note.send(&self.link, core, message::LEASE_NOTE, lease))
+                        && self.link.send(core, message::RELEASE, |body| release.write(body))
                 }
                 // The lease was recalled meanwhile and is released already.
                 Feed::Read { lease: None, .. } => true,

@@ -34,14 +34,16 @@ use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::machine::Machine;
 use super::message::{self, Extend, Grant, Unpacked};
+use super::note::{Incoming, Outgoing};
 use super::outcome::{Progress, Received};
 use super::plan::Wanted;
 use super::pool::{AttachedPool, PeerKeys, Pool};
+use super::request::Asked;
 use super::shared::Shared;
 use super::verdict::{Arrived, BlockVerdict, Verdicts};
 use super::wakers::Wakers;
 use crate::engine::{EngineState, Service};
-use crate::kv::{KvError, TransferError};
+use crate::kv::{KvError, RequestId, TransferError};
 use crate::link::imm::TRANSFERS_MAX;
 
 use check::Checked;
@@ -133,12 +135,13 @@ impl Receives {
     /// can begin takes them.
     pub(super) fn add(
         &mut self,
-        (kind, request): (TransferKind, u64),
+        asked: Asked,
         take: impl FnOnce(&Pool) -> Result<Taken, KvError>,
         deadline: Deadline,
         now: Instant,
     ) -> Result<u64, KvError> {
         self.link.check()?;
+        let Asked { kind, request, note } = asked;
         let by_layer = kind == TransferKind::PullLayers;
         let pulls = kind == TransferKind::Pull || by_layer;
         if pulls {
@@ -159,6 +162,7 @@ impl Receives {
             checksums: self.checksums,
             partial: wanted.is_some(),
             tokens,
+            note: !note.is_empty(),
             // The number fits 32 bits: it is at most the number of blocks in the pool.
             blocks: blocks.len() as u32,
         };
@@ -184,6 +188,8 @@ impl Receives {
             arrived: Arrived::default(),
             latest: now,
             bytes_arrived: 0,
+            note: Outgoing::new(note),
+            note_in: Incoming::default(),
             sums: Vec::new(),
             checked: Checked::default(),
             stage: Stage::Filling,
@@ -200,7 +206,7 @@ impl Receives {
     }
 
     /// Finds a slot for a transfer of `request`, which must not be under way already.
-    fn free_slot(&self, request: u64) -> Result<u8, KvError> {
+    fn free_slot(&self, request: RequestId) -> Result<u8, KvError> {
         let active = |state: &&State| !matches!(state.stage, Stage::Ended(_));
         if self.grants.iter().flatten().filter(active).any(|state| state.grant.request == request) {
             return Err(KvError::RequestRepeated { request });
@@ -278,6 +284,11 @@ impl Receives {
                 }
                 state.told += room;
             }
+            let id = state.grant.grant;
+            let is_due = state.grant.note && !state.pulls() && matches!(state.stage, Stage::Filling);
+            if is_due && !state.note.send(&self.link, core, message::NOTE, id) {
+                return;
+            }
         }
     }
 
@@ -300,13 +311,14 @@ impl Machine for Receives {
 
     fn take(&mut self, id: u64) -> Option<Result<Received, TransferError>> {
         let place = self.slot(id)?;
-        let state = place.take_if(|state| matches!(state.stage, Stage::Ended(_)))?;
+        let mut state = place.take_if(|state| matches!(state.stage, Stage::Ended(_)))?;
         let (bytes, writes) = (state.bytes_arrived, state.arrived.count());
         let begun = state.begin.as_ref().map_or(state.granted, |begun| begun.at);
         let elapsed = state.latest.saturating_duration_since(state.granted);
         let moving = state.latest.saturating_duration_since(begun);
+        let note = state.note_in.take();
         let Stage::Ended(outcome) = state.stage else { return None };
-        Some(outcome.map(|verdicts| Received { verdicts, bytes, writes, elapsed, moving }))
+        Some(outcome.map(|verdicts| Received { verdicts, note, bytes, writes, elapsed, moving }))
     }
 
     fn wakers(&mut self) -> &mut Wakers {

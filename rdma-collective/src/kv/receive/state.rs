@@ -13,6 +13,7 @@ use crate::kv::journal::{Entry, TransferOutcome};
 use crate::kv::layout::Layout;
 use crate::kv::lease::Hold;
 use crate::kv::message::{Begin, Grant, Reason};
+use crate::kv::note::{Incoming, Outgoing};
 use crate::kv::plan::{Cover, Plan, Wanted, pairs};
 use crate::kv::pool::PeerKeys;
 use crate::kv::verdict::{Arrived, BlockVerdict, Verdicts};
@@ -50,6 +51,9 @@ pub(super) struct State {
     /// The moment at which the last write arrived.
     pub(super) latest: Instant,
     pub(super) bytes_arrived: u64,
+    /// The note for the peer, and the one of the peer.
+    pub(super) note: Outgoing,
+    pub(super) note_in: Incoming,
     /// Checksums that the peer has sent so far.
     pub(super) sums: Vec<u32>,
     pub(super) checked: Checked,
@@ -123,6 +127,11 @@ impl State {
     /// Whether writes or reads of the transfer may still land.
     pub(super) fn is_open(&self) -> bool {
         matches!(self.stage, Stage::Filling | Stage::Revoking(_))
+    }
+
+    /// Whether all bytes have arrived, and the note of the peer.
+    pub(super) fn is_complete(&self) -> bool {
+        self.arrived.is_complete() && self.note_in.is_whole()
     }
 
     /// Whether this is a pull that has not met an offer.

@@ -64,6 +64,7 @@ fn begun(route: &Arc<Route>) -> Announced {
         slots: 0,
         by_layer: false,
         tokens: false,
+        note: false,
     };
     let mut begun = Announced::new(begin, 2, Instant::now());
     begun.plan = Some(Plan::new(route, [&[0, 1], &[1, 2]], &PlanOptions::unpacked()).unwrap());
@@ -72,7 +73,7 @@ fn begun(route: &Arc<Route>) -> Announced {
 
 fn grant_in(name: &str) -> Stage {
     let revoking = |writes| {
-        let (reason, cause) = (Reason::Revoked, Arc::new(KvError::Revoked { request: 5 }));
+        let (reason, cause) = (Reason::Revoked, Arc::new(KvError::Revoked { request: 5.into() }));
         Stage::Revoking(Revocation { reason, cause, fence: Fence::at(long().instant()), told: true, writes })
     };
     let verdicts = || Verdicts::new(2, [1, 2], BlockVerdict::Valid);

@@ -16,9 +16,10 @@ use super::journal::TransferKind;
 use super::lease::Hold;
 use super::plan::{Gap, Wanted, gap};
 use super::pool::Pool;
+use super::request::Asked;
 use super::transfer::Joint;
 use super::verdict::Verdicts;
-use crate::kv::KvError;
+use crate::kv::{KvError, Request};
 
 pub use error::SourcesError;
 
@@ -26,7 +27,7 @@ pub use error::SourcesError;
 ///
 /// A decode rank with the heads of two prefill ranks has two sources; one with all layers has a source for each
 /// pipeline stage. Each rank of prefill [pushes](super::Prefill::push) or [offers](super::Prefill::offer) its own
-/// blocks under the same request number. [`plan::sources`](super::plan::sources) says which tensor-parallel ranks are
+/// blocks under the same request id. [`plan::sources`](super::plan::sources) says which tensor-parallel ranks are
 /// needed.
 ///
 /// A transfer has one handle, [`Joint`], one hold on its blocks, and one verdict on each.
@@ -116,11 +117,11 @@ impl Sources {
     /// on other links are given up then, and the blocks are free once those have ended.
     pub fn grant<'a>(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Joint, KvError> {
-        self.begin((TransferKind::Grant, request), (blocks.into().into(), None), deadline)
+        self.begin(request.into().asked(TransferKind::Grant)?, (blocks.into().into(), None), deadline)
     }
 
     /// Grants again the blocks of an earlier transfer that `verdicts` has as missing or corrupt. A source that owes
@@ -134,12 +135,12 @@ impl Sources {
     /// The errors of [`grant`](Self::grant), and [`KvError::NothingMissing`] when all verdicts are valid.
     pub fn grant_missing(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Joint, KvError> {
         let blocks = (verdicts.list().clone(), Some(verdicts));
-        self.begin((TransferKind::Grant, request), blocks, deadline)
+        self.begin(request.into().asked(TransferKind::Grant)?, blocks, deadline)
     }
 
     /// Reads the blocks that every source offers for `request` into `blocks`, in all layers and in that order.
@@ -149,11 +150,11 @@ impl Sources {
     /// The errors of [`Decode::pull`]. Those of a link name its source, as [`KvError::OfSource`].
     pub fn pull<'a>(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Joint, KvError> {
-        self.begin((TransferKind::Pull, request), (blocks.into().into(), None), deadline)
+        self.begin(request.into().asked(TransferKind::Pull)?, (blocks.into().into(), None), deadline)
     }
 
     /// Reads like [`pull`](Self::pull), but layer by layer from every source, as [`Decode::pull_layers`] does.
@@ -163,11 +164,11 @@ impl Sources {
     /// The errors of [`pull`](Self::pull).
     pub fn pull_layers<'a>(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         blocks: impl Into<Blocks<'a>>,
         deadline: Deadline,
     ) -> Result<Joint, KvError> {
-        self.begin((TransferKind::PullLayers, request), (blocks.into().into(), None), deadline)
+        self.begin(request.into().asked(TransferKind::PullLayers)?, (blocks.into().into(), None), deadline)
     }
 
     /// Pulls again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, from the sources that
@@ -178,22 +179,22 @@ impl Sources {
     /// The errors of [`pull`](Self::pull), and [`KvError::NothingMissing`] when all verdicts are valid.
     pub fn pull_missing(
         &self,
-        request: u64,
+        request: impl Into<Request>,
         verdicts: &Verdicts,
         deadline: Deadline,
     ) -> Result<Joint, KvError> {
         let blocks = (verdicts.list().clone(), Some(verdicts));
-        self.begin((TransferKind::Pull, request), blocks, deadline)
+        self.begin(request.into().asked(TransferKind::Pull)?, blocks, deadline)
     }
 
     /// Begins the part of every source, or of those that owe something of what `missing` is about.
     fn begin(
         &self,
-        (kind, request): (TransferKind, u64),
+        asked: Asked,
         (list, missing): (List, Option<&Verdicts>),
         deadline: Deadline,
     ) -> Result<Joint, KvError> {
-        let pool = self.pool();
+        let (pool, request) = (self.pool(), asked.request);
         // A forked child must not take the lock of the holds.
         self.first().check_process()?;
         missing.map_or(Ok(()), |verdicts| check_layers(verdicts, pool))?;
@@ -214,7 +215,7 @@ impl Sources {
                 continue;
             };
             let share = hold.clone();
-            match link.begin((kind, request), list.clone(), |_| Ok((share, wanted)), deadline) {
+            match link.begin(asked.clone(), list.clone(), |_| Ok((share, wanted)), deadline) {
                 Ok(part) => joint.add(link, part),
                 Err(cause) => {
                     // The parts that have begun end by themselves, and free the blocks.

@@ -6,7 +6,8 @@ use crate::kv::message::{
     write_checksums,
 };
 
-const OFFERED: Offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000, tokens: false };
+const OFFERED: Offer =
+    Offer { lease: 1, request: RequestId::digit(9), time_to_live_ms: 9000, tokens: false, note: false };
 const EXTENDED: Extend = Extend { id: 1, time_to_live_ms: 9000 };
 
 #[test]

@@ -21,8 +21,8 @@ use super::message::{
 use super::{Decode, LinkOptions, Pool, PoolUse, Prefill, message};
 use crate::bootstrap::JobToken;
 use crate::engine::{Driver, Engine, EngineOptions};
-use crate::kv::KvError;
 use crate::kv::plan::Route;
+use crate::kv::{KvError, RequestId};
 use crate::link::LaneFailure;
 use crate::link::Meet;
 use crate::link::codec::{NoRoom, Writer};
@@ -78,12 +78,13 @@ pub(super) fn pair_of(shape: Shape, options: LinkOptions) -> (Prefill, Decode) {
 
 pub(super) const TOLD: message::Grant = message::Grant {
     grant: 1,
-    request: 5,
+    request: RequestId::digit(5),
     time_to_live_ms: 9000,
     transfer: 0,
     checksums: false,
     partial: false,
     tokens: false,
+    note: false,
     blocks: 2,
 };
 
@@ -97,6 +98,7 @@ const BEGIN_OF_TWO: Begin = Begin {
     slots: 0,
     by_layer: false,
     tokens: false,
+    note: false,
 };
 
 /// Something that one end sends.
@@ -285,7 +287,7 @@ fn a_grant_that_has_expired_is_not_begun() {
     }
     thread::sleep(Duration::from_millis(10));
     let error = prefill.push(5, &[1, 2], soon()).unwrap().wait().unwrap_err();
-    assert!(matches!(error, KvError::GrantExpired { request: 5 }), "{error}");
+    assert!(matches!(error, KvError::GrantExpired { request } if request == 5.into()), "{error}");
 }
 
 #[test]
@@ -339,9 +341,9 @@ fn the_length_of_a_list_that_is_only_announced_takes_no_memory() {
     decode.shared().engine.lock_with(|core| {
         assert!(decode.shared().lock().link.send(core, GRANT, |body| {
             body.u64(1)?;
-            body.u64(5)?;
+            body.put(&[1, b'5'])?;
             body.u32(9000)?;
-            body.put(&[0; 4])?;
+            body.put(&[0; 5])?;
             body.u32(1 << 30)?;
             [1 << 30, 0, 1, 2].into_iter().try_for_each(|number| body.u32(number))
         }));
@@ -358,7 +360,10 @@ fn a_grant_or_a_push_that_is_late_from_the_start_ends_alone() {
     let late = Deadline::after(Duration::ZERO);
     for _ in 0..3 {
         let error = decode.grant(5, &[1, 2], late).unwrap().wait().unwrap_err();
-        assert!(matches!(*error.cause, KvError::DeadlineExceeded { request: 5, .. }), "{error}");
+        assert!(
+            matches!(*error.cause, KvError::DeadlineExceeded { request, .. } if request == 5.into()),
+            "{error}"
+        );
         assert_eq!(error.verdicts.count(super::BlockVerdict::Missing), 4);
         assert_eq!(decode.pool().held(1), None);
         drop(decode.grant(5, &[1, 2], late).unwrap());
@@ -370,7 +375,7 @@ fn a_grant_or_a_push_that_is_late_from_the_start_ends_alone() {
         prefill.shared().engine.drive(Instant::now(), 16).unwrap();
     }
     let error = prefill.push(5, &[1, 2], late).unwrap().wait().unwrap_err();
-    assert!(matches!(error, KvError::DeadlineExceeded { request: 5, .. }), "{error}");
+    assert!(matches!(error, KvError::DeadlineExceeded { request, .. } if request == 5.into()), "{error}");
     thread::scope(|scope| {
         scope.spawn(|| prefill.push(5, &[1, 2], soon()).unwrap().wait().unwrap());
         assert!(grant.wait().unwrap().verdicts.all_valid());

@@ -102,7 +102,7 @@ fn grants_with_ranges_that_cannot_be_are_refused_or_end_the_link() {
 fn pieces_of_one_offer_agree_on_its_ranges() {
     let (prefill, decode) = pair_of(SHAPE, LinkOptions::default());
     let pull = decode.pull(9, &[0, 1, 2, 3], soon()).unwrap();
-    let offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000, tokens: true };
+    let offer = Offer { lease: 1, request: 9.into(), time_to_live_ms: 9000, tokens: true, note: false };
     for (offer, first) in [(offer, 0), (Offer { tokens: false, ..offer }, 4)] {
         prefill.shared().engine.lock_with(|core| {
             let state = prefill.shared().lock();

@@ -52,7 +52,7 @@ fn blocks_of_which_nothing_is_missing_are_let_go_and_stay_what_they_were() {
     let verdicts = of_a_transfer(decode.pool(), false);
     for _ in 0..2 {
         let error = decode.grant_missing(5, &verdicts, soon()).unwrap_err();
-        assert!(matches!(error, KvError::NothingMissing { request: 5 }), "{error}");
+        assert!(matches!(error, KvError::NothingMissing { request } if request == 5.into()), "{error}");
         assert_eq!(decode.pool().held(1), None);
     }
 }

@@ -46,7 +46,7 @@ fn transfers_begin_and_are_polled_while_another_thread_has_the_engine() {
 fn giving_up_and_dropping_return_while_another_thread_has_the_engine() {
     let (_prefill, decode) = pair();
     let engine = decode.shared().engine.clone();
-    let grants = [0, 1, 2].map(|block| decode.grant(block.into(), &[block], soon()).unwrap());
+    let grants = [0, 1, 2].map(|block| decode.grant(block, &[block], soon()).unwrap());
     let kept = returns_meanwhile(&engine, move || {
         let [dropped, by_token, revoked] = grants;
         drop(dropped);
@@ -109,7 +109,7 @@ fn giving_up_keeps_the_link_though_nobody_drives_until_long_after_the_deadline()
     thread::scope(|scope| {
         scope.spawn(|| offer.wait().unwrap());
         let error = push.wait().unwrap_err();
-        assert!(matches!(error, KvError::PeerRevoked { request: 1 }), "{error}");
+        assert!(matches!(error, KvError::PeerRevoked { request } if request == 1.into()), "{error}");
     });
     assert_goes_on(&prefill, &decode, 3);
 }

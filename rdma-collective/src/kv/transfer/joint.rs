@@ -17,7 +17,7 @@ use crate::kv::outcome::{Progress, Received};
 use crate::kv::plan::{Cover, PlanError};
 use crate::kv::receive::Layer;
 use crate::kv::verdict::{BlockVerdict, Verdicts};
-use crate::kv::{KvError, TransferError};
+use crate::kv::{KvError, RequestId, TransferError};
 use crate::link::PeerName;
 
 /// A grant or a pull of several [`Sources`](super::super::Sources), with one outcome.
@@ -28,7 +28,7 @@ use crate::link::PeerName;
 /// Dropping it gives the transfer up on all links, unless [`on_drop`](Self::on_drop) says otherwise.
 #[must_use = "blocks are there, or are free again, when their transfer was waited for"]
 pub struct Joint {
-    request: u64,
+    request: RequestId,
     /// The blocks and their contents; the parts have the shares that hold them.
     hold: Hold,
     layout: Layout,
@@ -50,7 +50,7 @@ enum State {
 
 impl Joint {
     /// A transfer without parts yet. The caller's share of the hold stays the caller's.
-    pub(in crate::kv) fn new(request: u64, hold: &Hold, layout: &Layout) -> Self {
+    pub(in crate::kv) fn new(request: RequestId, hold: &Hold, layout: &Layout) -> Self {
         let mut hold = hold.clone();
         hold.release();
         Self { request, hold, layout: layout.clone(), parts: Vec::new() }
@@ -64,7 +64,10 @@ impl Joint {
     pub(in crate::kv) fn add_valid(&mut self, link: &Decode) {
         let verdicts = Verdicts::new(self.layout.layers(), self.hold.list(), BlockVerdict::Valid);
         let (elapsed, moving) = (Duration::ZERO, Duration::ZERO);
-        self.add_part(link, State::Ended(Ok(Received { verdicts, bytes: 0, writes: 0, elapsed, moving })));
+        self.add_part(
+            link,
+            State::Ended(Ok(Received { verdicts, note: Vec::new(), bytes: 0, writes: 0, elapsed, moving })),
+        );
     }
 
     fn add_part(&mut self, link: &Decode, state: State) {
@@ -73,7 +76,7 @@ impl Joint {
 
     /// The number of the request, which all sources know too.
     #[must_use]
-    pub fn request(&self) -> u64 {
+    pub fn request(&self) -> RequestId {
         self.request
     }
 
@@ -248,11 +251,13 @@ impl Joint {
         if self.parts.is_empty() {
             return Err(self.taken());
         }
-        let (mut bytes, mut writes) = (0, 0);
+        let (mut bytes, mut writes, mut note) = (0, 0, Vec::new());
         let (mut elapsed, mut moving) = (Duration::ZERO, Duration::ZERO);
         for part in self.parts.drain(..) {
             let verdicts = match part.state {
                 State::Ended(Ok(received)) => {
+                    // All ranks of prefill know the token: the first note counts.
+                    note = if note.is_empty() { received.note } else { note };
                     bytes += received.bytes;
                     writes += received.writes;
                     elapsed = elapsed.max(received.elapsed);
@@ -272,7 +277,7 @@ impl Joint {
         let verdicts = Verdicts::of_sources(by_source);
         match failed {
             Some(cause) => Err(TransferError { cause, verdicts }),
-            None => Ok(Received { verdicts, bytes, writes, elapsed, moving }),
+            None => Ok(Received { verdicts, note, bytes, writes, elapsed, moving }),
         }
     }
 
@@ -455,7 +460,7 @@ impl Future for JointLayer<'_> {
 /// A [`Joint`] that is being given up. Returned by [`Joint::start_revoke`].
 #[must_use = "blocks are free again when giving up was waited for"]
 pub struct JointRevoking {
-    request: u64,
+    request: RequestId,
     /// None once the outcome was taken.
     parts: Vec<(Arc<Cover>, Giving)>,
 }

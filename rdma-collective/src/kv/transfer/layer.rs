@@ -10,6 +10,7 @@ use rdma_core::Deadline;
 use super::{Receiving, Sending, Transfer};
 use crate::kv::layout::LayoutError;
 use crate::kv::machine::Machine;
+use crate::kv::note::{NOTE_BYTES_MAX, Note};
 use crate::kv::plan::PlanError;
 use crate::kv::push::Pushes;
 use crate::kv::receive::{Layer, Receives};
@@ -31,6 +32,33 @@ impl Transfer<Sending> {
     pub fn layer_ready(&self, layer: u32) -> Result<(), KvError> {
         self.check_layer(layer)?;
         self.shared.change(&self.list, |state, _| state.layer_ready(self.id, layer))
+    }
+
+    /// Sets the [note](crate::kv::Request::note) of a push that goes layer by layer, in place of the one that it was
+    /// begun with: the first token is known only when the last layer is computed. Announce the last layer after this
+    /// call.
+    ///
+    /// # Errors
+    ///
+    /// [`KvError::NoteLate`] for any other transfer, and once all of the push is on its way; [`KvError::NoteLength`]
+    /// for more than 64 KiB. Otherwise the errors of [`layer_ready`](Self::layer_ready).
+    ///
+    /// ```
+    /// # use rdma_collective::kv::{KvError, Push};
+    /// fn last(push: &Push, layer: u32, token: u32) -> Result<(), KvError> {
+    ///     push.set_note(&token.to_le_bytes())?;
+    ///     push.layer_ready(layer)
+    /// }
+    /// ```
+    pub fn set_note(&self, bytes: &[u8]) -> Result<(), KvError> {
+        if bytes.len() > NOTE_BYTES_MAX {
+            return Err(KvError::NoteLength { bytes: bytes.len() });
+        }
+        self.shared.engine.check_process()?;
+        if self.taken {
+            return Err(KvError::OutcomeTaken { request: self.request });
+        }
+        self.shared.lock().set_note(self.id, Note::new(bytes))
     }
 
     /// Waits until all of a layer is sent: its bytes are at the peer, and this transfer does not read them here any

@@ -28,7 +28,7 @@ use super::blocks::List;
 use super::machine::Machine;
 use super::outcome::Progress;
 use super::shared::Shared;
-use crate::kv::KvError;
+use crate::kv::{KvError, RequestId};
 use crate::link::LaneFailure;
 
 /// Blocks that prefill writes to decode. Returned by [`Prefill::push`](super::Prefill::push).
@@ -104,7 +104,7 @@ pub type Revoking<K> = Transfer<Revoked<K>>;
 pub struct Transfer<K: Kind> {
     shared: Arc<Shared<K::Machine>>,
     id: u64,
-    request: u64,
+    request: RequestId,
     list: List,
     /// The deadline of giving up, if this is the handle of that.
     revoked_by: Option<Deadline>,
@@ -127,14 +127,14 @@ pub enum OnDrop {
 
 impl<K: Kind> Transfer<K> {
     /// Makes the handle of a transfer that the state machine has as `id`.
-    pub(super) fn new(shared: &Arc<Shared<K::Machine>>, (id, request): (u64, u64), list: List) -> Self {
+    pub(super) fn new(shared: &Arc<Shared<K::Machine>>, (id, request): (u64, RequestId), list: List) -> Self {
         let (shared, taken, on_drop, kind) = (Arc::clone(shared), false, OnDrop::default(), PhantomData);
         Self { shared, id, request, list, revoked_by: None, taken, on_drop, kind }
     }
 
-    /// The number of the request, which the peer knows too.
+    /// The id of the request, which the peer knows too.
     #[must_use]
-    pub fn request(&self) -> u64 {
+    pub fn request(&self) -> RequestId {
         self.request
     }
 

@@ -101,6 +101,7 @@ pub const CALLS: &[Call] = &[
     refused("kv::Transfer::extend", |f| told(f.push.extend(soon()))),
     refused("kv::Transfer::layer", |f| awaited(f.grant.layer(0))),
     refused("kv::Transfer::layer_ready", |f| told(f.push.layer_ready(0))),
+    refused("kv::Transfer::set_note", |f| told(f.push.set_note(b"token"))),
     refused("kv::Transfer::layer_sent", |f| awaited(f.offer.layer_sent(0))),
     refused("kv::Transfer::poll", |mut f| polled(f.push.poll())),
     refused("kv::Transfer::poll", |mut f| polled(f.grant.poll())),

@@ -83,7 +83,7 @@ pub fn all() -> impl Iterator<Item = &'static Call> {
 
 /// Types and modules of plain data: no engine, thread or connection is behind an object of theirs. `init_or_spawn`
 /// starts this executable again, as ranks that are nobody's forked children.
-const PLAIN: [&str; 26] = [
+const PLAIN: [&str; 28] = [
     "bootstrap::JobToken::",
     "bootstrap::RankList::",
     "bootstrap::meeting_ports",
@@ -105,6 +105,8 @@ const PLAIN: [&str; 26] = [
     "env::Variables::",
     "env::variables_table",
     "kv::Blocks::",
+    "kv::Request::",
+    "kv::RequestId::",
     "kv::LinkError::",
     "kv::TransferOutcome::",
     "kv::Verdicts::",

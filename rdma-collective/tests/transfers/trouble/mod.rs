@@ -148,7 +148,7 @@ fn resume(pair: &Pair, case: &Case, (verdicts, hold): (Option<&Verdicts>, bool))
     }
     if hold && verdicts.is_some_and(Verdicts::all_valid) {
         let error = pair.decode.grant_missing(2, verdicts.unwrap(), long()).unwrap_err();
-        assert!(matches!(error, KvError::NothingMissing { request: 2 }), "{error}");
+        assert!(matches!(error, KvError::NothingMissing { request } if request == 2.into()), "{error}");
     } else {
         let sending = match case.way {
             Way::Push => pair.prefill.push(2, &sources, long()).unwrap(),

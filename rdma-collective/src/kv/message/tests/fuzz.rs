@@ -14,5 +14,6 @@ pub(crate) fn fuzz(body: &[u8]) {
         assert!(piece.first as usize + piece.numbers().len() <= piece.total as usize);
     }
     let _ = (Done::read(body), Refuse::read(body), Revoke::read(body), Quiesced::read(body));
+    let _ = NotePiece::read(body);
     let _ = (Take::read(body), Recall::read(body), Release::read(body), Extend::read(body));
 }

@@ -15,12 +15,13 @@ fn written(write: impl FnOnce(&mut Writer<'_>) -> Result<(), NoRoom>) -> Vec<u8>
 fn messages_come_back_and_their_pieces_do_not() {
     let grant = Grant {
         grant: 1,
-        request: 2,
+        request: RequestId::new([b'r'; 64]).unwrap(),
         time_to_live_ms: 3,
         transfer: 255,
         checksums: true,
         partial: true,
         tokens: false,
+        note: false,
         blocks: 2,
     };
     let bytes = written(|writer| grant.write(writer, &[7, 8, 9], 1, 10));
@@ -28,7 +29,7 @@ fn messages_come_back_and_their_pieces_do_not() {
     let (back, piece) = Grant::read(&bytes).unwrap();
     assert_eq!((back, piece.total, piece.first), (grant, 3, 1));
     assert!(piece.numbers().eq([8, 9]));
-    assert!((0..36).chain([37, 38, 39]).all(|len| Grant::read(&bytes[..len]).is_err()));
+    assert!((0..94).chain([95, 96, 97]).all(|len| Grant::read(&bytes[..len]).is_err()));
 
     let begin = Begin {
         grant: 1,
@@ -39,6 +40,7 @@ fn messages_come_back_and_their_pieces_do_not() {
         slots: 6,
         by_layer: true,
         tokens: false,
+        note: false,
     };
     let bytes = written(|writer| begin.write(writer, &[5; 20], 18, 10));
     let (back, piece) = Begin::read(&bytes).unwrap();
@@ -49,6 +51,10 @@ fn messages_come_back_and_their_pieces_do_not() {
     assert_eq!((grant, piece.first, piece.numbers().len()), (9, 8, 2));
     let beyond = written(|writer| write_checksums(writer, 9, 10, 9, &[1, 2]));
     assert_eq!(read_checksums(&beyond), Err(Ended));
+
+    let note = NotePiece { id: 1, total: 9, first: 4, bytes: b"token" };
+    let bytes = written(|writer| note.write(writer));
+    assert_eq!((NotePiece::read(&bytes), NotePiece::read(&bytes[..15])), (Ok(note), Err(Ended)));
 
     let done = Done { grant: 1, lease: 2, missing: 0, corrupt: 3 };
     let bytes = written(|writer| done.write(writer));

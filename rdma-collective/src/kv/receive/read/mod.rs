@@ -15,13 +15,14 @@ use rdma_core::memory::CacheHint;
 use super::Receives;
 use super::state::{Announced, Feed, Revocation, Stage, State};
 use crate::engine::EngineState;
-use crate::kv::KvError;
 use crate::kv::blocks::{numbers_of_ranges, ranges as ranges_of, tokens_of};
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Begin, Offer, Reason, Release, Take};
+use crate::kv::note::Incoming;
 use crate::kv::plan::{Count, End, Plan, PlanError, PlanOptions, Route, Run, Stream, parts_of};
 use crate::kv::staging::{SLOT_BYTES, SLOTS};
 use crate::kv::taken_back::TakenBack;
+use crate::kv::{KvError, RequestId};
 use crate::link::imm::WRITES_MAX;
 
 /// The pulls of a link, and the offers that no pull has met.
@@ -55,6 +56,7 @@ struct IncomingOffer {
     /// Length of the list, and how much of it has arrived.
     total: u32,
     arrived: u32,
+    note: Incoming,
     expires: Option<Instant>,
 }
 
@@ -83,6 +85,11 @@ struct Reading {
 }
 
 impl IncomingOffer {
+    /// Whether the list and the note have arrived.
+    fn is_whole(&self) -> bool {
+        self.arrived == self.total && self.note.is_whole()
+    }
+
     /// Number of blocks in the list.
     fn blocks_told(&self, route: &Route) -> u32 {
         self.total.saturating_sub(numbers_of_ranges(self.offer.tokens, route.source()))
@@ -116,11 +123,11 @@ impl Receives {
             if !state.waits_for_offer() {
                 continue;
             }
-            let whole = |known: &IncomingOffer| {
-                known.offer.request == state.grant.request && known.arrived == known.total
-            };
+            let whole =
+                |known: &IncomingOffer| known.offer.request == state.grant.request && known.is_whole();
             let Some(at) = pulls.offers.iter().position(whole) else { continue };
-            let known = pulls.offers.swap_remove(at);
+            let mut known = pulls.offers.swap_remove(at);
+            state.note_in = std::mem::take(&mut known.note);
             let lease = known.offer.lease;
             any = true;
             let since = Instant::now();
@@ -147,6 +154,7 @@ impl Receives {
                         slots: 0,
                         by_layer: options.by_layer,
                         tokens: false,
+                        note: false,
                     };
                     let mut begun = Announced::new(begin, known.total, now);
                     begun.planned(Arc::clone(&plan), ends.clone());
@@ -347,7 +355,7 @@ impl Receives {
 
     /// Fails for a pull that has nothing to read: the peer offers none of its blocks, or took back those of the
     /// request.
-    pub(super) fn check_pull(&mut self, request: u64, now: Instant) -> Result<(), KvError> {
+    pub(super) fn check_pull(&mut self, request: RequestId, now: Instant) -> Result<(), KvError> {
         if self.link.remote.is_none() {
             return Err(KvError::NotReadable);
         }

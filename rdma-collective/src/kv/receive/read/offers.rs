@@ -5,13 +5,14 @@ use std::time::Instant;
 
 use super::IncomingOffer;
 use crate::engine::EngineState;
-use crate::kv::KvError;
 use crate::kv::blocks::numbers_of_ranges;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::layout::Side;
-use crate::kv::message::{self, Extend, Offer, Piece, Reason, Recall, Release};
+use crate::kv::message::{self, Extend, NotePiece, Offer, Piece, Reason, Recall, Release};
+use crate::kv::note::Incoming;
 use crate::kv::receive::Receives;
 use crate::kv::receive::state::{Stage, State};
+use crate::kv::{KvError, RequestId};
 use crate::link::imm::TRANSFERS_MAX;
 
 impl Receives {
@@ -42,11 +43,13 @@ impl Receives {
             // The list grows as pieces arrive and is not reserved in advance, because `total` is the peer's word: a
             // bad peer could make this side allocate without bound.
             let (list, total, arrived) = (Vec::new(), piece.total, 0);
-            pulls.offers.push(IncomingOffer { offer, list, total, arrived, expires });
+            let note = Incoming::promised(offer.note);
+            pulls.offers.push(IncomingOffer { offer, list, total, arrived, note, expires });
         }
         match pulls.offers.iter_mut().find(|known| known.offer.lease == offer.lease) {
             Some(known)
-                if (known.offer.request, known.offer.tokens) == (offer.request, offer.tokens)
+                if (known.offer.request, known.offer.tokens, known.offer.note)
+                    == (offer.request, offer.tokens, offer.note)
                     && (known.total, known.arrived) == (piece.total, piece.first) =>
             {
                 let numbers = piece.numbers();
@@ -75,6 +78,17 @@ impl Receives {
             known.expires = message::expires(extend.time_to_live_ms, now);
         }
         Ok(())
+    }
+
+    /// Handles a piece of the note of an offer.
+    pub(in crate::kv::receive) fn note_of_offer(
+        &mut self,
+        piece: &NotePiece<'_>,
+    ) -> Result<(), &'static str> {
+        match self.pulls.offers.iter_mut().find(|known| known.offer.lease == piece.id) {
+            Some(known) if known.arrived == known.total => known.note.add(piece),
+            _ => Err("a note of a lease that is not offered"),
+        }
     }
 
     /// Handles a recall: the peer wants its blocks back.
@@ -125,7 +139,7 @@ impl Receives {
 }
 
 /// The error of a pull whose offer was taken back.
-fn recalled(request: u64, reason: Reason) -> KvError {
+fn recalled(request: RequestId, reason: Reason) -> KvError {
     match reason {
         Reason::Revoked => KvError::PeerRevoked { request },
         Reason::Expired => KvError::LeaseExpired { request },

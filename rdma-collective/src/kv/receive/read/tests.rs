@@ -16,7 +16,7 @@ fn offers_beyond_what_can_be_said_of_their_leases_end_the_link() {
         let (prefill, decode) = pair();
         let ended = |lease| Release { lease, done: false, reads: 0, corrupt: 0, bytes: 0 };
         decode.shared().lock().pulls.releases.extend((1..=untold as u64).map(ended));
-        let offer = Offer { lease: 1, request: 9, time_to_live_ms: 9000, tokens: false };
+        let offer = Offer { lease: 1, request: 9.into(), time_to_live_ms: 9000, tokens: false, note: false };
         let shared = prefill.shared();
         let told = shared.engine.lock_with(|core| {
             shared.lock().link.send(core, message::OFFER, |body| offer.write(body, &[0, 1], 0, 9))
@@ -54,7 +54,10 @@ fn a_pull_that_is_late_holds_its_blocks_while_reads_are_under_way() {
     assert!(decode.pool().held(1).is_some(), "reads into it are under way");
     assert!(shared.lock().pulls.reading.is_empty(), "no more are posted");
     let error = pull.wait().unwrap_err();
-    assert!(matches!(&*error.cause, KvError::DeadlineExceeded { request: 9, .. }), "{error}");
+    assert!(
+        matches!(&*error.cause, KvError::DeadlineExceeded { request, .. } if *request == 9.into()),
+        "{error}"
+    );
     assert!(decode.pool().held(1).is_none());
 }
 
@@ -66,7 +69,7 @@ fn an_offer_of_more_blocks_than_this_pool_has_is_refused_and_its_list_is_not_kep
     let route = Route::new(&theirs, decode.pool().layout()).unwrap();
     decode.shared().lock().link.route = Arc::new(route);
     let list: Vec<u32> = (0..blocks).collect();
-    let offer = Offer { lease: 1, request: 9, time_to_live_ms: 60_000, tokens: false };
+    let offer = Offer { lease: 1, request: 9.into(), time_to_live_ms: 60_000, tokens: false, note: false };
     let mut told = 0;
     while told < list.len() {
         let shared = prefill.shared();

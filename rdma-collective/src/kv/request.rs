@@ -1,0 +1,109 @@
+//! The request that a transfer is begun for: its id, in all forms that servers have, and the note that goes with it.
+
+use super::journal::TransferKind;
+use super::note::{NOTE_BYTES_MAX, Note};
+use crate::kv::{KvError, RequestId};
+
+/// The request that a transfer is begun for.
+///
+/// Every call that takes a `Request` takes an id alone, too: a number, a string or a [`RequestId`]. An id of no bytes,
+/// or of more than 64, is refused by the call that it is given to.
+///
+/// ```
+/// use rdma_collective::kv::Request;
+/// // Prefill sends decode the first token with the blocks.
+/// let request = Request::new("chatcmpl-7b1d").note(&42_u32.to_le_bytes());
+/// ```
+///
+/// The argument of [`Prefill::push`](super::Prefill::push), [`Decode::grant`](super::Decode::grant) and their sisters.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The id, or the length of bytes that are none.
+    id: Result<RequestId, usize>,
+    /// The note, or the length of one that is too long.
+    note: Result<Note, usize>,
+}
+
+/// A request, checked, for a kind of transfer.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    pub(super) kind: TransferKind,
+    pub(super) request: RequestId,
+    pub(super) note: Note,
+}
+
+impl Request {
+    /// A request with this id and no note.
+    #[must_use]
+    pub fn new(id: impl Into<Self>) -> Self {
+        id.into()
+    }
+
+    /// Leaves the peer a note of up to 64 KiB, which it gets with the outcome: [`Received::note`](super::Received) or
+    /// [`Sent::note`](super::Sent). So a note arrives once, after the blocks, or not at all if the transfer fails.
+    ///
+    /// The library does not look at the bytes. A longer note is refused by the call that the request is given to.
+    #[must_use]
+    pub fn note(self, bytes: &[u8]) -> Self {
+        let note = if bytes.len() > NOTE_BYTES_MAX { Err(bytes.len()) } else { Ok(Note::new(bytes)) };
+        Self { note, ..self }
+    }
+
+    fn of(id: &[u8]) -> Self {
+        Self { id: RequestId::of(id).ok_or(id.len()), note: Ok(Note::default()) }
+    }
+
+    pub(super) fn id(&self) -> Result<RequestId, KvError> {
+        self.id.map_err(|bytes| KvError::RequestIdLength { bytes })
+    }
+
+    /// The request for a transfer of this kind, or the error of the call that it was given to.
+    pub(super) fn asked(self, kind: TransferKind) -> Result<Asked, KvError> {
+        let request = self.id()?;
+        let note = self.note.map_err(|bytes| KvError::NoteLength { bytes })?;
+        Ok(Asked { kind, request, note })
+    }
+}
+
+impl From<RequestId> for Request {
+    fn from(id: RequestId) -> Self {
+        Self { id: Ok(id), note: Ok(Note::default()) }
+    }
+}
+
+impl From<&[u8]> for Request {
+    fn from(id: &[u8]) -> Self {
+        Self::of(id)
+    }
+}
+
+impl From<&str> for Request {
+    fn from(id: &str) -> Self {
+        Self::of(id.as_bytes())
+    }
+}
+
+impl From<&String> for Request {
+    fn from(id: &String) -> Self {
+        Self::of(id.as_bytes())
+    }
+}
+
+macro_rules! from_numbers {
+    ($($number:ident),*) => {$(
+        impl From<$number> for Request {
+            fn from(number: $number) -> Self {
+                Self::of(number.to_string().as_bytes())
+            }
+        }
+    )*};
+}
+
+// A literal is an `i32` where several numbers would do.
+from_numbers!(u32, u128, usize, i32, i64);
+
+impl From<u64> for Request {
+    fn from(number: u64) -> Self {
+        RequestId::from(number).into()
+    }
+}
