@@ -197,12 +197,16 @@ impl Receives {
             unchecked: None,
             feed: if pulls { Feed::Read { lease: None, by_layer } } else { Feed::Written },
         };
+        self.put(transfer, state);
+        self.link.waits += 1;
+        Ok(grant.grant)
+    }
+
+    fn put(&mut self, transfer: u8, state: State) {
         match self.grants.get_mut(usize::from(transfer)) {
             Some(place) => *place = Some(state),
             None => self.grants.push(Some(state)),
         }
-        self.link.waits += 1;
-        Ok(grant.grant)
     }
 
     /// Finds a slot for a transfer of `request`, which must not be under way already.
