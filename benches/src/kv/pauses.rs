@@ -94,7 +94,7 @@ fn nap(done: &AtomicBool) -> Duration {
 fn call(prefill: &Prefill, decode: &Decode) -> Outcome<Vec<f64>> {
     let blocks: Vec<u32> = (EACH..2 * EACH).collect();
     let mut seconds = Vec::with_capacity(CALLS);
-    let mut request = 1 << 32;
+    let mut request = 1_u64 << 32;
     while seconds.len() < CALLS {
         request += 1;
         let (deadline, begin) = (Deadline::after(LIMIT), Instant::now());

@@ -74,7 +74,7 @@ impl Joint {
         self.parts.push(Part { peer: link.peer(), cover: Arc::clone(link.cover()), state });
     }
 
-    /// The number of the request, which all sources know too.
+    /// The id of the request, which all sources know too.
     #[must_use]
     pub fn request(&self) -> RequestId {
         self.request

@@ -36,7 +36,8 @@ impl Transfer<Sending> {
 
     /// Sets the [note](crate::kv::Request::note) of a push that goes layer by layer, in place of the one that it was
     /// begun with: the first token is known only when the last layer is computed. Announce the last layer after this
-    /// call.
+    /// call. A push whose grant wants a part of the layers may be on its way before the last one is announced: begin
+    /// such a push with its note.
     ///
     /// # Errors
     ///
