@@ -219,7 +219,7 @@ impl EngineState {
             return Err(SetupError::DeviceFailed { number });
         }
         let entry = self.lanes.get_mut(id.index as usize);
-        let Some(LaneEntry { slot: slot @ LaneSlot::Opening(_), .. }) =
+        let Some(LaneEntry { slot: slot @ LaneSlot::Opening(_), generation, .. }) =
             entry.filter(|entry| entry.generation == id.generation)
         else {
             return Err(SetupError::LaneGone);
@@ -233,6 +233,8 @@ impl EngineState {
         match lane.connect(&mut rail.worker, peer, &connection, now) {
             Ok(lane) => *slot = LaneSlot::Open(Box::new(lane)),
             Err(error) => {
+                // The name ends here, because the place may be another lane's before the caller fences this one.
+                *generation = generation.wrapping_add(1);
                 rail.by_qp.remove(&qp_num);
                 return Err(error);
             }

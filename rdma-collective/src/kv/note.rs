@@ -10,7 +10,7 @@ use super::message::NotePiece;
 use crate::engine::EngineState;
 use crate::link::control::Kind;
 
-/// Longest note: 64 KiB bounds what a peer can make this side keep, at 256 transfers of a link.
+/// Longest note: 64 KiB bounds what a peer can make this side keep, with 256 grants, pushes and offers of a link each.
 pub(super) const NOTE_BYTES_MAX: usize = 64 << 10;
 
 /// A note that this end leaves the peer; a clone is another handle to it.
@@ -84,6 +84,8 @@ impl Outgoing {
 #[derive(Debug, Default)]
 pub(super) struct Incoming {
     bytes: Vec<u8>,
+    /// Bytes of the whole note, once a piece has told.
+    total: Option<u32>,
     /// Whether pieces are still to come.
     is_due: bool,
 }
@@ -91,7 +93,7 @@ pub(super) struct Incoming {
 impl Incoming {
     /// A note that was promised, or none.
     pub(super) fn promised(is_due: bool) -> Self {
-        Self { bytes: Vec::new(), is_due }
+        Self { bytes: Vec::new(), total: None, is_due }
     }
 
     pub(super) fn is_whole(&self) -> bool {
@@ -109,11 +111,17 @@ impl Incoming {
         let end = self.bytes.len() + piece.bytes.len();
         let is_next =
             piece.first as usize == self.bytes.len() && (!piece.bytes.is_empty() || piece.total == 0);
-        if !self.is_due || !is_next || piece.total as usize > NOTE_BYTES_MAX || end > piece.total as usize {
+        let total = *self.total.get_or_insert(piece.total) as usize;
+        let fits = total == piece.total as usize && total <= NOTE_BYTES_MAX && end <= total;
+        if !self.is_due || !is_next || !fits {
             return Err("a note that was not promised, too long, or out of order");
         }
+        if self.bytes.capacity() < end {
+            let room = (2 * self.bytes.len()).clamp(end, total);
+            self.bytes.reserve_exact(room - self.bytes.len());
+        }
         self.bytes.extend_from_slice(piece.bytes);
-        self.is_due = end < piece.total as usize;
+        self.is_due = end < total;
         Ok(())
     }
 
@@ -141,6 +149,7 @@ mod tests {
             piece(5, 3, b"def"),
             piece(5, 3, b""),
             piece(70_000, 3, b"d"),
+            piece(6, 3, b"de"),
         ];
         assert!(wrong.iter().all(|wrong| note.add(wrong).is_err()));
         assert!(note.add(&piece(5, 3, b"de")).is_ok() && note.is_whole());

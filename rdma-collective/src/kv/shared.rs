@@ -191,7 +191,11 @@ impl<S: Service + 'static> Shared<S> {
 
     /// Has `end` end every transfer at once, because the peer has ended the link, and hears no goodbye.
     pub(super) fn end_with_peer(&self, end: impl FnOnce(&mut S, &mut EngineState)) {
-        self.engine.lock_with(|core| end(&mut self.lock(), core));
+        self.engine.lock_with(|core| {
+            // Arrivals are counted first, so that a transfer that is done is not lost.
+            core.drive(Instant::now, usize::MAX);
+            end(&mut self.lock(), core);
+        });
     }
 
     /// Closes the end: `end` ends every transfer that is left. Does nothing in a forked child.
@@ -207,6 +211,8 @@ impl<S: Service + 'static> Shared<S> {
             for staging in self.staging.iter().flatten() {
                 core.detach(staging.attached());
             }
+            // The lane's buffers come back with its last completions.
+            core.drive(Instant::now, usize::MAX);
         });
     }
 }

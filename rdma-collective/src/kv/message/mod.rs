@@ -23,7 +23,7 @@ pub(super) use extend::{EXTEND, Extend, expires, time_to_live_ms};
 pub(crate) use fuzz::fuzz;
 pub(super) use note::{LEASE_NOTE, NOTE, NotePiece};
 pub(super) use pull::{LEASE_CHECKSUMS, OFFER, Offer, RECALL, RELEASE, Recall, Release, TAKE, Take};
-pub(super) use revoke::{QUIESCED, Quiesced, REVOKE, Reason, Revoke};
+pub(super) use revoke::{QUIESCED, Quiesced, REVOKE, Reason, Revoke, WITHDRAW, Withdraw};
 
 /// Destination blocks for a request: from decode to prefill.
 pub(super) const GRANT: Kind = Kind(32);

@@ -1,6 +1,7 @@
 //! Messages of revocation: one side asks, the other answers when it has stopped.
 
 use super::field::{Field, codes, fields, message, take_zeros};
+use crate::kv::RequestId;
 use crate::link::codec::{Ended, NoRoom, Reader, Writer};
 use crate::link::control::Kind;
 
@@ -8,6 +9,9 @@ use crate::link::control::Kind;
 pub(in crate::kv) const REVOKE: Kind = Kind(37);
 /// Nothing more will be written for a grant: from prefill to decode, asked or not.
 pub(in crate::kv) const QUIESCED: Kind = Kind(38);
+
+/// A grant ended before it was sent, so that no push waits for it: from decode to prefill.
+pub(in crate::kv) const WITHDRAW: Kind = Kind(50);
 
 /// The reason why a transfer is ended before it is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,6 +39,14 @@ message! {
         reason: Reason [3 zeros],
         /// Writes that were posted: when as many have arrived, nothing of the grant is under way.
         writes: u32,
+    }
+}
+
+message! {
+    /// A [`WITHDRAW`].
+    Withdraw {
+        request: RequestId,
+        reason: Reason,
     }
 }
 

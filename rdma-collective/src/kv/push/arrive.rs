@@ -14,7 +14,7 @@ use crate::kv::blocks::{numbers_of_ranges, ranges};
 use crate::kv::layout::Side;
 use crate::kv::link::Link;
 use crate::kv::message::{
-    self, Done, Extend, Grant, NotePiece, Piece, Release, Revoke, StagingAt, Take, Unpacked,
+    self, Done, Extend, Grant, NotePiece, Piece, Release, Revoke, StagingAt, Take, Unpacked, Withdraw,
 };
 use crate::kv::note::Incoming;
 use crate::kv::plan::{Wanted, words_of};
@@ -78,6 +78,12 @@ impl Pushes {
             }
             message::EXTEND => {
                 self.extended(Extend::read(body).map_err(|_| "an extension that is malformed")?, now)
+            }
+            message::WITHDRAW => {
+                let read = Withdraw::read(body);
+                let Withdraw { request, reason } = read.map_err(|_| "a withdrawal that is malformed")?;
+                self.grant_gone(core, request, reason, now);
+                Ok(())
             }
             message::REVOKE => {
                 self.revoked(core, Revoke::read(body).map_err(|_| "a revocation that is malformed")?, now)

@@ -261,7 +261,7 @@ impl Pushes {
     /// Tells decode of an offer that lives longer, if the lane has room.
     fn send_extension(link: &Link, core: &mut EngineState, offered: &mut OfferState) {
         let (id, deadline) = (offered.id(), offered.deadline);
-        let extend = Extend { id, time_to_live_ms: message::time_to_live_ms(deadline, core.now()) };
+        let extend = Extend { id, time_to_live_ms: message::time_to_live_ms(deadline, Instant::now()) };
         if offered.extended && matches!(offered.stage, OfferStage::Open) {
             offered.extended = !link.send(core, message::EXTEND, |body| extend.write(body));
         }

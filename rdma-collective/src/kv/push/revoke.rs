@@ -94,7 +94,13 @@ impl Pushes {
 
     /// Handles a revoked grant that no push had met. A push that waits for it ends with the reason; otherwise the
     /// reason is kept for the next push of the request.
-    fn grant_gone(&mut self, core: &mut EngineState, request: RequestId, reason: Reason, now: Instant) {
+    pub(super) fn grant_gone(
+        &mut self,
+        core: &mut EngineState,
+        request: RequestId,
+        reason: Reason,
+        now: Instant,
+    ) {
         let waits = |state: &State| state.request == request && matches!(state.stage, Stage::Waiting);
         let Some(state) = self.pushes.iter_mut().flatten().find(|state| waits(state)) else {
             self.taken_back.note(request, reason, now);

@@ -166,15 +166,15 @@ impl State {
         if blocks_told == 0 || blocks_told > route.blocks_max(Side::Source) || self.told < self.list.len() {
             return Err("a beginning with no blocks, or more than can fill those that were granted");
         }
+        if self.begin.is_none() {
+            self.note_in = Incoming::promised(begin.note);
+        }
         let begun = self.begin.get_or_insert_with(|| Announced::new(begin, piece.total, now));
         if begun.begin != begin || begun.total != piece.total || begun.sources.len() != piece.first as usize {
             return Err("a beginning out of order");
         }
         if begun.plan.is_some() {
             return Err("a beginning that has come before");
-        }
-        if piece.first == 0 {
-            self.note_in = Incoming::promised(begin.note);
         }
         begun.sources.extend(piece.numbers());
         if begun.sources.len() < begun.total as usize {

@@ -3,7 +3,7 @@
 //! in `revoke`.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::Receives;
 use super::state::{Feed, Revocation, Stage, State};
@@ -12,6 +12,9 @@ use crate::kv::KvError;
 use crate::kv::message::{self, Done, Release};
 use crate::kv::verdict::{BlockVerdict, Verdicts};
 use crate::link::LaneFailure;
+
+/// Pause before a key that the device did not end is tried again.
+const KEYS_AGAIN: Duration = Duration::from_millis(10);
 
 impl Receives {
     /// Moves on the transfers that are complete: as many writes as were announced, and all checksums if they are
@@ -23,16 +26,21 @@ impl Receives {
     pub(super) fn complete(&mut self, now: Instant) -> Result<bool, &'static str> {
         let layers = self.pool.layout().layers();
         let mut any = false;
+        self.keys_left = None;
         for state in self.grants.iter_mut().flatten() {
-            if !matches!(state.stage, Stage::Filling) || !state.is_complete() {
+            if !matches!(state.stage, Stage::Filling) || !state.arrived.is_complete() {
                 continue;
             }
             if state.bytes_arrived != state.bytes {
                 return Err("writes of another length than was planned");
             }
-            // Before the check, so that nobody changes what was checked. A key that stays is tried again, at last when
-            // the grant expires.
+            // Before the note and the check, so that nobody changes what was checked. A key that stays is tried again,
+            // at last when the grant expires.
             if !state.end_keys() {
+                self.keys_left = Some(now + KEYS_AGAIN);
+                continue;
+            }
+            if !state.note_in.is_whole() {
                 continue;
             }
             if !self.checksums {

@@ -33,7 +33,7 @@ use super::journal::{Journal, TransferKind};
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::machine::Machine;
-use super::message::{self, Extend, Grant, Unpacked};
+use super::message::{self, Extend, Grant, Unpacked, Withdraw};
 use super::note::{Incoming, Outgoing};
 use super::outcome::{Progress, Received};
 use super::plan::Wanted;
@@ -78,10 +78,14 @@ pub(super) struct Receives {
     pack_bytes: u32,
     /// Whether prefill was told where the slots for packed writes are, if there are any.
     told_staging: bool,
+    /// Grants that ended before they were sent; wait for room on the lane.
+    withdrawn: VecDeque<Withdraw>,
     /// Slots of grants that have ended, for prefill to use again; wait for room on the lane.
     unpacked: VecDeque<Unpacked>,
     /// The moment at which a read of a pull was last known to be done.
     moved: Instant,
+    /// The time to try again to end keys that the device did not end.
+    keys_left: Option<Instant>,
     /// Present when checksums are still to be checked, so that the engine drives again at once.
     unchecked: Option<Instant>,
     /// The slot to check first, so that slots take turns.
@@ -123,8 +127,10 @@ impl Receives {
             write_bytes_max: options.write_bytes_max.min(MESSAGE_BYTES_MAX),
             pack_bytes,
             told_staging: false,
+            withdrawn: VecDeque::new(),
             unpacked: VecDeque::new(),
             moved: Instant::now(),
+            keys_left: None,
             unchecked: None,
             check_next: 0,
             scratch: vec![0; checksum::SCRATCH_BYTES].into(),
@@ -408,6 +414,9 @@ impl Service for Receives {
         // Before expiry, so that a fence does not strike a transfer whose peer has answered.
         any |= self.give_up_asked(core, now) | self.finish_revoked(core);
         any |= self.give_up_unchecked(known);
+        // Answers that free blocks at the peer go before confirmations, which may have long notes.
+        self.send_revocations(core);
+        self.send_leases(core);
         any |= self.confirm(core);
         any |= self.expire(core, known, now);
         any |= self.finish_revoked(core);
@@ -430,7 +439,7 @@ impl Service for Receives {
 
     fn next_deadline(&self) -> Option<Instant> {
         let grants = self.grants.iter().flatten().filter_map(State::due);
-        grants.chain(self.unchecked).chain(self.given_up.due()).min()
+        grants.chain(self.unchecked).chain(self.keys_left).chain(self.given_up.due()).min()
     }
 }
 

@@ -15,8 +15,9 @@ use super::state::{Revocation, Stage, State};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
-use crate::kv::message::{self, Quiesced, Reason, Revoke};
+use crate::kv::message::{self, Quiesced, Reason, Revoke, Withdraw};
 use crate::link::LaneFailure;
+use crate::link::imm::TRANSFERS_MAX;
 
 impl Receives {
     /// Takes a transfer back. The transfer ends when no byte can land any more. The lane is fenced at `until`, or
@@ -44,14 +45,31 @@ impl Receives {
             }
             Stage::Filling if state.told > 0 => state.begin_to_revoke(Reason::Revoked, cause, fence),
             Stage::Filling => {
+                let withdraw = Withdraw { request: state.grant.request, reason: Reason::Revoked };
                 state.fail(cause, &layout);
                 self.link.unwatch(core);
+                self.withdraw(withdraw);
             }
         }
     }
 
-    /// Sends REVOKE for each transfer in `Revoking` that has not been announced as stopped.
+    /// Has the peer told that a grant ended before it was sent. Of many, some are not told: their pushes wait until
+    /// their own deadlines.
+    fn withdraw(&mut self, withdraw: Withdraw) {
+        if self.withdrawn.len() < TRANSFERS_MAX {
+            self.withdrawn.push_back(withdraw);
+        }
+    }
+
+    /// Sends REVOKE for each transfer in `Revoking` that has not been announced as stopped, and WITHDRAW for each grant
+    /// that ended before it was sent.
     pub(super) fn send_revocations(&mut self, core: &mut EngineState) {
+        while let Some(withdraw) = self.withdrawn.front() {
+            if !self.link.send(core, message::WITHDRAW, |body| withdraw.write(body)) {
+                break;
+            }
+            self.withdrawn.pop_front();
+        }
         for state in self.grants.iter_mut().flatten() {
             let grant = state.grant.grant;
             if let Stage::Revoking(revoking) = &mut state.stage

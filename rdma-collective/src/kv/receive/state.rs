@@ -129,11 +129,6 @@ impl State {
         matches!(self.stage, Stage::Filling | Stage::Revoking(_))
     }
 
-    /// Whether all bytes have arrived, and the note of the peer.
-    pub(super) fn is_complete(&self) -> bool {
-        self.arrived.is_complete() && self.note_in.is_whole()
-    }
-
     /// Whether this is a pull that has not met an offer.
     pub(super) fn waits_for_offer(&self) -> bool {
         self.pulls() && self.lease().is_none() && matches!(self.stage, Stage::Filling)

@@ -60,6 +60,22 @@ fn a_push_of_a_grant_that_was_revoked_is_told_so() {
     assert_goes_on(&prefill, &decode, 8);
 }
 
+/// The grant is made and dropped while another thread has the engine, so that no message of it is sent.
+#[test]
+fn a_push_whose_grant_was_revoked_before_it_was_sent_is_told_so() {
+    let (prefill, decode) = pair();
+    let push = prefill.push(7, &[1, 2], soon()).unwrap();
+    let engine = decode.shared().engine.clone();
+    engine.lock_with(|_| drop(decode.grant(7, &[1, 2], soon()).unwrap()));
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| push.wait().unwrap_err());
+        drive_until(&engine, || waits.is_finished());
+        let error = waits.join().unwrap();
+        assert!(matches!(error, KvError::PeerRevoked { request } if request == 7.into()), "{error}");
+    });
+    assert_goes_on(&prefill, &decode, 8);
+}
+
 #[test]
 fn a_push_that_waits_for_the_rest_of_a_grant_is_told_when_it_is_revoked() {
     for (reason, revoked) in [(Reason::Revoked, true), (Reason::Expired, false)] {

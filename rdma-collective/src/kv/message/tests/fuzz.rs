@@ -13,7 +13,13 @@ pub(crate) fn fuzz(body: &[u8]) {
     for piece in pieces.into_iter().flatten() {
         assert!(piece.first as usize + piece.numbers().len() <= piece.total as usize);
     }
-    let _ = (Done::read(body), Refuse::read(body), Revoke::read(body), Quiesced::read(body));
+    let _ = (
+        Done::read(body),
+        Refuse::read(body),
+        Revoke::read(body),
+        Withdraw::read(body),
+        Quiesced::read(body),
+    );
     let _ = NotePiece::read(body);
     let _ = (Take::read(body), Recall::read(body), Release::read(body), Extend::read(body));
 }
