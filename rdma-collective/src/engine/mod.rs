@@ -264,8 +264,6 @@ impl Engine {
         core.attendance.visits += 1;
         core.drive(Instant::now, wait::BUDGET);
         let is_left = core.flush_slice();
-        // A lane may have failed as it was flushed.
-        self.shared().nudge(&core);
         drop(core);
         if is_left {
             self.rouse();
