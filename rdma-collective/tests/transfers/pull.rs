@@ -53,7 +53,10 @@ fn use_again(pool: &Pool, blocks: &[u32]) {
 #[test]
 fn a_pull_from_blocks_that_were_freed() {
     let pair = sound();
-    pair.prefill.offer(1, &[0, 1], long()).unwrap().revoke(long()).unwrap();
+    let offer = pair.prefill.offer(1, &[0, 1], long()).unwrap();
+    // Decode hears of no offer that was taken back before it was sent.
+    thread::sleep(Duration::from_millis(50));
+    offer.revoke(long()).unwrap();
     use_again(&pair.source, &[0, 1]);
     let error = pair.decode.pull(1, &[3, 4], long()).unwrap_err();
     assert!(matches!(error, KvError::LeaseExpired { request } if request == 1.into()), "{error}");
