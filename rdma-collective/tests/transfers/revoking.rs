@@ -210,7 +210,7 @@ fn a_peer_that_does_not_answer_is_fenced_at_the_deadline_though_nobody_looks() {
             if given == Given::Grant {
                 let grant = pair.decode.grant(1, &[3, 4, 5], long()).unwrap();
                 // A grant that was not sent yet needs no answer.
-                std::thread::sleep(Duration::from_millis(50));
+                thread::sleep(Duration::from_millis(50));
                 let mut revoking = grant.start_revoke(after_ms(100));
                 assert!(revoking.poll().is_pending());
                 match looked_at {
@@ -221,7 +221,7 @@ fn a_peer_that_does_not_answer_is_fenced_at_the_deadline_though_nobody_looks() {
                 }
             } else {
                 let offer = pair.prefill.offer(1, &[0, 1, 2], long()).unwrap();
-                std::thread::sleep(Duration::from_millis(50));
+                thread::sleep(Duration::from_millis(50));
                 let mut revoking = offer.start_revoke(after_ms(100));
                 assert!(revoking.poll().is_pending());
                 match looked_at {
