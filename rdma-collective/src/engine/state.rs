@@ -2,7 +2,7 @@
 //!
 //! A single thread at a time uses the state (`locked` holds the lock, and tells the others what was found). This file
 //! opens, connects and ends lanes, and drives once. `services` says which services a drive advances, and `flush` posts.
-//! Who drives and who sleeps is decided in `wait` and `thread`, and recorded in `attendance`; heartbeats and deaths are
+//! `wait` and `thread` decide who drives and who sleeps, and `attendance` records it; heartbeats and deaths are
 //! in `alive`.
 
 use std::fmt;

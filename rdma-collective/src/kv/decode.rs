@@ -269,6 +269,11 @@ impl Decode {
         self.shared.glance(|state| state.is_used())
     }
 
+    /// Ends the link at once, because the peer says that it has ended its own end.
+    pub(super) fn end_with_peer(&self) {
+        self.shared.end_with_peer(|state, core| state.end(core, LaneFailure::Closed));
+    }
+
     #[cfg(test)]
     pub(super) fn shared(&self) -> &Arc<Shared<Receives>> {
         &self.shared
@@ -328,13 +333,6 @@ pub(super) fn check_layers(verdicts: &Verdicts, pool: &Pool) -> Result<(), KvErr
     }
     let (ours, theirs) = (layers.to_string(), verdicts.layers().to_string());
     Err(PlanError::from(LayoutError::Differs { field: "layers", ours, theirs }).into())
-}
-
-impl Decode {
-    /// Ends the link at once, because the peer says that it has ended its own end.
-    pub(super) fn end_with_peer(&self) {
-        self.shared.end_with_peer(|state, core| state.end(core, LaneFailure::Closed));
-    }
 }
 
 impl Drop for Decode {

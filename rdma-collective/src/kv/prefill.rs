@@ -159,6 +159,11 @@ impl Prefill {
         self.shared.glance(|state| state.is_used())
     }
 
+    /// Ends the link at once, because the peer says that it has ended its own end.
+    pub(super) fn end_with_peer(&self) {
+        self.shared.end_with_peer(|state, core| state.end(core, LaneFailure::Closed, Instant::now()));
+    }
+
     #[cfg(test)]
     pub(super) fn shared(&self) -> &Arc<Shared<Pushes>> {
         &self.shared
@@ -214,13 +219,6 @@ impl Prefill {
     #[must_use]
     pub fn has_own_keys(&self) -> bool {
         self.shared.own_keys
-    }
-}
-
-impl Prefill {
-    /// Ends the link at once, because the peer says that it has ended its own end.
-    pub(super) fn end_with_peer(&self) {
-        self.shared.end_with_peer(|state, core| state.end(core, LaneFailure::Closed, Instant::now()));
     }
 }
 

@@ -55,10 +55,7 @@ impl Transfer<Sending> {
         if bytes.len() > NOTE_BYTES_MAX {
             return Err(KvError::NoteLength { bytes: bytes.len() });
         }
-        self.shared.engine.check_process()?;
-        if self.taken {
-            return Err(KvError::OutcomeTaken { request: self.request });
-        }
+        self.check_open()?;
         self.shared.lock().set_note(self.id, Note::new(bytes))
     }
 
@@ -129,6 +126,12 @@ impl Transfer<Sending> {
         if layer >= layers {
             return Err(PlanError::from(LayoutError::NoSuchLayer { layer, layers }).into());
         }
+        self.check_open()
+    }
+
+    /// Fails in a forked child, and once the outcome was taken.
+    fn check_open(&self) -> Result<(), KvError> {
+        self.shared.engine.check_process()?;
         if self.taken { Err(KvError::OutcomeTaken { request: self.request }) } else { Ok(()) }
     }
 }
