@@ -5,6 +5,7 @@ mod common;
 mod job;
 mod meet;
 mod moves;
+mod one_pool;
 #[path = "../pair/mod.rs"]
 mod pair;
 mod processes;

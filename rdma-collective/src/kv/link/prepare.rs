@@ -78,6 +78,8 @@ pub struct Prepared<E> {
 pub(in crate::kv) struct Opening {
     engine: Engine,
     pool: Pool,
+    /// The use of the pool at this end: [`PoolUse::Destination`] at decode, another one at prefill.
+    purpose: PoolUse,
     job: u32,
     options: LinkOptions,
     /// The lane, until it is connected or lost.
@@ -143,16 +145,16 @@ impl Opening {
     ) -> Result<Self, LinkError> {
         engine.own_process().map_err(SetupError::from)?;
         let given = pool.purpose();
-        if needed.is_source() != given.is_source() {
-            return Err(LinkError::WrongUse { needed, given });
-        }
+        let at_decode = needed == PoolUse::Destination;
+        let purpose = if at_decode { given.at_decode() } else { given.at_prefill() };
+        let purpose = purpose.ok_or(LinkError::WrongUse { needed, given })?;
         let lane_options = LaneOptions {
             epoch: incarnation() as u32,
             max_send_wr: options.max_send_wr.max(8),
             credits: options.credits.max(4),
             control_bytes_max: options.control_bytes_max.clamp(CONTROL_BYTES_MIN, MESSAGE_BYTES_MAX),
         };
-        let strict = options.strict && needed == PoolUse::Destination;
+        let strict = options.strict && at_decode;
         if strict && engine.pd().export_pins() {
             return Err(LinkError::NotStrict);
         }
@@ -163,7 +165,7 @@ impl Opening {
         let (engine, pool, job) = (engine.clone(), pool.clone(), token.fingerprint());
         let options = LinkOptions { strict, ..options.clone() };
         let (lane_of, exported, keys) = (Some(lane), Vec::new(), PeerKeys::none());
-        let mut opening = Self { engine, pool, job, options, lane: lane_of, exported, keys };
+        let mut opening = Self { engine, pool, purpose, job, options, lane: lane_of, exported, keys };
         opening.describe(lane)?;
         Ok(opening)
     }
@@ -175,11 +177,13 @@ impl Opening {
         let memory = if strict {
             Some(self.pool.without_keys())
         } else {
-            let (memory, keys) = self.pool.open_to_peer(self.engine.pd()).map_err(SetupError::from)?;
+            let opened = self.pool.open_to_peer(self.engine.pd(), self.purpose);
+            let (memory, keys) = opened.map_err(SetupError::from)?;
             self.keys = keys;
             memory
         };
-        let payload = Payload::of(&self.pool, strict, memory).encode();
+        let (purpose, layout) = (self.purpose, self.pool.layout().clone());
+        let payload = Payload { purpose, strict, layout, memory }.encode();
         self.exported = Blob { regions: Vec::new(), payload, ..blob }.encode()?;
         Ok(())
     }
@@ -233,7 +237,7 @@ impl Opening {
         }
         let (route, Payload { strict, memory: remote, .. }) = self.check(&blob)?;
         let strict = strict || self.options.strict;
-        let at_decode = self.pool.purpose() == PoolUse::Destination;
+        let at_decode = self.purpose == PoolUse::Destination;
         let packs = route.has_pieces_below(self.options.pack_bytes);
         let register = |needed: bool, is_written: bool| {
             let region = needed.then(|| Staging::register(&self.engine, is_written));
@@ -244,7 +248,7 @@ impl Opening {
         self.lane = None;
         let by_blob = PeerName::Process { pid: blob.process.pid, gid: blob.endpoint.gid };
         let peer = meeting.as_ref().map_or(by_blob, |met| PeerName::Address(met.peer()));
-        let purpose = self.pool.purpose();
+        let purpose = self.purpose;
         let _connecting = crate::log::debug_span!("kv_connect", pool = ?purpose, ?lane);
         let joined = self.join_lane(lane, &blob, deadline, meeting);
         if joined.is_err() {
@@ -289,7 +293,7 @@ impl Opening {
         deadline: Deadline,
         meeting: Option<Met>,
     ) -> Result<Joined, LinkError> {
-        let first = self.pool.purpose() == PoolUse::Destination;
+        let first = self.purpose == PoolUse::Destination;
         let patience = if first && meeting.is_none() { deadline.remaining() } else { Duration::ZERO };
         let connected = self.engine.lock_with(|core| {
             core.connect_lane_as(
@@ -319,7 +323,8 @@ impl Opening {
     /// Fails unless the peer's pool goes with this end's; returns what goes over, and what the peer tells of its pool.
     fn check(&self, peer: &Blob) -> Result<(Arc<Route>, Payload), LinkError> {
         let payload = Payload::decode(&peer.payload)?;
-        if payload.purpose.is_source() == self.pool.purpose().is_source() {
+        let at_decode = self.purpose == PoolUse::Destination;
+        if (payload.purpose == PoolUse::Destination) == at_decode {
             return Err(LinkError::SameUse(payload.purpose));
         }
         let soft = self.engine.context().is_soft();
@@ -330,10 +335,10 @@ impl Opening {
             return Err(SetupError::Peer { field: "longest control message" }.into());
         }
         let (ours, theirs) = (self.pool.layout(), &payload.layout);
-        let route = if self.pool.purpose().is_source() {
-            Route::new(ours, theirs)?
-        } else {
+        let route = if at_decode {
             Route::new(theirs, ours).map_err(LayoutError::seen_by_the_other_end)?
+        } else {
+            Route::new(ours, theirs)?
         };
         if !peer.regions.is_empty() {
             return Err(SetupError::Peer { field: "list of regions" }.into());

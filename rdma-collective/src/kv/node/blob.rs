@@ -118,8 +118,8 @@ impl NodeBlob {
         let addresses = (0..count).map(|_| take_address(body)).collect::<Result<_, _>>()?;
         let source = take_pool(body, &name)?;
         let destination = take_pool(body, &name)?;
-        let source_fits = source.as_ref().is_none_or(|(purpose, _)| purpose.is_source());
-        let destination_fits = destination.as_ref().is_none_or(|(purpose, _)| !purpose.is_source());
+        let source_fits = source.as_ref().is_none_or(|(purpose, _)| purpose.at_prefill().is_some());
+        let destination_fits = destination.as_ref().is_none_or(|(purpose, _)| purpose.at_decode().is_some());
         if !source_fits || !destination_fits {
             return Err(BlobError::Malformed { field: "pools" }.into());
         }

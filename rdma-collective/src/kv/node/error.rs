@@ -28,8 +28,10 @@ pub enum NodeError {
         /// The name.
         name: String,
     },
-    /// A node needs a pool to send from, or one to receive into.
-    #[error("a node needs a source pool, a destination pool, or both; give one")]
+    /// A node needs a pool to send from, or one to receive into, and takes one of each.
+    #[error(
+        "a node takes a source pool, a destination pool, one of each, or one pool that is both; give those"
+    )]
     NoPool,
     /// The listener could not be opened.
     #[error("cannot listen at {address}: {source}; choose a free port of an address of this host")]

@@ -32,8 +32,8 @@ use rdma_core::Deadline;
 use self::blob::{ADDRESSES_MAX, NodeBlob};
 use self::inner::Inner;
 use self::table::Table;
-use super::Pool;
 use super::link::incarnation;
+use super::{Pool, PoolUse};
 use crate::bootstrap::JobToken;
 use crate::engine::{Engine, Nudge};
 use crate::liveness::Process;
@@ -99,7 +99,8 @@ struct Handle {
 }
 
 impl KvNode {
-    /// Makes a node on an engine, with a pool to send from, one to receive into, or both, and listens.
+    /// Makes a node on an engine, with a pool to send from, one to receive into, or both, and listens. One pool may be
+    /// [both](super::PoolUse::Both).
     ///
     /// # Errors
     ///
@@ -113,12 +114,11 @@ impl KvNode {
     ) -> Result<Self, NodeError> {
         engine.check_process()?;
         let name = NodeName::new(&options.name)?;
-        let (sources, destinations): (Vec<&Pool>, Vec<&Pool>) =
-            pools.iter().copied().partition(|pool| pool.purpose().is_source());
-        let (source, destination) = match (&sources[..], &destinations[..]) {
-            ([], []) | ([_, _, ..], _) | (_, [_, _, ..]) => return Err(NodeError::NoPool),
-            (sources, destinations) => (sources.first().copied(), destinations.first().copied()),
-        };
+        let source = only(pools, |pool| pool.purpose().at_prefill())?;
+        let destination = only(pools, |pool| pool.purpose().at_decode())?;
+        if source.is_none() && destination.is_none() {
+            return Err(NodeError::NoPool);
+        }
         let failed = |source| NodeError::Listen { address: options.listen, source: Arc::new(source) };
         let listener = TcpListener::bind(options.listen).map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
@@ -131,13 +131,14 @@ impl KvNode {
             expires: 0,
             soft: engine.context().is_soft(),
             addresses,
-            source: source.map(|pool| (pool.purpose(), pool.layout().clone())),
-            destination: destination.map(|pool| pool.layout().clone()),
+            source: source.map(|(pool, purpose)| (purpose, pool.layout().clone())),
+            destination: destination.map(|(pool, _)| pool.layout().clone()),
         };
         own.encode()?;
         let nudge = Nudge::new().map_err(|error| failed(std::io::Error::other(error)))?;
         let table = Table::new(own.clone(), options.peers_max);
         let link = options.link.clone();
+        let (source, destination) = (source.map(|(pool, _)| pool), destination.map(|(pool, _)| pool));
         let inner = Inner::new((engine, source, destination), (*token, own), link, (listener, nudge, table));
         let handle = Handle { inner: Arc::new(inner), blob_lasts: options.blob_lasts };
         thread::start(&handle.inner)?;
@@ -229,6 +230,18 @@ impl KvNode {
             }
             found.is_some()
         })
+    }
+}
+
+/// The one pool that has a use at an end of a link, with that use. Fails if several have one.
+fn only<'a>(
+    pools: &[&'a Pool],
+    at_end: impl Fn(&Pool) -> Option<PoolUse>,
+) -> Result<Option<(&'a Pool, PoolUse)>, NodeError> {
+    let mut fit = pools.iter().filter_map(|pool| at_end(pool).map(|purpose| (*pool, purpose)));
+    match (fit.next(), fit.next()) {
+        (first, None) => Ok(first),
+        _ => Err(NodeError::NoPool),
     }
 }
 

@@ -15,7 +15,7 @@ use super::message::{Answer, Reason, Request, Wish};
 use super::table::MAKE_WITHIN;
 use crate::bootstrap::notice_vanishing;
 use crate::kv::link::Opening;
-use crate::kv::{Decode, LinkError, Prefill};
+use crate::kv::{Decode, LinkError, PoolUse, Prefill};
 use crate::link::HandshakeError;
 use crate::link::handshake::{self, Met};
 
@@ -199,13 +199,13 @@ fn put(inner: &Arc<Inner>, peer: (&super::NodeName, u64), link: LinkName, made: 
 
 /// Opens this node's end of a link.
 fn open(inner: &Inner, way: Way) -> Result<Opening, LinkError> {
-    let pool = match way {
-        Way::Out => inner.source.as_ref(),
-        Way::In => inner.destination.as_ref(),
+    let (pool, needed) = match way {
+        Way::Out => (inner.source.as_ref(), PoolUse::Source),
+        Way::In => (inner.destination.as_ref(), PoolUse::Destination),
     };
     // The table asks for links of pools alone that there are.
     let pool = pool.ok_or(LinkError::OtherEngine)?;
-    Opening::new(&inner.engine, pool, pool.purpose(), &inner.token, &inner.link)
+    Opening::new(&inner.engine, pool, needed, &inner.token, &inner.link)
 }
 
 fn join(

@@ -32,30 +32,38 @@ pub(in crate::kv) struct BlockBytes(Vec<(Region, Vec<Range<usize>>)>);
 /// of a millisecond.
 const WITHIN: Duration = Duration::from_millis(10);
 
+/// The rights of a peer that writes blocks.
+const WRITTEN_BY_PEER: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
+
 /// The key of a piece that the peer may not use. No device gives it.
 const NO_KEY: RemoteKey = RemoteKey(0);
 
 impl PoolUse {
-    /// The rights of the peer of a link to a pool of this use; `None` when the peer has no business there.
+    /// The rights of the peer of a link whose end uses its pool so; `None` when the peer has no business there.
     fn of_the_peer(self) -> Option<Access> {
         match self {
-            Self::Source => None,
             Self::SourceToPull => Some(Access::REMOTE_READ),
-            Self::Destination => Some(Access::LOCAL_WRITE | Access::REMOTE_WRITE),
+            Self::Destination => Some(WRITTEN_BY_PEER),
+            // No end of a link has a use for both.
+            Self::Source | Self::Both | Self::BothToPull => None,
         }
     }
 }
 
 impl Pool {
-    /// Opens the pool to the peer of a new link in that domain.
+    /// Opens the pool to the peer of a new link in that domain, whose end uses it so.
     ///
     /// Tensors that lie side by side in one region have one key together, so that a pool takes as few as it can.
     ///
     /// # Errors
     ///
     /// The device has no key left. No key is left behind then.
-    pub(in crate::kv) fn open_to_peer(&self, pd: &ProtectionDomain) -> Result<Opened, RegisterError> {
-        let Some(rights) = self.purpose().of_the_peer() else { return Ok((None, PeerKeys::none())) };
+    pub(in crate::kv) fn open_to_peer(
+        &self,
+        pd: &ProtectionDomain,
+        purpose: PoolUse,
+    ) -> Result<Opened, RegisterError> {
+        let Some(rights) = purpose.of_the_peer() else { return Ok((None, PeerKeys::none())) };
         let memory = self.remote().with_lengths(self.layout());
         if pd.export_pins() {
             return Ok((Some(memory), PeerKeys { left: Vec::new(), shared: true }));
@@ -113,10 +121,9 @@ impl Pool {
         pd: &ProtectionDomain,
         bytes: BlockBytes,
     ) -> Result<(PeerKeys, Vec<u32>), RegisterError> {
-        let rights = self.purpose().of_the_peer().unwrap_or(Access::empty());
         let (mut keys, mut by_region) = (PeerKeys::none(), Vec::with_capacity(bytes.0.len()));
         for (region, ranges) in bytes.0 {
-            let key = pd.export_ranges(&region, ranges, rights)?;
+            let key = pd.export_ranges(&region, ranges, WRITTEN_BY_PEER)?;
             by_region.push((region.rkey(), key.remote().rkey));
             keys.left.push(key);
         }

@@ -42,7 +42,8 @@ impl PoolUse {
         match self {
             Self::Source => Access::LOCAL_WRITE,
             Self::SourceToPull => Access::LOCAL_WRITE | Access::REMOTE_READ,
-            Self::Destination => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+            Self::Destination | Self::Both => Access::LOCAL_WRITE | Access::REMOTE_WRITE,
+            Self::BothToPull => Access::LOCAL_WRITE | Access::REMOTE_WRITE | Access::REMOTE_READ,
         }
     }
 }
@@ -53,17 +54,33 @@ impl PoolUse {
         if engine.pd().export_pins() { self.access() } else { Access::LOCAL_WRITE }
     }
 
-    /// Whether blocks leave a pool of this use.
-    pub(in crate::kv) fn is_source(self) -> bool {
-        matches!(self, Self::Source | Self::SourceToPull)
+    /// The use of such a pool at the prefill end of a link: [`Source`](Self::Source) or
+    /// [`SourceToPull`](Self::SourceToPull); `None` when no blocks leave it.
+    pub(in crate::kv) fn at_prefill(self) -> Option<Self> {
+        match self {
+            Self::Source | Self::Both => Some(Self::Source),
+            Self::SourceToPull | Self::BothToPull => Some(Self::SourceToPull),
+            Self::Destination => None,
+        }
     }
 
-    /// The number of the use in blobs.
+    /// The use of such a pool at the decode end of a link: [`Destination`](Self::Destination); `None` when no blocks
+    /// come to it.
+    pub(in crate::kv) fn at_decode(self) -> Option<Self> {
+        match self {
+            Self::Destination | Self::Both | Self::BothToPull => Some(Self::Destination),
+            Self::Source | Self::SourceToPull => None,
+        }
+    }
+
+    /// The number of the use in blobs, which tell the use at one end of a link. No end has a use for both, so these
+    /// have no number, and 0 is refused by whoever reads it.
     pub(in crate::kv) fn code(self) -> u8 {
         match self {
             Self::Source => 1,
             Self::Destination => 2,
             Self::SourceToPull => 3,
+            Self::Both | Self::BothToPull => 0,
         }
     }
 

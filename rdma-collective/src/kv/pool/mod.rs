@@ -40,6 +40,11 @@ pub enum PoolUse {
     SourceToPull,
     /// Peers may write: blocks are pushed into this pool, or pulled into it by this side.
     Destination,
+    /// [`Source`](Self::Source) and [`Destination`](Self::Destination) in one: the KV cache of a process that both
+    /// prefills and decodes. A block is leased or granted at a time, never both.
+    Both,
+    /// [`SourceToPull`](Self::SourceToPull) and [`Destination`](Self::Destination) in one.
+    BothToPull,
 }
 
 /// A pool: the blocks of one KV cache, in memory of the library or of the caller. A clone is another handle to the

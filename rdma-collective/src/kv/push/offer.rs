@@ -159,7 +159,7 @@ impl Pushes {
     ) -> Result<u64, KvError> {
         self.link.check()?;
         let Asked { request, note, .. } = asked;
-        if self.pool.purpose() != PoolUse::SourceToPull {
+        if self.pool.purpose().at_prefill() != Some(PoolUse::SourceToPull) {
             return Err(KvError::NotReadable);
         }
         let open = |offered: &&OfferState| !matches!(offered.stage, OfferStage::Ended(_));

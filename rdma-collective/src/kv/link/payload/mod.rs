@@ -5,10 +5,10 @@ use rdma_core::{RemoteKey, RemoteMemory};
 use crate::engine::SetupError;
 use crate::kv::LinkError;
 use crate::kv::layout::{Layout, put_runs, take_runs};
-use crate::kv::pool::{Pieces, Pool, PoolUse};
+use crate::kv::pool::{Pieces, PoolUse};
 use crate::link::codec::Reader;
 
-/// The use and the layout of a pool, and its memory if the peer may use that.
+/// The use of a pool at one end of a link, its layout, and its memory if the peer may use that.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Payload {
     pub(super) purpose: PoolUse,
@@ -26,11 +26,6 @@ const ONE: u8 = 1;
 const EACH: u8 = 2;
 
 impl Payload {
-    /// The description of a pool whose memory the peer names by `memory`, if it may use that.
-    pub(super) fn of(pool: &Pool, strict: bool, memory: Option<Pieces<RemoteMemory>>) -> Self {
-        Self { purpose: pool.purpose(), strict, layout: pool.layout().clone(), memory }
-    }
-
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut bytes = vec![self.purpose.code(), self.strict.into(), 0, 0];
         self.layout.encode_to(&mut bytes);

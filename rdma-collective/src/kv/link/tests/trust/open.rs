@@ -195,7 +195,7 @@ fn tensors_side_by_side_have_one_key_and_others_one_each() {
     // Two side by side, a gap, one that would be next but for another region, and one before all.
     let tensors = [(one.clone(), each), (one.clone(), 2 * each), (two.clone(), 0), (one.clone(), 0)];
     let pool = Pool::in_regions(&engine, &tensors, &layout, PoolUse::Destination).unwrap();
-    let (memory, mut keys) = pool.open_to_peer(engine.pd()).unwrap();
+    let (memory, mut keys) = pool.open_to_peer(engine.pd(), pool.purpose()).unwrap();
     let memory: Vec<_> = memory.unwrap().iter().copied().collect();
     let key = |at: usize| memory[at].rkey;
     assert!(key(0) == key(1) && key(1) != key(2) && key(2) != key(3) && key(3) != key(0));
