@@ -14,21 +14,23 @@ pub(super) struct Known {
     taken: usize,
     /// The first drive after the queue was last found empty, or after a whole queue's worth was taken.
     since: Instant,
-    /// Completions that the queue can hold.
+    /// Completions that the queue could hold at most since then.
     queue: usize,
 }
 
 impl Known {
-    /// The mark of a completion queue that holds `queue` completions.
-    pub(super) fn new(queue: u32, now: Instant) -> Self {
-        Self { until: now, taken: 0, since: now, queue: queue as usize }
+    pub(super) fn new(now: Instant) -> Self {
+        Self { until: now, taken: 0, since: now, queue: 0 }
     }
 
-    /// Notes that a drive, begun at `looked`, took `taken` completions; `all` says that it left none.
-    pub(super) fn taken(&mut self, taken: usize, all: bool, looked: Instant) {
+    /// Notes that a drive, begun at `looked`, took `taken` completions of a queue that can hold `queue`; `all` says
+    /// that it left none.
+    pub(super) fn taken(&mut self, taken: usize, all: bool, looked: Instant, queue: u32) {
         if self.taken == 0 {
             self.since = looked;
+            self.queue = 0;
         }
+        self.queue = self.queue.max(queue as usize);
         self.taken += taken;
         if all {
             self.until = self.until.max(looked);
@@ -54,19 +56,33 @@ mod tests {
     fn what_is_left_in_the_queue_is_not_known_and_a_queue_that_is_never_empty_keeps_nobody() {
         let start = Instant::now();
         let ms = |ms| start + Duration::from_millis(ms);
-        let mut known = Known::new(100, start);
-        known.taken(40, false, ms(10));
+        let mut known = Known::new(start);
+        known.taken(40, false, ms(10), 100);
         assert_eq!(known.until(), start);
-        known.taken(3, true, ms(20));
+        known.taken(3, true, ms(20), 100);
         assert_eq!(known.until(), ms(20));
-        known.taken(40, false, ms(30));
-        known.taken(40, false, ms(40));
+        known.taken(40, false, ms(30), 100);
+        known.taken(40, false, ms(40), 100);
         assert_eq!(known.until(), ms(20));
-        known.taken(40, false, ms(50));
+        known.taken(40, false, ms(50), 100);
         assert_eq!(known.until(), ms(30), "what was there at 30 ms has been taken");
-        known.taken(40, false, ms(60));
+        known.taken(40, false, ms(60), 100);
         assert_eq!(known.until(), ms(30));
-        known.taken(0, true, ms(70));
+        known.taken(0, true, ms(70), 100);
         assert_eq!(known.until(), ms(70));
+    }
+
+    #[test]
+    fn a_queue_counts_as_long_as_it_was_at_any_time_since_the_first_drive() {
+        let start = Instant::now();
+        let ms = |ms| start + Duration::from_millis(ms);
+        let mut known = Known::new(start);
+        known.taken(40, false, ms(10), 100);
+        known.taken(40, false, ms(20), 50);
+        assert_eq!(known.until(), start, "100 may have been there at 10 ms");
+        known.taken(40, false, ms(30), 50);
+        assert_eq!(known.until(), ms(10));
+        known.taken(50, false, ms(40), 50);
+        assert_eq!(known.until(), ms(40), "the queue of now holds 50");
     }
 }

@@ -41,7 +41,7 @@ impl Rail {
     ) -> Result<Self, SetupError> {
         let pd = context.alloc_pd()?;
         let device = context.attributes()?;
-        let (max_cqe, worker) = worker(context, options.max_cqe.min(device.max_cqe), options)?;
+        let worker = worker(context, options.max_cqe.min(device.max_cqe), options)?;
         let suiting = || RetryOptions::suiting(&device).lasting(peer_timeout, &device);
         let retry = options.retry.clone().unwrap_or_else(suiting);
         let path = rdma_core::PathOptions { gid_index, ..options.path.clone() };
@@ -57,7 +57,7 @@ impl Rail {
             connection: Connection { path, retry },
             device,
             by_qp: HashMap::new(),
-            known: Known::new(max_cqe, Instant::now()),
+            known: Known::new(Instant::now()),
             broken: false,
         })
     }
@@ -66,9 +66,9 @@ impl Rail {
 /// Completion entries that a default queue has at least, which carry some 80 links of a node: 512 KiB on a NIC.
 const DEFAULT_CQE_MIN: u32 = 8192;
 
-/// Makes the worker, and returns how many completion entries it has. A NIC pins them, so where the system lets it pin
-/// little, a queue of default length becomes shorter.
-fn worker(context: &Context, mut max_cqe: u32, options: &EngineOptions) -> Result<(u32, Worker), SetupError> {
+/// Makes the worker. A NIC pins the completion entries, so where the system lets it pin little, a queue of default length
+/// becomes shorter.
+fn worker(context: &Context, mut max_cqe: u32, options: &EngineOptions) -> Result<Worker, SetupError> {
     let is_default = options.max_cqe == EngineOptions::default().max_cqe;
     loop {
         match context.worker(WorkerOptions { max_cqe, ..WorkerOptions::default() }) {
@@ -76,7 +76,7 @@ fn worker(context: &Context, mut max_cqe: u32, options: &EngineOptions) -> Resul
                 max_cqe = (max_cqe / 2).max(DEFAULT_CQE_MIN);
                 crate::log::debug!(%error, max_cqe, "a completion queue was refused; a shorter one is tried");
             }
-            made => return Ok((max_cqe, made?)),
+            made => return Ok(made?),
         }
     }
 }

@@ -389,7 +389,8 @@ impl EngineState {
         let (mut sum, mut all) = (0, true);
         for number in 0..self.rails.len() {
             let taken = self.take_from(number, now, share);
-            self.rails[number].known.taken(taken, taken < share, now);
+            let rail = &mut self.rails[number];
+            rail.known.taken(taken, taken < share, now, rail.worker.cqe_reserved());
             sum += taken;
             all &= taken < share;
         }

@@ -86,7 +86,7 @@ impl<R: RawWorker> WorkerCore<R> {
         };
         // Bounds the work after the deadline: a queue pair that completes as fast as it is polled must not keep the
         // fence.
-        let mut late_left = self.options.max_cqe as usize;
+        let mut late_left = self.cqe_reserved() as usize;
         while self.qp(handle).is_some_and(|qp| signalled(&qp.send) || qp.recv.len() > 0) {
             let taken = match self.fill() {
                 Ok(taken) => taken,

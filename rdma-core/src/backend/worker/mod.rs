@@ -175,6 +175,12 @@ impl<R: RawWorker> WorkerCore<R> {
         Ok(QpHandle { worker: self.id, slot, generation, qp_num: num })
     }
 
+    /// Completions that the queue can hold at present.
+    pub(crate) fn cqe_reserved(&self) -> u32 {
+        // The cast is exact: the minimum is at most a `u32`.
+        self.reserved.min(self.options.max_cqe.into()) as u32
+    }
+
     /// Finds a free slot, or adds one.
     fn free_slot(&mut self) -> Result<Slot, CreateError> {
         let index = self.qps.iter().position(|entry| entry.qp.is_none()).unwrap_or(self.qps.len());

@@ -260,6 +260,26 @@ impl Worker {
         self.core.unasked().channel_fd()
     }
 
+    /// Returns how many completions the queue can hold at present: the entries that its queue pairs have reserved, at
+    /// most [`max_cqe`](WorkerOptions::max_cqe). Whoever has taken as many since some moment has taken all that were
+    /// there then.
+    ///
+    /// ```
+    /// use rdma_core::{Device, QueuePairOptions, SoftOptions, WorkerOptions};
+    /// let context = Device::soft(SoftOptions::default()).open()?;
+    /// let pd = context.alloc_pd()?;
+    /// let mut worker = context.worker(WorkerOptions::default())?;
+    /// assert_eq!(worker.cqe_reserved(), 0);
+    /// let qp = worker.create_queue_pair(&pd, &QueuePairOptions::default())?;
+    /// assert!(worker.cqe_reserved() > 0);
+    /// # drop(qp);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    #[must_use]
+    pub fn cqe_reserved(&self) -> u32 {
+        self.core.unasked().cqe_reserved()
+    }
+
     /// Returns the device that the worker was created on.
     #[must_use]
     pub fn context(&self) -> &Context {
