@@ -61,6 +61,9 @@ const TRANSFERS: &[&str] =
 /// processors busy.
 const REVOCATION: &[&str] =
     &["test", "-p", "rdma-collective", "--test", "revocation", "--", "--test-threads=1", "--nocapture"];
+/// A prefill of a strict link that says it has stopped, and writes on.
+const STRICT: &[&str] =
+    &["test", "-p", "rdma-collective", "--lib", "trust::strict::", "--", "--test-threads=1"];
 /// Nodes that join, leave and are killed while requests run.
 const STORM: &[&str] = &[
     "test",
@@ -145,7 +148,7 @@ pub fn main(args: &Args) -> Result<()> {
             Suite::Hosts => tests(HOSTS, args),
             Suite::Rounds => tests(ROUNDS, args),
             Suite::Transfers => tests(TRANSFERS, args),
-            Suite::Revocation => tests(REVOCATION, args),
+            Suite::Revocation => tests(REVOCATION, args).and_then(|()| tests(STRICT, args)),
             Suite::Storm => tests(STORM, args),
             Suite::Lanes => tests(LANES, args),
             Suite::Mapped => tests(MAPPED, args).and_then(|()| tests(KILLED, args)),
