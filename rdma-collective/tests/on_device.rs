@@ -8,11 +8,10 @@ mod pair;
 
 use std::collections::BTreeMap;
 use std::fs::read_dir;
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use common::long;
+use common::{long, rdma_books};
 use pair::{CANARY, SHAPE, TOKEN, assert_moved, fill, link, pool, source_byte, transfer};
 use rdma_collective::bootstrap::{Join, StoreClient, StoreOptions, StoreServer};
 use rdma_collective::collective::ReduceOp;
@@ -35,15 +34,10 @@ fn engine() -> Engine {
 }
 
 /// The kernel's counts for the process and for the RDMA subsystem, by name.
-fn books() -> BTreeMap<String, u64> {
-    let output = Command::new("rdma").args(["resource", "show"]).output().expect("iproute2's `rdma` runs");
-    let text = String::from_utf8(output.stdout).unwrap();
-    let words: Vec<&str> = text.split_whitespace().collect();
-    let counts = words.windows(2).filter_map(|pair| Some((pair[0].to_owned(), pair[1].parse().ok()?)));
-    let mut books: BTreeMap<String, u64> = counts.collect();
-    assert!(["pd", "cq", "qp", "mr"].iter().all(|name| books.contains_key(*name)), "`rdma resource`: {text}");
+fn books() -> BTreeMap<String, usize> {
+    let mut books = rdma_books();
     for (name, path) in [("descriptors", "/proc/self/fd"), ("threads", "/proc/self/task")] {
-        books.insert(name.to_owned(), read_dir(path).unwrap().count() as u64);
+        books.insert(name.to_owned(), read_dir(path).unwrap().count());
     }
     books
 }
@@ -55,7 +49,7 @@ fn leaves_nothing(mut round: impl FnMut(u32)) {
     (0..5).for_each(&mut round);
     let before = settled();
     (5..5 + rounds).for_each(round);
-    let more = |now: &BTreeMap<String, u64>| now.iter().any(|(name, count)| *count > before[name]);
+    let more = |now: &BTreeMap<String, usize>| now.iter().any(|(name, count)| *count > before[name]);
     let patience = Instant::now() + Duration::from_secs(30);
     while more(&books()) && Instant::now() < patience {
         thread::sleep(Duration::from_millis(50));
@@ -66,7 +60,7 @@ fn leaves_nothing(mut round: impl FnMut(u32)) {
 }
 
 /// The books once nothing has changed in them for a second, and at the latest after 30.
-fn settled() -> BTreeMap<String, u64> {
+fn settled() -> BTreeMap<String, usize> {
     let began = Instant::now();
     let mut last = (books(), began);
     while last.1.elapsed() < Duration::from_secs(1) && began.elapsed() < Duration::from_secs(30) {

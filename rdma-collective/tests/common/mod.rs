@@ -10,6 +10,7 @@ use std::fs;
 use std::future::{Future, IntoFuture};
 use std::mem::ManuallyDrop;
 use std::pin::pin;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
@@ -18,7 +19,7 @@ use std::time::{Duration, Instant};
 use rdma_collective::bootstrap::{JobToken, Join, StoreClient, StoreOptions, StoreServer};
 use rdma_collective::collective::{Communicator, CommunicatorOptions};
 use rdma_collective::engine::{Engine, EngineOptions};
-use rdma_core::{Deadline, Device, SoftOptions, Wire};
+use rdma_core::{Deadline, Device, DeviceList, SoftOptions, Wire};
 
 /// Each way in which devices of one process reach each other.
 pub const WIRES: [Wire; 3] = [Wire::Local, Wire::Mapped, Wire::Tcp];
@@ -26,6 +27,27 @@ pub const WIRES: [Wire; 3] = [Wire::Local, Wire::Mapped, Wire::Tcp];
 /// Far beyond what anything here takes, so that a slow machine is not a failure.
 pub fn long() -> Deadline {
     Deadline::after(Duration::from_secs(60))
+}
+
+/// The device of a name: the software device on the wire `mapped` or `tcp`, or an RDMA device of this machine.
+pub fn named_device(name: &str) -> rdma_core::Context {
+    let wire = match name {
+        "mapped" => Wire::Mapped,
+        "tcp" => Wire::Tcp,
+        name => return DeviceList::probe().find(name).unwrap().open().unwrap(),
+    };
+    Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap()
+}
+
+/// The kernel's counts for the RDMA subsystem of this machine, by name.
+pub fn rdma_books() -> BTreeMap<String, usize> {
+    let output = Command::new("rdma").args(["resource", "show"]).output().expect("iproute2's `rdma` runs");
+    let text = String::from_utf8(output.stdout).unwrap();
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let counts = words.windows(2).filter_map(|pair| Some((pair[0].to_owned(), pair[1].parse().ok()?)));
+    let books: BTreeMap<String, usize> = counts.collect();
+    assert!(["pd", "cq", "qp", "mr"].iter().all(|name| books.contains_key(*name)), "`rdma resource`: {text}");
+    books
 }
 
 /// Whether the full counts are asked for, and not a tenth of them.

@@ -1,11 +1,11 @@
 //! The pools of both ends: a group whose blocks are written in place, and one whose heads are packed on their way.
 
+use crate::common::named_device;
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{
     Attention, CacheType, Group, HeadOrder, Layout, Order, Shape, TensorParallel,
 };
 use rdma_collective::kv::{Pool, PoolUse};
-use rdma_core::{Context, Device, DeviceList, SoftOptions, Wire};
 
 /// Layers of a group; the second group has those that follow.
 pub const LAYERS: u32 = 2;
@@ -85,16 +85,6 @@ pub fn check(pool: &Pool, blocks: &[u32], byte: u8) -> Result<(), String> {
     Ok(())
 }
 
-/// The device of a name: of a wire of the software device, or of the machine.
-pub fn device(name: &str) -> Context {
-    let wire = match name {
-        "mapped" => Wire::Mapped,
-        "tcp" => Wire::Tcp,
-        name => return DeviceList::probe().find(name).unwrap().open().unwrap(),
-    };
-    Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap()
-}
-
 pub fn engine(device_name: &str) -> Engine {
-    Engine::new(&device(device_name), EngineOptions::default()).unwrap()
+    Engine::new(&named_device(device_name), EngineOptions::default()).unwrap()
 }

@@ -14,9 +14,9 @@ use crate::common::is_soak;
 use crate::common::random::seed;
 use town::Town;
 
-/// The variables that name a process, and the wire of its device.
+/// The variables that name a process, and its device.
 const NAME: &str = "STORM_NAME";
-const WIRE: &str = "STORM_WIRE";
+const DEVICE: &str = "STORM_DEVICE";
 
 /// Processes of each role that stay.
 const ELDERS: usize = 2;
@@ -25,10 +25,10 @@ const PAUSE_MS: u64 = 150;
 /// Far beyond what anything here takes.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-fn storm(wire: &str) {
+fn storm(device: &str) {
     let (each, events) = if is_soak() { (8, 200) } else { (3, 20) };
     let (seed, begun) = (seed(), Instant::now());
-    let mut town = Town::new(wire, each, seed);
+    let mut town = Town::new(device, each, seed);
     let elders: Vec<usize> = (0..ELDERS).flat_map(|at| [at, each + at]).collect();
     let others: Vec<usize> = (0..2 * each).filter(|slot| !elders.contains(slot)).collect();
     // The first to come and go fill what is kept for ever.
@@ -67,7 +67,7 @@ fn storm(wire: &str) {
     for (slot, before) in elders.iter().zip(before) {
         town.assert_books(*slot, &before);
     }
-    println!("{wire}: {town}; {:.1} s", begun.elapsed().as_secs_f64());
+    println!("device {device}: {town}; {:.1} s", begun.elapsed().as_secs_f64());
 }
 
 #[test]
@@ -78,4 +78,10 @@ fn peers_come_and_go_and_nothing_stays_of_them_on_the_mapped_wire() {
 #[test]
 fn peers_come_and_go_and_nothing_stays_of_them_over_tcp() {
     storm("tcp");
+}
+
+#[test]
+#[ignore = "needs an RDMA device: cargo xtask soft-roce"]
+fn peers_come_and_go_and_nothing_stays_of_them_on_a_device() {
+    storm(&std::env::var("ROCE_DEVICE").expect("ROCE_DEVICE names the device"));
 }

@@ -1,5 +1,6 @@
 //! A process of the storm: a node that grants, or one that pushes, told by lines what to do.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -9,12 +10,12 @@ use std::time::Duration;
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::layout::{Attention, Layout, Shape};
 use rdma_collective::kv::{KvError, KvNode, NodeError, Pool, PoolUse};
-use rdma_core::{Deadline, Device, SoftOptions, Wire};
+use rdma_core::Deadline;
 use rustix::process::Signal;
 
-use super::{NAME, WIRE};
+use super::{DEVICE, NAME};
 use crate::common::random::Random;
-use crate::common::{books, long};
+use crate::common::{books, long, named_device, rdma_books};
 use crate::job::options;
 use crate::pair::{self, TOKEN, line, parse};
 
@@ -35,6 +36,8 @@ struct Member {
     /// Absent once the node has left.
     node: Mutex<Option<KvNode>>,
     pool: Pool,
+    /// Whether the kernel keeps books on the device, which all processes share.
+    has_nic: bool,
     free: Mutex<Vec<u32>>,
     /// Threads that push, and connect.
     busy: AtomicUsize,
@@ -60,16 +63,16 @@ fn content(request: u64, layer: u32, place: usize) -> Vec<u8> {
 }
 
 impl Member {
-    fn new(name: &str, wire: Wire) -> Self {
+    fn new(name: &str, device: &str) -> Self {
         let purpose = if name.starts_with('p') { PoolUse::Source } else { PoolUse::Destination };
         // With the retries of the other tests a process that waits for a core would be lost.
-        let context = Device::soft(SoftOptions { wire, ..SoftOptions::default() }).open().unwrap();
-        let engine = Engine::new(&context, EngineOptions::default()).unwrap();
+        let engine = Engine::new(&named_device(device), EngineOptions::default()).unwrap();
         let pool = Pool::allocate(&engine, &Layout::new(SHAPE).unwrap(), purpose).unwrap();
         let node = KvNode::new(&engine, &[&pool], &TOKEN, &options(name)).unwrap();
         let free = Mutex::new((0..SHAPE.blocks).collect());
         let (node, busy, is_quiet) = (Mutex::new(Some(node)), AtomicUsize::new(0), AtomicBool::new(false));
-        Self { node, pool, free, busy, is_quiet }
+        let has_nic = !engine.context().is_soft();
+        Self { node, pool, has_nic, free, busy, is_quiet }
     }
 
     /// Calls the node, unless it has left. Nothing waits with a handle, so that the node ends when it leaves.
@@ -184,7 +187,8 @@ impl Member {
         }
         let held = (0..SHAPE.blocks).filter(|block| self.pool.held(*block).is_some()).count();
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap().lines().count();
-        format!("{} peers, {held} held, {:?}; maps {maps}", self.peers().len(), books())
+        let on_device = if self.has_nic { rdma_books() } else { BTreeMap::new() };
+        format!("{} peers, {held} held, {:?} {on_device:?}; maps {maps}", self.peers().len(), books())
     }
 
     fn spawn(self: &Arc<Self>, work: impl FnOnce(&Self) + Send + 'static) {
@@ -203,8 +207,8 @@ impl Member {
 #[ignore = "a process of the storm, which starts it"]
 fn one_process() {
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL)).unwrap();
-    let [name, wire] = [NAME, WIRE].map(|name| std::env::var(name).unwrap());
-    let member = Arc::new(Member::new(&name, if wire == "tcp" { Wire::Tcp } else { Wire::Mapped }));
+    let [name, device] = [NAME, DEVICE].map(|name| std::env::var(name).unwrap());
+    let member = Arc::new(Member::new(&name, &device));
     say(line(&member.with(KvNode::export).unwrap()).trim());
     for told in std::io::stdin().lines().map_while(Result::ok) {
         let words: Vec<String> = told.split(' ').map(str::to_owned).collect();

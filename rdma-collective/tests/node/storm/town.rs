@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{ELDERS, NAME, PATIENCE, WIRE};
+use super::{DEVICE, ELDERS, NAME, PATIENCE};
 use crate::common::random::Random;
 
 /// A process that runs.
@@ -30,7 +30,7 @@ struct Said {
 
 pub struct Town {
     pub random: Random,
-    wire: String,
+    device: String,
     /// Slots of each role: prefills come first.
     each: usize,
     residents: Vec<Option<Resident>>,
@@ -58,11 +58,11 @@ struct Counts {
 }
 
 impl Town {
-    pub fn new(wire: &str, each: usize, seed: u64) -> Self {
+    pub fn new(device: &str, each: usize, seed: u64) -> Self {
         let (says, hears) = channel();
         Self {
             random: Random::of(seed),
-            wire: wire.to_owned(),
+            device: device.to_owned(),
             each,
             residents: (0..2 * each).map(|_| None).collect(),
             generations: vec![0; 2 * each],
@@ -105,7 +105,7 @@ impl Town {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["storm::process::one_process", "--exact", "--ignored", "--nocapture"])
             .env(NAME, self.name(slot))
-            .env(WIRE, &self.wire)
+            .env(DEVICE, &self.device)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

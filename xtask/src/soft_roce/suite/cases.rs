@@ -34,6 +34,7 @@ const BUILD: &[&str] = &[
     "--test=chaos",
     "--test=processes",
     "--test=revocation",
+    "--test=node",
     "--test=planted",
 ];
 
@@ -270,6 +271,23 @@ const CASES: &[Case] = &[
         name: "blocks taken back from a process that pushes, all rounds",
         hosts: &[1],
         server: "env SOAK=full {test:revocation} on_a_device --ignored --nocapture",
+        names_device: Sides::Server,
+        share: Share::Soak,
+        seconds: 1200,
+        ..PLAIN
+    },
+    Case {
+        name: "nodes that come and go",
+        hosts: &[1],
+        server: "{test:node} on_a_device --ignored --nocapture",
+        names_device: Sides::Server,
+        seconds: 200,
+        ..PLAIN
+    },
+    Case {
+        name: "nodes that come and go, all events",
+        hosts: &[1],
+        server: "env SOAK=full {test:node} on_a_device --ignored --nocapture",
         names_device: Sides::Server,
         share: Share::Soak,
         seconds: 1200,
