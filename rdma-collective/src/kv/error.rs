@@ -129,9 +129,27 @@ pub enum KvError {
         /// Bytes of the note.
         bytes: usize,
     },
-    /// The note of a push cannot be set any more, because all of the push is on its way.
-    #[error("the note of request {request} comes too late; set the note before the last layer is announced")]
-    NoteLate {
+    /// A note was promised for a transfer that is no push.
+    #[error("request {request} promises a note, which only a push can; give the note by Request::note")]
+    NotePromised {
+        /// The request.
+        request: RequestId,
+    },
+    /// The note of a push was not promised, or is set already.
+    #[error(
+        "no note of request {request} is due, because none was promised or it is set already; \
+         begin the push with Request::note_later, and set its note once"
+    )]
+    NoteNotDue {
+        /// The request.
+        request: RequestId,
+    },
+    /// All blocks of a push were sent by its deadline, but the note that it promised was not set.
+    #[error(
+        "request {request} was not done at its deadline, because the note that its push promised was not set; \
+         call Push::set_note, with no bytes if there is nothing to say"
+    )]
+    NoteMissing {
         /// The request.
         request: RequestId,
     },

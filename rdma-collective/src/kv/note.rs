@@ -15,19 +15,29 @@ pub(super) const NOTE_BYTES_MAX: usize = 64 << 10;
 
 /// A note that this end leaves the peer; a clone is another handle to it.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Note(Option<Arc<[u8]>>);
+pub(super) enum Note {
+    #[default]
+    Empty,
+    Bytes(Arc<[u8]>),
+    /// Promised: the bytes are set while the transfer is under way.
+    Later,
+}
 
 impl Note {
     pub(super) fn new(bytes: &[u8]) -> Self {
-        Self((!bytes.is_empty()).then(|| bytes.into()))
+        if bytes.is_empty() { Self::Empty } else { Self::Bytes(bytes.into()) }
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.0.is_none()
+        matches!(self, Self::Empty)
+    }
+
+    pub(super) fn is_later(&self) -> bool {
+        matches!(self, Self::Later)
     }
 
     fn bytes(&self) -> &[u8] {
-        self.0.as_deref().unwrap_or_default()
+        if let Self::Bytes(bytes) = self { bytes } else { &[] }
     }
 }
 
@@ -48,17 +58,22 @@ impl Outgoing {
         self.note.is_empty()
     }
 
-    /// Sets the note, unless some of it was sent.
-    pub(super) fn set(&mut self, note: Note) -> bool {
-        let may = self.told.is_none();
-        if may {
-            self.note = note;
-        }
-        may
+    /// Whether the note was promised and is not set.
+    pub(super) fn is_due(&self) -> bool {
+        self.note.is_later()
     }
 
-    /// Sends the note of a grant or a lease as far as the lane has room; returns whether all of it was sent. An empty
-    /// note goes as one empty piece.
+    /// Sets the note that was promised; returns whether one was due.
+    pub(super) fn set(&mut self, note: Note) -> bool {
+        let due = self.is_due();
+        if due {
+            self.note = note;
+        }
+        due
+    }
+
+    /// Sends the note of a grant or a lease, which is set, as far as the lane has room; returns whether all of it was
+    /// sent. An empty note goes as one empty piece.
     pub(super) fn send(&mut self, link: &Link, core: &mut EngineState, kind: Kind, id: u64) -> bool {
         let bytes = self.note.bytes();
         let room = link.note_room(core).max(1);
@@ -155,6 +170,17 @@ mod tests {
         assert!(note.add(&piece(5, 3, b"de")).is_ok() && note.is_whole());
         assert!(note.add(&piece(5, 5, b"")).is_err());
         assert_eq!(note.take(), b"abcde");
+    }
+
+    #[test]
+    fn a_promised_note_is_set_once_and_any_other_never() {
+        for (note, due) in [(Note::Later, true), (Note::new(b"first"), false), (Note::Empty, false)] {
+            let mut note = Outgoing::new(note);
+            assert_eq!((note.is_due(), note.is_empty()), (due, note.note.is_empty()));
+            assert_eq!((note.set(Note::new(b"token")), note.is_due()), (due, false));
+            assert!(!note.set(Note::new(b"again")));
+            assert_eq!(note.note.bytes() == b"token", due);
+        }
     }
 
     #[test]

@@ -49,6 +49,17 @@ impl Request {
         Self { note, ..self }
     }
 
+    /// Promises a note that [`Push::set_note`](super::Push::set_note) gives while the push is under way, because the
+    /// first token is known only after the last layer. Takes the place of a [`note`](Self::note) given before.
+    ///
+    /// The push is not done before its note is set. Without one, the push fails at its deadline with
+    /// [`KvError::NoteMissing`], even though all of its blocks have arrived. Only pushes promise notes: every other
+    /// call refuses the request by [`KvError::NotePromised`].
+    #[must_use]
+    pub fn note_later(self) -> Self {
+        Self { note: Ok(Note::Later), ..self }
+    }
+
     fn of(id: &[u8]) -> Self {
         Self { id: RequestId::of(id).ok_or(id.len()), note: Ok(Note::default()) }
     }
@@ -61,6 +72,9 @@ impl Request {
     pub(super) fn asked(self, kind: TransferKind) -> Result<Asked, KvError> {
         let request = self.id()?;
         let note = self.note.map_err(|bytes| KvError::NoteLength { bytes })?;
+        if note.is_later() && !matches!(kind, TransferKind::Push | TransferKind::Stream) {
+            return Err(KvError::NotePromised { request });
+        }
         Ok(Asked { kind, request, note })
     }
 }

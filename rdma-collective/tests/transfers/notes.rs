@@ -2,8 +2,10 @@
 
 use crate::common::{WIRES, long};
 use crate::pair::{CANARY, Pair, SHAPE, Setup, engine, link, pool, source_byte};
-use rdma_collective::kv::{KvError, LinkOptions, PoolUse, Request, RequestId};
-use rdma_core::Wire;
+use std::time::Duration;
+
+use rdma_collective::kv::{BlockVerdict, KvError, LinkOptions, PoolUse, Push, Request, RequestId};
+use rdma_core::{Deadline, Wire};
 
 /// The longest note there is.
 const LONGEST: usize = 64 << 10;
@@ -55,26 +57,138 @@ fn each_end_of_a_pull_gets_the_note_of_the_other_with_the_outcome() {
     }
 }
 
+/// Announces the layers of a push that waits for its note, and waits until they are sent.
+fn send_layers(push: &Push) {
+    (0..SHAPE.layers).for_each(|layer| push.layer_ready(layer).unwrap());
+    (0..SHAPE.layers).for_each(|layer| push.wait_layer_sent(layer, long()).unwrap());
+}
+
 #[test]
-fn the_note_of_a_push_by_layers_is_set_before_the_last_layer() {
-    let pair = connect(Wire::Local);
-    for (at, last) in [None, Some(note(0, 1)), Some(note(4, 1)), Some(note(LONGEST, 1))].iter().enumerate() {
-        let grant = pair.decode.grant(at, &[3, 4], long()).unwrap();
-        let push = pair.prefill.push_layers(Request::new(at).note(b"first"), &[0, 1], long()).unwrap();
-        for layer in 0..SHAPE.layers {
-            if layer + 1 == SHAPE.layers {
-                assert!(matches!(push.set_note(&note(LONGEST + 1, 1)), Err(KvError::NoteLength { .. })));
-                last.iter().for_each(|last| push.set_note(last).unwrap());
+fn a_promised_note_is_set_at_any_time_and_the_push_is_done_only_then() {
+    for wire in WIRES {
+        let pair = connect(wire);
+        let notes = [note(0, 1), note(4, 1), note(LONGEST, 1)];
+        for (at, (note_at, ours)) in
+            (0..=SHAPE.layers).flat_map(|at| notes.iter().map(move |n| (at, n))).enumerate()
+        {
+            let request = Request::new(at);
+            let mut grant = pair.decode.grant(request.clone(), &[3, 4], long()).unwrap();
+            let mut push = pair.prefill.push_layers(request.note_later(), &[0, 1], long()).unwrap();
+            for layer in 0..SHAPE.layers {
+                if layer == note_at {
+                    push.set_note(ours).unwrap();
+                }
+                push.layer_ready(layer).unwrap();
             }
-            push.layer_ready(layer).unwrap();
+            (0..SHAPE.layers).for_each(|layer| push.wait_layer_sent(layer, long()).unwrap());
+            if note_at == SHAPE.layers {
+                assert!(grant.poll().is_pending() && push.poll().is_pending(), "the note is due");
+                assert!(matches!(push.set_note(&note(LONGEST + 1, 1)), Err(KvError::NoteLength { .. })));
+                push.set_note(ours).unwrap();
+            }
+            assert!(matches!(push.set_note(b"again"), Err(KvError::NoteNotDue { .. })));
+            assert_eq!(&grant.wait().unwrap().note, ours);
+            assert!(matches!(push.set_note(b"late"), Err(KvError::NoteNotDue { .. })));
+            push.wait().unwrap();
+            pair.assert_moved(&[(0, 3), (1, 4)]);
         }
-        assert_eq!(grant.wait().unwrap().note, last.clone().unwrap_or(b"first".to_vec()));
-        // Decode has confirmed: all of the push was on its way.
-        assert!(matches!(push.set_note(b"late"), Err(KvError::NoteLate { .. })));
-        push.wait().unwrap();
     }
-    let push = pair.prefill.push(9, &[0], long()).unwrap();
-    assert!(matches!(push.set_note(b"not by layers"), Err(KvError::NoteLate { .. })));
+}
+
+#[test]
+fn a_push_of_all_layers_promises_a_note_too_and_lets_others_pass_while_it_waits() {
+    let pair = connect(Wire::Local);
+    let grants = [1, 2].map(|request| pair.decode.grant(request, &[request], long()).unwrap());
+    let waits = pair.prefill.push(Request::new(1).note_later(), &[1], long()).unwrap();
+    let passes = pair.prefill.push(Request::new(2).note(b"second"), &[2], long()).unwrap();
+    let [first, second] = grants;
+    assert_eq!(second.wait().unwrap().note, b"second");
+    passes.wait().unwrap();
+    waits.set_note(b"first").unwrap();
+    assert_eq!(first.wait().unwrap().note, b"first");
+    waits.wait().unwrap();
+}
+
+#[test]
+fn a_promised_note_arrives_where_decode_wants_nothing_of_the_last_layers() {
+    let pair = connect(Wire::Local);
+    let layers = SHAPE.layers;
+    // A transfer that broke off after its first layer left these verdicts.
+    let broken = pair.decode.grant(1, &[3, 4], long()).unwrap();
+    let push = pair.prefill.push_layers(1, &[0, 1], long()).unwrap();
+    (1..SHAPE.layers).for_each(|layer| push.layer_ready(layer).unwrap());
+    (1..SHAPE.layers).for_each(|layer| broken.wait_layer(layer, long()).map(drop).unwrap());
+    let verdicts = broken.revoke(long()).unwrap();
+    let others = (1..layers).all(|layer| verdicts.get(layer, 0) == Some(BlockVerdict::Valid));
+    assert!(others && !verdicts.all_valid(), "the first of {layers} layers is missing");
+    drop(push);
+
+    let grant = pair.decode.grant_missing(2, &verdicts, long()).unwrap();
+    let push = pair.prefill.push_layers(Request::new(2).note_later(), &[0, 1], long()).unwrap();
+    push.layer_ready(0).unwrap();
+    push.wait_layer_sent(0, long()).unwrap();
+    push.wait_layer_sent(SHAPE.layers - 1, long()).unwrap();
+    push.set_note(b"token").unwrap();
+    assert_eq!(grant.wait().unwrap().note, b"token");
+    push.wait().unwrap();
+    pair.assert_moved(&[(0, 3), (1, 4)]);
+}
+
+#[test]
+fn a_promised_note_that_is_never_set_ends_the_push_at_its_deadline_by_name() {
+    let pair = connect(Wire::Local);
+    let grant = pair.decode.grant(1, &[3], long()).unwrap();
+    let soon = Deadline::after(Duration::from_secs(1));
+    let push = pair.prefill.push_layers(Request::new(1).note_later(), &[0], soon).unwrap();
+    send_layers(&push);
+    let error = push.wait().unwrap_err();
+    assert!(
+        matches!(error, KvError::NoteMissing { .. }) && error.to_string().contains("Push::set_note"),
+        "{error}"
+    );
+    let error = grant.wait().unwrap_err();
+    assert!(matches!(*error.cause, KvError::PeerRevoked { .. }), "{error}");
+    assert!(error.verdicts.all_valid(), "all blocks have arrived");
+}
+
+#[test]
+fn a_push_that_waits_for_its_note_is_given_up_by_either_end() {
+    let pair = connect(Wire::Local);
+    for (request, by_decode) in [(1, true), (2, false)] {
+        let grant = pair.decode.grant(request, &[3], long()).unwrap();
+        let push = pair.prefill.push_layers(Request::new(request).note_later(), &[0], long()).unwrap();
+        send_layers(&push);
+        if by_decode {
+            grant.revoke(long()).unwrap();
+            // The word of decode may still be on its way, and the push takes the note until then.
+            let _ = push.set_note(b"in vain");
+            assert!(matches!(push.wait(), Err(KvError::PeerRevoked { .. })));
+        } else {
+            push.revoke(long()).unwrap();
+            assert!(matches!(*grant.wait().unwrap_err().cause, KvError::PeerRevoked { .. }));
+        }
+        assert_eq!((pair.source.held(0), pair.destination.held(3)), (None, None));
+    }
+}
+
+#[test]
+fn only_a_push_promises_a_note_and_no_other_push_has_one_set() {
+    let pair = connect(Wire::Local);
+    let promised = Request::new("chatcmpl-1").note_later();
+    let refused = [
+        pair.prefill.offer(promised.clone(), &[0], long()).unwrap_err(),
+        pair.decode.grant(promised.clone(), &[3], long()).unwrap_err(),
+        pair.decode.pull(promised, &[3], long()).unwrap_err(),
+    ];
+    assert!(refused.iter().all(|error| matches!(error, KvError::NotePromised { .. })), "{refused:?}");
+    assert_eq!((pair.source.held(0), pair.destination.held(3)), (None, None));
+    let given = Request::new(1).note(b"given");
+    let others = [
+        pair.prefill.push_layers(given, &[0], long()).unwrap(),
+        pair.prefill.push(2, &[1], long()).unwrap(),
+        pair.prefill.offer(3, &[2], long()).unwrap(),
+    ];
+    assert!(others.iter().all(|push| matches!(push.set_note(b"more"), Err(KvError::NoteNotDue { .. }))));
 }
 
 #[test]

@@ -262,6 +262,7 @@ impl From<&KvError> for TransferOutcome {
         match error {
             KvError::Revoked { .. } | KvError::PeerRevoked { .. } => Self::Revoked,
             KvError::DeadlineExceeded { .. }
+            | KvError::NoteMissing { .. }
             | KvError::GrantExpired { .. }
             | KvError::LeaseExpired { .. }
             | KvError::NotOffered { .. } => Self::Expired,

@@ -115,7 +115,7 @@ message! {
         by_layer: bool,
         /// Whether the list ends with first and end of each group's tokens.
         tokens: bool,
-        /// Whether a note follows, at the latest behind the last write.
+        /// Whether a note follows, behind the last write.
         note: bool [1 zeros],
     } with a list
 }

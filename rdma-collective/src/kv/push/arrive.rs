@@ -170,6 +170,7 @@ impl Pushes {
                 && of.grant == done.grant
                 && lease == done.lease
                 && of.all_posted.is_some()
+                && !state.note.is_due()
                 && of.confirmed.is_none()
             {
                 of.confirmed = Some(done);

@@ -104,8 +104,7 @@ impl State {
             slots: 0,
             by_layer: options.by_layer,
             tokens: self.hold.list().has_tokens(),
-            // The note of a push that goes layer by layer may still be set.
-            note: options.by_layer || !self.note.is_empty(),
+            note: !self.note.is_empty(),
         }
     }
 }

@@ -66,11 +66,11 @@ impl Pushes {
         Ok(())
     }
 
-    /// Sets the note of a push that goes layer by layer and whose outcome was not taken.
+    /// Sets the note that a push has promised whose outcome was not taken.
     pub(in crate::kv) fn set_note(&mut self, id: u64, note: Note) -> Result<(), KvError> {
         if let Some(offered) = self.offer_of(id) {
             let request = offered.request();
-            return Err(offered.error().unwrap_or(KvError::NoteLate { request }));
+            return Err(offered.error().unwrap_or(KvError::NoteNotDue { request }));
         }
         let Some(state) = self.pushes.iter_mut().flatten().find(|state| state.id() == id) else {
             return Ok(());
@@ -78,8 +78,7 @@ impl Pushes {
         if let Some(error) = state.error() {
             return Err(error);
         }
-        let may = state.layers.is_some() && state.note.set(note);
-        if may { Ok(()) } else { Err(KvError::NoteLate { request: state.request }) }
+        if state.note.set(note) { Ok(()) } else { Err(KvError::NoteNotDue { request: state.request }) }
     }
 
     /// The result of sending a layer; `None` while its bytes may still be read.

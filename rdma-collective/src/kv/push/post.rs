@@ -63,7 +63,7 @@ pub(super) struct Posting {
 enum Attempt {
     /// Everything was sent.
     Done,
-    /// All announced layers were sent; another layer is awaited.
+    /// All announced layers were sent; another layer, or the note, is awaited.
     Waiting,
     /// A packed write waits for a slot.
     Held,
@@ -192,10 +192,9 @@ impl Pushes {
                 match self.post_writes(core, &mut posting) {
                     posted @ (Attempt::Done | Attempt::Waiting) => {
                         let summed = self.send_sums(core, &mut posting, &mut left);
-                        let all = [posted, summed] == [Attempt::Done; 2];
-                        match summed {
-                            Attempt::Done if all && !self.send_note(core, &posting) => Attempt::Blocked,
-                            Attempt::Done => posted,
+                        match [posted, summed] {
+                            [Attempt::Done, Attempt::Done] => self.send_note(core, &posting),
+                            [_, Attempt::Done] => posted,
                             _ => summed,
                         }
                     }
@@ -287,11 +286,16 @@ impl Pushes {
         Attempt::Done
     }
 
-    /// Sends the note of a push that has posted everything. Returns whether the peer was sent all of it.
-    fn send_note(&mut self, core: &mut EngineState, posting: &Posting) -> bool {
+    /// Sends the note of a push that has posted everything, once the note is set.
+    fn send_note(&mut self, core: &mut EngineState, posting: &Posting) -> Attempt {
         let Begin { grant, note, .. } = posting.begin;
         let state = self.pushes.get_mut(posting.key.place).and_then(Option::as_mut).filter(|_| note);
-        state.is_none_or(|state| state.note.send(&self.link, core, message::NOTE, grant))
+        let Some(state) = state else { return Attempt::Done };
+        if state.note.is_due() {
+            return Attempt::Waiting;
+        }
+        let sent = state.note.send(&self.link, core, message::NOTE, grant);
+        if sent { Attempt::Done } else { Attempt::Blocked }
     }
 
     /// Sends checksums as far as layers are announced, and notes which layers are not read for them any more.

@@ -166,8 +166,10 @@ impl Pushes {
             match &mut state.stage {
                 Stage::Ended(_) => {}
                 Stage::Quiescing { fence, .. } => fence_now |= fence.is_due(known, moved),
-                Stage::Writing(_) => {
+                Stage::Writing(of) => {
                     any = true;
+                    let is_sent = of.all_posted.is_some() && state.note.is_due();
+                    let error = if is_sent { KvError::NoteMissing { request: state.request } } else { error };
                     self.stop(at, Reason::Expired, error, Fence::after(QUIESCE_WITHIN, now));
                 }
                 Stage::Waiting => {

@@ -8,7 +8,6 @@ use rdma_core::Deadline;
 use super::offer::OfferStage;
 use super::{Pushes, Stage, Writing};
 use crate::engine::EngineState;
-use crate::kv::KvError;
 use crate::kv::fence::Fence;
 use crate::kv::layout::{Layout, Shape};
 use crate::kv::message;
@@ -16,6 +15,7 @@ use crate::kv::message::{Done, Reason, Release, Revoke};
 use crate::kv::outcome::Sent;
 use crate::kv::plan::Route;
 use crate::kv::tests::{SHAPE, TOLD, pair};
+use crate::kv::{KvError, Request};
 use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
 
@@ -168,6 +168,36 @@ fn every_stage_of_a_push_and_everything_that_can_happen_there() {
                 !free || prefill.shared().lock().pool.held(1).is_none(),
                 "{stage}, then {event:?}: its blocks are free"
             );
+            drop(push);
+        }
+    }
+}
+
+#[test]
+fn every_stage_of_a_push_whose_promised_note_is_not_set() {
+    // A confirmation before the note was sent counts for nothing.
+    let table = [
+        ("waiting", ["ended: revoked", "waiting", "waiting", "ended: late", "ended: lost", "waiting"]),
+        ("begun", ["quiescing", "quiescing", "begun", "quiescing, no note", "ended: lost", "begun"]),
+    ];
+    for (stage, row) in table {
+        for (event, expected) in EVENTS.into_iter().zip(row) {
+            let (prefill, _decode) = pair();
+            let push = prefill.push(Request::new(5).note_later(), &[1, 2], long()).unwrap();
+            let shared = prefill.shared();
+            let found = shared.engine.lock_with(|core| {
+                let mut pushes = shared.lock();
+                pushes.grants_seen = 1;
+                let state = pushes.pushes.iter_mut().flatten().next().unwrap();
+                let id = state.id();
+                state.stage = push_in(stage);
+                happens(&mut pushes, core, id, event);
+                match &pushes.pushes.iter().flatten().next().unwrap().stage {
+                    Stage::Quiescing { cause: KvError::NoteMissing { .. }, .. } => "quiescing, no note",
+                    stage => of_push(stage),
+                }
+            });
+            assert_eq!(found, expected, "{stage}, then {event:?}");
             drop(push);
         }
     }

@@ -34,21 +34,28 @@ impl Transfer<Sending> {
         self.shared.change(&self.list, |state, _| state.layer_ready(self.id, layer))
     }
 
-    /// Sets the [note](crate::kv::Request::note) of a push that goes layer by layer, in place of the one that it was
-    /// begun with: the first token is known only when the last layer is computed. Announce the last layer after this
-    /// call. A push whose grant wants a part of the layers may be on its way before the last one is announced: begin
-    /// such a push with its note.
+    /// Sets the note that the push has [promised](crate::kv::Request::note_later), once; the push is not done before.
+    ///
+    /// The note may come before the layers, between them or after the last one, when all blocks have arrived: the
+    /// first token is known only when the last layer is computed. Decode is not told of a push without its note, so
+    /// set an empty one if there is nothing to say.
     ///
     /// # Errors
     ///
-    /// [`KvError::NoteLate`] for any other transfer, and once all of the push is on its way; [`KvError::NoteLength`]
-    /// for more than 64 KiB. Otherwise the errors of [`layer_ready`](Self::layer_ready).
+    /// [`KvError::NoteNotDue`] for a transfer that promised no note, and for a note that is set already;
+    /// [`KvError::NoteLength`] for more than 64 KiB, and the note is still due. The error of the transfer when it has
+    /// ended badly, or is about to; [`KvError::OutcomeTaken`] once the outcome was taken.
     ///
     /// ```
-    /// # use rdma_collective::kv::{KvError, Push};
-    /// fn last(push: &Push, layer: u32, token: u32) -> Result<(), KvError> {
-    ///     push.set_note(&token.to_le_bytes())?;
-    ///     push.layer_ready(layer)
+    /// # use rdma_collective::kv::{KvError, Prefill, Request};
+    /// # use rdma_core::Deadline;
+    /// fn run(prefill: &Prefill, layers: u32, deadline: Deadline) -> Result<(), KvError> {
+    ///     let push = prefill.push_layers(Request::new("chatcmpl-7b1d").note_later(), &[3, 1], deadline)?;
+    ///     (0..layers).try_for_each(|layer| push.layer_ready(layer))?;
+    ///     // The first token is sampled while the last layer is on its way.
+    ///     let first_token = 42_u32;
+    ///     push.set_note(&first_token.to_le_bytes())?;
+    ///     push.wait().map(drop)
     /// }
     /// ```
     pub fn set_note(&self, bytes: &[u8]) -> Result<(), KvError> {
@@ -56,7 +63,7 @@ impl Transfer<Sending> {
             return Err(KvError::NoteLength { bytes: bytes.len() });
         }
         self.check_open()?;
-        self.shared.lock().set_note(self.id, Note::new(bytes))
+        self.shared.change(&self.list, |state, _| state.set_note(self.id, Note::new(bytes)))
     }
 
     /// Waits until all of a layer is sent: its bytes are at the peer, and this transfer does not read them here any
