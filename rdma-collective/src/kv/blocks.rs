@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::layout::{Layout, Side};
+use super::lease::HoldKind;
 use super::plan::{PlanError, Tokens, fits};
 
 /// The blocks of one end of a request, in order, and which of their tokens move.
@@ -25,6 +26,7 @@ use super::plan::{PlanError, Tokens, fits};
 #[derive(Clone, Copy, Debug)]
 pub struct Blocks<'a> {
     blocks: &'a [u32],
+    having: &'a [u32],
     tokens: Ranges<'a>,
 }
 
@@ -43,7 +45,27 @@ impl<'a> Blocks<'a> {
     /// All tokens of these blocks.
     #[must_use]
     pub const fn new(blocks: &'a [u32]) -> Self {
-        Self { blocks, tokens: Ranges::All }
+        Self { blocks, having: &[], tokens: Ranges::All }
+    }
+
+    /// The blocks of this list that decode has already, in any order: the cached prefix of a prompt, for example. No byte
+    /// of them moves, and the transfer [shares](super::Pool::share) them until it ends, so that they keep their bytes.
+    ///
+    /// Blocks are named by number, because a list of several groups has the prefix of each in its midst. The list itself
+    /// keeps them, so that it pairs with that of prefill, which is [told](super::Transfer::skipped) what to skip. With a
+    /// token range a block is left out with all of its tokens. The verdict on such a block is
+    /// [`Valid`](super::BlockVerdict::Valid).
+    ///
+    /// For a grant or a pull alone: prefill learns from decode what that has.
+    ///
+    /// ```
+    /// use rdma_collective::kv::Blocks;
+    /// // The first two blocks are in decode's cache, and the third is to be filled.
+    /// let blocks = Blocks::new(&[7, 8, 9]).having(&[7, 8]);
+    /// ```
+    #[must_use]
+    pub const fn having(self, blocks: &'a [u32]) -> Self {
+        Self { having: blocks, ..self }
     }
 
     /// These tokens alone, in a layout of one group. They are counted from the first token of the first block, begin in
@@ -86,6 +108,8 @@ pub(crate) struct List {
     numbers: Arc<[u32]>,
     /// Number of blocks.
     blocks: usize,
+    /// The blocks that decode has, in ascending order; absent when it has none.
+    had: Option<Arc<[u32]>>,
     /// Whether the request names tokens; otherwise all tokens of the blocks move.
     tokens: bool,
 }
@@ -94,7 +118,46 @@ impl List {
     fn new(blocks: &[u32], ranges: Option<&[Range<u32>]>) -> Self {
         let ends = ranges.unwrap_or_default().iter().flat_map(|range| [range.start, range.end]);
         let numbers = blocks.iter().copied().chain(ends).collect();
-        Self { numbers, blocks: blocks.len(), tokens: ranges.is_some() }
+        Self { numbers, blocks: blocks.len(), had: None, tokens: ranges.is_some() }
+    }
+
+    /// This list, of which decode has some blocks.
+    fn having(self, blocks: &[u32]) -> Self {
+        let mut had = blocks.to_vec();
+        had.sort_unstable();
+        Self { had: Some(had).filter(|had| !had.is_empty()).map(Into::into), ..self }
+    }
+
+    /// This list, but decode has only those of its blocks that `still` has, by position and block.
+    pub(super) fn having_only(self, still: impl Fn(usize, u32) -> bool) -> Self {
+        if self.had.is_none() {
+            return self;
+        }
+        let places = self.blocks().iter().copied().enumerate();
+        let had = places.filter(|(place, block)| self.has(*block) && still(*place, *block));
+        let had: Vec<_> = had.map(|(_, block)| block).collect();
+        self.having(&had)
+    }
+
+    /// Whether decode has a block.
+    pub(super) fn has(&self, block: u32) -> bool {
+        self.had().binary_search(&block).is_ok()
+    }
+
+    /// The blocks that decode has, in ascending order.
+    pub(super) fn had(&self) -> &[u32] {
+        self.had.as_deref().unwrap_or_default()
+    }
+
+    /// The blocks that decode does not have.
+    pub(super) fn not_had(&self) -> Vec<u32> {
+        self.blocks().iter().copied().filter(|block| !self.has(*block)).collect()
+    }
+
+    /// The hold on each block of a transfer that holds those `kind` which decode does not have.
+    pub(super) fn holds(&self, kind: HoldKind) -> impl Iterator<Item = (u32, HoldKind)> {
+        let of = move |block| if self.has(block) { HoldKind::Shared } else { kind };
+        self.blocks().iter().map(move |block| (*block, of(*block)))
     }
 
     pub(super) fn blocks(&self) -> &[u32] {
@@ -115,8 +178,10 @@ impl List {
         &self.numbers
     }
 
-    /// Fails unless there is a range for each group, or none, and each fits the blocks of its group.
+    /// Fails unless there is a range for each group, or none, and each fits the blocks of its group; and unless the
+    /// blocks that decode has are in the list, each once.
     pub(super) fn check(&self, layout: &Layout, side: Side) -> Result<(), PlanError> {
+        self.check_had(side)?;
         if !self.tokens {
             return Ok(());
         }
@@ -135,15 +200,34 @@ impl List {
         }
         Ok(())
     }
+
+    fn check_had(&self, side: Side) -> Result<(), PlanError> {
+        let Some(&first) = self.had().first() else { return Ok(()) };
+        if side == Side::Source {
+            return Err(PlanError::HadAtSource { block: first });
+        }
+        if let Some((&block, _)) =
+            self.had().iter().zip(self.had().iter().skip(1)).find(|(one, next)| one == next)
+        {
+            return Err(PlanError::BlockRepeated { side, block });
+        }
+        let mut listed = self.blocks().to_vec();
+        listed.sort_unstable();
+        match self.had().iter().find(|block| listed.binary_search(block).is_err()) {
+            Some(&block) => Err(PlanError::HadNotListed { block }),
+            None => Ok(()),
+        }
+    }
 }
 
 impl From<Blocks<'_>> for List {
-    fn from(list: Blocks<'_>) -> Self {
-        match list.tokens {
-            Ranges::All => Self::new(list.blocks, None),
-            Ranges::One(start, end) => Self::new(list.blocks, Some(std::slice::from_ref(&(start..end)))),
-            Ranges::Each(ranges) => Self::new(list.blocks, Some(ranges)),
-        }
+    fn from(Blocks { blocks, having, tokens }: Blocks<'_>) -> Self {
+        let list = match tokens {
+            Ranges::All => Self::new(blocks, None),
+            Ranges::One(start, end) => Self::new(blocks, Some(std::slice::from_ref(&(start..end)))),
+            Ranges::Each(ranges) => Self::new(blocks, Some(ranges)),
+        };
+        list.having(having)
     }
 }
 

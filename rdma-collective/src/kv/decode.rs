@@ -16,7 +16,7 @@ use super::receive::{Receives, Taken};
 use super::request::Asked;
 use super::shared::Shared;
 use super::transfer::{Grant, Pull, Transfer};
-use super::verdict::Verdicts;
+use super::verdict::{BlockVerdict, Verdicts};
 use crate::bootstrap::JobToken;
 use crate::engine::Engine;
 use crate::kv::LinkError;
@@ -90,9 +90,10 @@ impl Decode {
     /// # Errors
     ///
     /// [`KvError::PartOfBlocks`] when the link brings a part of each block alone; [`KvError::Plan`] for an empty
-    /// list, a block out of range or given twice, or a token range that does not fit the blocks; [`KvError::Held`],
-    /// [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After any error no block
-    /// is granted.
+    /// list, a block out of range or given twice, a token range that does not fit the blocks, or a
+    /// [had](Blocks::having) block that is not in the list; [`KvError::NothingMissing`] when decode has all blocks;
+    /// [`KvError::Held`], [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After
+    /// any error no block is granted.
     pub fn grant<'a>(
         &self,
         request: impl Into<Request>,
@@ -107,7 +108,7 @@ impl Decode {
     ///
     /// Prefill must push the same blocks as before, in the same order and with the same token ranges. All layers of a
     /// block are moved when it belongs to another pool, or was granted or [written](Pool::write) since the verdicts
-    /// were made, be it for other tokens of the block. Writes that bypass [`Pool::write`] are not noticed: grant such a
+    /// were made, be it for other tokens of the block. Blocks that decode [had](Blocks::having) are had again. Writes that bypass [`Pool::write`] are not noticed: grant such a
     /// block with [`grant`](Self::grant).
     ///
     /// # Errors
@@ -204,12 +205,10 @@ impl Decode {
         missing.map_or(Ok(()), |verdicts| check_layers(verdicts, self.pool()))?;
         let request = asked.request;
         let hold = |pool: &Pool| {
-            let hold = Hold::grant(pool, list.clone())?;
+            let hold = hold(pool, &list, missing)?;
             // Only after the blocks are held: before, another transfer or [`Pool::write`] could still change them.
-            match missing.map(|verdicts| verdicts.owed(self.cover(), pool)) {
-                Some(None) => Err(KvError::NothingMissing { request }),
-                wanted => Ok((hold, wanted.flatten())),
-            }
+            let wanted = owed(self, hold.list(), missing).ok_or(KvError::NothingMissing { request })?;
+            Ok((hold, wanted))
         };
         self.begin(asked, list.clone(), hold, deadline)
     }
@@ -226,9 +225,12 @@ impl Decode {
         let request = asked.request;
         let strict = self.strict && asked.kind == TransferKind::Grant;
         // Before the state is locked, because many blocks have many ranges.
-        let bytes = strict.then(|| self.pool().bytes_of(list.blocks()));
+        let bytes_of = |list: &List| self.pool().bytes_of(&list.not_had());
+        let bytes = strict.then(|| bytes_of(&list));
         let take = |pool: &Pool| {
             let (hold, wanted) = hold(pool)?;
+            let same = hold.list().had() == list.had();
+            let bytes = bytes.map(|bytes| if same { bytes } else { bytes_of(hold.list()) });
             // Behind the hold, because no other transfer may have the blocks when they are opened.
             let open = |bytes| pool.open_blocks(shared.engine.pd(), bytes);
             let keys = bytes.map_or_else(|| Ok((PeerKeys::none(), Vec::new())), open);
@@ -322,6 +324,24 @@ impl Decode {
     #[must_use]
     pub fn has_own_keys(&self) -> bool {
         self.shared.own_keys
+    }
+}
+
+/// Holds a list for moving all that decode does not have of it, or that `missing` has as missing or corrupt.
+pub(super) fn hold(pool: &Pool, list: &List, missing: Option<&Verdicts>) -> Result<Hold, KvError> {
+    missing.map_or_else(|| Hold::grant(pool, list.clone()), |verdicts| verdicts.hold(pool))
+}
+
+/// The blocks of a held list that the source of a link owes, if not all; `None` when it owes nothing.
+pub(super) fn owed(link: &Decode, held: &List, missing: Option<&Verdicts>) -> Option<Option<Wanted>> {
+    let (pool, cover) = (link.pool(), link.cover());
+    match missing {
+        Some(verdicts) => verdicts.owed(cover, pool, held).map(Some),
+        None if held.had().is_empty() => Some(None),
+        None => {
+            let all = Verdicts::new(pool.layout().layers(), held, BlockVerdict::Missing);
+            all.owed(cover, pool, held).map(Some)
+        }
     }
 }
 

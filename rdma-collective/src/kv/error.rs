@@ -96,12 +96,12 @@ pub enum PoolError {
         /// How many handles, link ends and transfers there are.
         users: usize,
     },
-    /// A transfer holds the block, so the caller may not write it.
-    #[error("block {block} is {by}; wait until the transfer has ended")]
+    /// A transfer or a reader holds the block, so the caller may not write it.
+    #[error("block {block} is {by}; wait until the block is free")]
     Held {
         /// The block.
         block: u32,
-        /// How the transfer holds the block.
+        /// How the block is held.
         by: HoldKind,
     },
 }
@@ -153,12 +153,12 @@ pub enum KvError {
         /// The request.
         request: RequestId,
     },
-    /// Another transfer holds one of the blocks.
-    #[error("block {block} is {by}; wait until that transfer has ended, or use another block")]
+    /// Another transfer, or a reader, holds one of the blocks.
+    #[error("block {block} is {by}; wait until the block is free, or use another one")]
     Held {
         /// The block.
         block: u32,
-        /// How that transfer holds the block.
+        /// How the block is held.
         by: HoldKind,
     },
     /// A transfer of this request is under way on this link end.
@@ -266,8 +266,8 @@ pub enum KvError {
         #[source]
         cause: Arc<Self>,
     },
-    /// All verdicts are valid, so there is nothing to move again.
-    #[error("every block of request {request} is valid; there is nothing to grant again")]
+    /// All verdicts are valid, or decode has every block, so there is nothing to move.
+    #[error("decode has every block of request {request}; there is nothing to move")]
     NothingMissing {
         /// The request.
         request: RequestId,

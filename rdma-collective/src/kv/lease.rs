@@ -1,4 +1,5 @@
-//! The holds of a pool: which blocks transfers read (leased), which they write (granted), and which are quarantined.
+//! The holds of a pool: which blocks transfers read (leased), which they write (granted), which readers of this process
+//! share, and which are quarantined.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -10,7 +11,7 @@ use crate::kv::KvError;
 use crate::kv::layout::{Layout, Side};
 use crate::kv::plan::PlanError;
 
-/// The hold of a transfer on a block.
+/// The hold of a transfer, or of a reader, on a block.
 ///
 /// A part of [`KvError`](crate::kv::KvError).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -20,15 +21,11 @@ pub enum HoldKind {
     Leased,
     /// A transfer fills the block: a peer, or a read of this side, may write it at any moment.
     Granted,
+    /// Readers of this process use the block: those of a [`BlockShare`](crate::kv::BlockShare), and transfers whose decode
+    /// [has](crate::kv::Blocks::having) it. A block that is leased as well counts as leased.
+    Shared,
     /// The device refused to end a lane over which the block may still be read or written, so it is never used again.
     Quarantined,
-}
-
-impl HoldKind {
-    /// The side whose transfers hold blocks so.
-    fn side(self) -> Side {
-        if self == Self::Leased { Side::Source } else { Side::Destination }
-    }
 }
 
 impl fmt::Display for HoldKind {
@@ -36,6 +33,7 @@ impl fmt::Display for HoldKind {
         f.write_str(match self {
             Self::Leased => "leased to a transfer that reads it",
             Self::Granted => "granted to a transfer that writes it",
+            Self::Shared => "shared by readers of this process",
             Self::Quarantined => "quarantined, because the device may still use it",
         })
     }
@@ -56,6 +54,8 @@ pub(super) struct Holds {
 struct BlockHold {
     /// 0 is free, a positive number counts leases, [`GRANTED`] and [`QUARANTINED`] are negative.
     state: i32,
+    /// Number of shares. They go together with leases.
+    shares: u32,
     /// The number of the hold that took the block last, so that a block which a request gives twice is noticed without
     /// memory for each request.
     taken_by: u64,
@@ -70,7 +70,7 @@ const NO_HOLD: u64 = u64::MAX;
 
 impl Holds {
     pub(super) fn new(layout: Layout) -> Self {
-        let free = |_| BlockHold { state: 0, taken_by: NO_HOLD, generation: AtomicU64::new(0) };
+        let free = |_| BlockHold { state: 0, shares: 0, taken_by: NO_HOLD, generation: AtomicU64::new(0) };
         Self { blocks: (0..layout.blocks()).map(free).collect(), layout, next: 1 }
     }
 
@@ -84,8 +84,9 @@ impl Holds {
 
     /// The hold on a block; a block out of range counts as free.
     pub(super) fn of(&self, block: u32) -> Option<HoldKind> {
-        match self.get(block).map_or(0, |entry| entry.state) {
-            0 => None,
+        let entry = self.get(block)?;
+        match entry.state {
+            0 => (entry.shares > 0).then_some(HoldKind::Shared),
             GRANTED => Some(HoldKind::Granted),
             QUARANTINED => Some(HoldKind::Quarantined),
             _ => Some(HoldKind::Leased),
@@ -106,50 +107,53 @@ impl Holds {
         self.get(block).map(|entry| entry.generation.load(Ordering::Relaxed))
     }
 
-    /// Takes `blocks` for a hold of `kind`, and returns its number. After an error no block is taken.
-    fn take(&mut self, kind: HoldKind, blocks: &[u32]) -> Result<u64, KvError> {
-        if blocks.is_empty() {
+    /// Takes the blocks of `list` for a hold of `kind`, or as [shared](List::has) ones, and returns the number of the
+    /// hold. After an error no block is taken.
+    fn take(&mut self, kind: HoldKind, side: Side, list: &List) -> Result<u64, KvError> {
+        if list.blocks().is_empty() {
             return Err(PlanError::NoBlocks.into());
         }
         let number = self.next;
         self.next += 1;
-        for (at, &block) in blocks.iter().enumerate() {
-            if let Err(error) = self.take_one(kind, block, number) {
-                self.give_back(kind, blocks.get(..at).unwrap_or_default());
+        for (at, (block, of)) in list.holds(kind).enumerate() {
+            if let Err(error) = self.take_one(of, side, block, number) {
+                list.holds(kind).take(at).for_each(|(block, of)| self.give_back(of, block));
                 return Err(error);
             }
         }
         Ok(number)
     }
 
-    fn take_one(&mut self, kind: HoldKind, block: u32, number: u64) -> Result<(), KvError> {
+    fn take_one(&mut self, kind: HoldKind, side: Side, block: u32, number: u64) -> Result<(), KvError> {
         let (count, by) = (self.blocks.len() as u32, self.of(block));
-        let side = kind.side();
-        let Some(BlockHold { state, taken_by, .. }) = self.get_mut(block) else {
+        let Some(BlockHold { state, shares, taken_by, .. }) = self.get_mut(block) else {
             return Err(PlanError::BlockOutOfRange { side, block, blocks: count }.into());
         };
         if std::mem::replace(taken_by, number) == number {
             return Err(PlanError::BlockRepeated { side, block }.into());
         }
-        match (kind, by) {
-            (_, None) | (HoldKind::Leased, Some(HoldKind::Leased)) => {}
-            (_, Some(by)) => return Err(KvError::Held { block, by }),
+        let reads = |kind| matches!(kind, HoldKind::Leased | HoldKind::Shared);
+        if let Some(by) = by.filter(|by| !(reads(kind) && reads(*by))) {
+            return Err(KvError::Held { block, by });
         }
-        *state = if kind == HoldKind::Leased { state.saturating_add(1) } else { GRANTED };
+        match kind {
+            HoldKind::Shared => *shares = shares.saturating_add(1),
+            HoldKind::Leased => *state = state.saturating_add(1),
+            HoldKind::Granted | HoldKind::Quarantined => *state = GRANTED,
+        }
         Ok(())
     }
 
-    /// Ends a hold of `kind` on `blocks`, which [`take`](Self::take) has taken.
-    fn give_back(&mut self, kind: HoldKind, blocks: &[u32]) {
-        for block in blocks {
-            let Some(BlockHold { state, .. }) = self.get_mut(*block) else { continue };
-            *state = match kind {
-                HoldKind::Quarantined => QUARANTINED,
-                HoldKind::Granted => 0,
-                // Another lease of the block may have quarantined it meanwhile, and that must last.
-                HoldKind::Leased if *state == QUARANTINED => QUARANTINED,
-                HoldKind::Leased => *state - 1,
-            };
+    /// Ends a hold of `kind` on a block, which [`take`](Self::take) has taken.
+    fn give_back(&mut self, kind: HoldKind, block: u32) {
+        let Some(BlockHold { state, shares, .. }) = self.get_mut(block) else { return };
+        match kind {
+            HoldKind::Shared => *shares = shares.saturating_sub(1),
+            HoldKind::Quarantined => *state = QUARANTINED,
+            HoldKind::Granted => *state = 0,
+            // Another lease of the block may have quarantined it meanwhile, and that must last.
+            HoldKind::Leased if *state == QUARANTINED => {}
+            HoldKind::Leased => *state -= 1,
         }
     }
 }
@@ -165,12 +169,17 @@ pub(super) struct Origin {
 impl Origin {
     /// Positions in the request whose blocks no longer hold those contents.
     pub(super) fn changed(&self, pool: &Pool, blocks: &[u32]) -> Vec<usize> {
-        let (same, holds) = (self.pool == pool.id(), pool.holds());
-        let still = |place: usize, block| {
-            same && self.generations.get(place).is_some_and(|of| holds.generation(block) == Some(*of))
-        };
-        let places = blocks.iter().enumerate();
+        let holds = pool.holds();
+        let (still, places) = (self.still(pool, &holds), blocks.iter().enumerate());
         places.filter(|(place, block)| !still(*place, **block)).map(|(place, _)| place).collect()
+    }
+
+    /// Whether the block at a position of the request still holds those contents.
+    fn still(&self, pool: &Pool, holds: &Holds) -> impl Fn(usize, u32) -> bool {
+        let same = self.pool == pool.id();
+        move |place, block| {
+            same && self.generations.get(place).is_some_and(|of| holds.generation(block) == Some(*of))
+        }
     }
 }
 
@@ -182,7 +191,7 @@ pub(super) struct Hold {
     /// Number of the hold, unique in the pool.
     number: u64,
     pool: PoolId,
-    /// Generations of the contents that this transfer writes; none for leases.
+    /// Generations of the contents that this transfer leaves; none for leases.
     generations: Arc<OnceLock<Arc<[u64]>>>,
     /// Absent once this share was released.
     taken: Option<Arc<Taken>>,
@@ -201,18 +210,36 @@ impl Hold {
     /// Leases `blocks` for reading. Several transfers may lease the same block, because requests with a common prefix
     /// share blocks.
     pub(super) fn lease(pool: &Pool, list: impl Into<List>) -> Result<Self, KvError> {
-        Self::new(pool, HoldKind::Leased, list.into())
+        Self::new(pool, HoldKind::Leased, list.into(), None)
+    }
+
+    /// Shares `blocks` with other readers.
+    pub(super) fn share(pool: &Pool, list: impl Into<List>) -> Result<Self, KvError> {
+        Self::new(pool, HoldKind::Shared, list.into(), None)
     }
 
     /// Grants `blocks` to one transfer for writing. Their contents count as unchanged until [`begin`](Self::begin),
-    /// so that verdicts can still be compared with them.
+    /// so that verdicts can still be compared with them. Blocks that decode has are shared, and not written.
     pub(super) fn grant(pool: &Pool, list: impl Into<List>) -> Result<Self, KvError> {
-        Self::new(pool, HoldKind::Granted, list.into())
+        Self::new(pool, HoldKind::Granted, list.into(), None)
     }
 
-    fn new(pool: &Pool, kind: HoldKind, list: List) -> Result<Self, KvError> {
-        list.check(pool.layout(), kind.side())?;
-        let number = pool.holds().take(kind, list.blocks())?;
+    /// Grants like [`grant`](Self::grant), but decode has only those of its blocks that are still as `origin` has them.
+    pub(super) fn grant_again(pool: &Pool, list: &List, origin: &Origin) -> Result<Self, KvError> {
+        Self::new(pool, HoldKind::Granted, list.clone(), Some(origin))
+    }
+
+    fn new(pool: &Pool, kind: HoldKind, list: List, origin: Option<&Origin>) -> Result<Self, KvError> {
+        let side = if pool.purpose().is_source() { Side::Source } else { Side::Destination };
+        list.check(pool.layout(), side)?;
+        let mut holds = pool.holds();
+        let list = match origin {
+            // Under the lock of the holds, because nobody changes a block between the look and the hold then.
+            Some(origin) => list.having_only(origin.still(pool, &holds)),
+            None => list,
+        };
+        let number = holds.take(kind, side, &list)?;
+        drop(holds);
         let quarantined = AtomicBool::new(false);
         let taken = Taken { pool: pool.clone(), kind, list: list.clone(), quarantined };
         let generations = Arc::default();
@@ -224,7 +251,7 @@ impl Hold {
         let Some(taken) = &self.taken else { return };
         self.generations.get_or_init(|| {
             let holds = taken.pool.holds();
-            self.blocks().iter().for_each(|block| holds.changes(*block));
+            self.list.not_had().into_iter().for_each(|block| holds.changes(block));
             self.blocks().iter().filter_map(|block| holds.generation(*block)).collect()
         });
     }
@@ -269,7 +296,11 @@ impl Hold {
 
 impl Drop for Taken {
     fn drop(&mut self) {
+        // A forked child must not take the lock of the holds, and its parent's blocks stay held.
         let kind = if *self.quarantined.get_mut() { HoldKind::Quarantined } else { self.kind };
-        self.pool.holds().give_back(kind, self.list.blocks());
+        if self.pool.check_process().is_ok() {
+            let mut holds = self.pool.holds();
+            self.list.holds(kind).for_each(|(block, kind)| holds.give_back(kind, block));
+        }
     }
 }

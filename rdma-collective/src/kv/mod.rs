@@ -102,7 +102,7 @@ pub use link::{LinkError, LinkOptions, Prepared};
 pub use node::{Begin, Begun, Connecting, KvNode, Leaving, NodeError, NodeName, NodeOptions};
 pub use outcome::{Progress, Received, Sent, TransferError};
 pub use plan::PlanError;
-pub use pool::{Pool, PoolStats, PoolUse};
+pub use pool::{BlockShare, Pool, PoolStats, PoolUse};
 pub use prefill::Prefill;
 pub use request::Request;
 pub use request_id::RequestId;

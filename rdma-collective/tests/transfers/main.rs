@@ -21,6 +21,7 @@ mod many;
 mod notes;
 mod order;
 mod pools;
+mod prefix;
 mod pull;
 mod revoke;
 mod revoking;

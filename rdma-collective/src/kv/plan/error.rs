@@ -35,6 +35,20 @@ pub enum PlanError {
         /// The block.
         block: u32,
     },
+    /// A block that decode is said to have is not in its list.
+    #[error("decode is said to have block {block}, which is not in its list; name blocks of the list alone")]
+    HadNotListed {
+        /// The block.
+        block: u32,
+    },
+    /// Prefill names blocks that decode has.
+    #[error(
+        "prefill names block {block} as one that decode has; name such blocks in the grant or the pull, which tells prefill"
+    )]
+    HadAtSource {
+        /// The first of the blocks.
+        block: u32,
+    },
     /// The lists have different numbers of tokens.
     #[error(
         "the source blocks of group {group} hold {source_tokens} tokens, the destination blocks \

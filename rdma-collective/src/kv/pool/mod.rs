@@ -7,6 +7,7 @@
 mod keys;
 mod memory;
 mod pieces;
+mod share;
 mod stats;
 mod tensors;
 
@@ -26,6 +27,7 @@ use crate::log::Held;
 pub(super) use keys::PeerKeys;
 pub(super) use memory::AttachedPool;
 pub(super) use pieces::Pieces;
+pub use share::BlockShare;
 pub use stats::PoolStats;
 
 /// The use of a pool, which decides the access rights of peers.
@@ -110,7 +112,7 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`PoolError::Held`] while a transfer holds the block; [`PoolError::Layout`] and [`PoolError::Range`] for a
+    /// [`PoolError::Held`] while a transfer or a reader holds the block; [`PoolError::Layout`] and [`PoolError::Range`] for a
     /// block or bytes out of range. Nothing is written then.
     pub fn write(&self, layer: u32, block: u32, offset: u64, bytes: &[u8]) -> Result<(), PoolError> {
         let holds = self.looked_up().map_err(RegisterError::from)?;
@@ -155,7 +157,7 @@ impl Pool {
         self.inner.place(offset)
     }
 
-    /// The hold of transfers on a block; `None` when it is free.
+    /// The hold of transfers and readers on a block; `None` when it is free.
     #[must_use]
     pub fn held(&self, block: u32) -> Option<HoldKind> {
         self.looked_up().ok()?.of(block)
@@ -169,6 +171,11 @@ impl Pool {
 
     pub(super) fn id(&self) -> PoolId {
         PoolId(Arc::downgrade(&self.inner))
+    }
+
+    /// Fails in a forked child, which must not take the lock of the holds.
+    pub(super) fn check_process(&self) -> Result<(), Forked> {
+        self.inner.holds.get().map(drop)
     }
 
     /// The holds for reading: many threads may look at once.

@@ -20,12 +20,14 @@ use crate::kv::lease::HoldKind;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub struct PoolStats {
-    /// Blocks that no transfer holds.
+    /// Blocks that nobody holds.
     pub free: u32,
-    /// Blocks that transfers read.
+    /// Blocks that transfers read. Some of them may be shared, too.
     pub leased: u32,
     /// Blocks that transfers write.
     pub granted: u32,
+    /// Blocks that readers of this process [share](Pool::share), and no transfer leases.
+    pub shared: u32,
     /// Blocks that are lost until the pool is closed, because a device did not let go of them. More than 0 is worth
     /// an alarm.
     pub quarantined: u32,
@@ -44,6 +46,7 @@ impl Pool {
                 None => &mut stats.free,
                 Some(HoldKind::Leased) => &mut stats.leased,
                 Some(HoldKind::Granted) => &mut stats.granted,
+                Some(HoldKind::Shared) => &mut stats.shared,
                 Some(HoldKind::Quarantined) => &mut stats.quarantined,
             } += 1;
         }

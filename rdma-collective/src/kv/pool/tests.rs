@@ -6,9 +6,10 @@ use rdma_core::{Deadline, Device, SoftOptions};
 use super::*;
 use crate::engine::{Engine, EngineOptions};
 use crate::kv::KvError;
+use crate::kv::blocks::{Blocks, List};
 use crate::kv::layout::LayoutError;
 use crate::kv::layout::tests::shapes;
-use crate::kv::layout::{Attention, CacheType, HeadOrder, Order, Shape, TensorParallel};
+use crate::kv::layout::{Attention, CacheType, HeadOrder, Order, Shape, Side, TensorParallel};
 use crate::kv::lease::Hold;
 use crate::kv::plan::PlanError;
 
@@ -118,7 +119,7 @@ fn granted_blocks_belong_to_one_transfer() {
     let error = Hold::grant(&pool, [2]).unwrap_err();
     assert!(matches!(error, KvError::Held { by: HoldKind::Quarantined, .. }), "{error}");
     let _grant = Hold::grant(&pool, [1]).unwrap();
-    let expected = PoolStats { free: 2, granted: 1, quarantined: 2, leased: 0 };
+    let expected = PoolStats { free: 2, granted: 1, quarantined: 2, leased: 0, shared: 0 };
     assert_eq!(pool.stats(), expected);
     assert_eq!(pool.held(0), None);
 }
@@ -152,4 +153,126 @@ fn a_pool_of_which_blocks_are_quarantined_is_closed_and_its_memory_comes_back() 
     // The registration ends with them: nothing can be written there any more.
     let memory = pool.close(soon()).unwrap().remove(0).deregister().unwrap();
     assert!(memory.contains(&9));
+}
+
+#[test]
+fn readers_hold_a_block_together_and_a_writer_alone() {
+    use HoldKind::{Granted, Leased, Shared};
+    let take = |pool: &Pool, kind| match kind {
+        Leased => Hold::lease(pool, [2]),
+        Granted => Hold::grant(pool, [2]),
+        _ => Hold::share(pool, [2]),
+    };
+    let pool = pool(SHAPE, PoolUse::Source);
+    for (first, second, both) in [
+        (Leased, Leased, Some(Leased)),
+        (Leased, Shared, Some(Leased)),
+        (Shared, Leased, Some(Leased)),
+        (Shared, Shared, Some(Shared)),
+        (Leased, Granted, None),
+        (Shared, Granted, None),
+        (Granted, Leased, None),
+        (Granted, Shared, None),
+        (Granted, Granted, None),
+    ] {
+        let held = take(&pool, first).unwrap();
+        assert_eq!(pool.held(2), Some(first));
+        let error = pool.write(0, 2, 0, &[1]).unwrap_err();
+        assert!(matches!(error, PoolError::Held { block: 2, by } if by == first), "{error}");
+        match (take(&pool, second), both) {
+            (Ok(other), Some(both)) => {
+                assert_eq!(pool.held(2), Some(both), "{first:?} {second:?}");
+                drop(held);
+                assert_eq!(pool.held(2), Some(second), "{first:?} {second:?}");
+                drop(other);
+            }
+            (Err(KvError::Held { block: 2, by }), None) => {
+                assert_eq!(by, first, "{second:?}");
+                drop(held);
+            }
+            (other, _) => panic!("{first:?} {second:?}: {other:?}"),
+        }
+        assert_eq!(pool.held(2), None);
+        pool.write(0, 2, 0, &[1]).unwrap();
+    }
+}
+
+#[test]
+fn a_block_is_shared_until_the_last_handle_of_the_last_share_is_dropped() {
+    let pool = pool(SHAPE, PoolUse::Destination);
+    let (first, second) = (pool.share(&[1, 3]).unwrap(), pool.share(&[3]).unwrap());
+    let clone = first.clone();
+    assert_eq!((clone.blocks(), pool.stats().shared, pool.stats().free), (&[1, 3][..], 2, 3));
+    drop(first);
+    let error = Hold::grant(&pool, [0, 1]).unwrap_err();
+    assert!(matches!(error, KvError::Held { block: 1, by: HoldKind::Shared }), "{error}");
+    assert_eq!(pool.held(0), None, "nothing of a grant that was refused is held");
+    for refused in [&[][..], &[1, 1], &[2, 5]] {
+        assert!(matches!(pool.share(refused), Err(KvError::Plan(_))), "{refused:?}");
+    }
+    drop(clone);
+    assert_eq!([1, 2, 3].map(|block| pool.held(block)), [None, None, Some(HoldKind::Shared)]);
+    drop(second);
+    let _grant = Hold::grant(&pool, [0, 1, 3]).unwrap();
+    assert!(matches!(pool.share(&[2, 3]), Err(KvError::Held { block: 3, by: HoldKind::Granted })));
+    assert_eq!(pool.held(2), None);
+}
+
+#[test]
+fn a_block_that_was_quarantined_under_a_share_stays_so() {
+    let pool = pool(SHAPE, PoolUse::Source);
+    let (share, mut lease) = (pool.share(&[2]).unwrap(), Hold::lease(&pool, [2]).unwrap());
+    lease.quarantine();
+    drop(lease);
+    assert_eq!(pool.held(2), Some(HoldKind::Quarantined));
+    drop(share);
+    assert!(matches!(pool.share(&[2]), Err(KvError::Held { by: HoldKind::Quarantined, .. })));
+}
+
+#[test]
+fn a_grant_shares_the_blocks_that_decode_has_and_leaves_them_as_they_are() {
+    let pool = pool(SHAPE, PoolUse::Destination);
+    let list = || List::from(Blocks::new(&[4, 0, 2]).having(&[2, 4]));
+    let share = pool.share(&[4]).unwrap();
+    let mut hold = Hold::grant(&pool, list()).unwrap();
+    let expected = [Some(HoldKind::Granted), None, Some(HoldKind::Shared), None, Some(HoldKind::Shared)];
+    assert_eq!([0, 1, 2, 3, 4].map(|block| pool.held(block)), expected);
+    // Another request with the same prefix.
+    let other = Hold::grant(&pool, List::from(Blocks::new(&[4, 1]).having(&[4]))).unwrap();
+    let before = [4, 0, 2].map(|block| pool.holds().generation(block).unwrap());
+    hold.begin();
+    let after = [4, 0, 2].map(|block| pool.holds().generation(block).unwrap());
+    assert_eq!(after, [before[0], before[1] + 1, before[2]]);
+    // The device did not let go of the grant; it was never given the other blocks.
+    hold.quarantine();
+    hold.release();
+    drop((share, other));
+    assert_eq!([0, 2, 4].map(|block| pool.held(block)), [Some(HoldKind::Quarantined), None, None]);
+    // Block 2 has changed since, and is not had any more.
+    pool.write(1, 2, 0, &[1]).unwrap();
+    let list = List::from(Blocks::new(&[4, 2]).having(&[2, 4]));
+    let before = Hold::grant(&pool, list.clone()).unwrap();
+    before.begin();
+    let origin = before.origin();
+    drop(before);
+    pool.write(1, 2, 0, &[1]).unwrap();
+    let again = Hold::grant_again(&pool, &list, &origin).unwrap();
+    assert_eq!([2, 4].map(|block| pool.held(block)), [Some(HoldKind::Granted), Some(HoldKind::Shared)]);
+    assert_eq!(again.list().had(), [4]);
+}
+
+#[test]
+fn blocks_that_decode_is_said_to_have_are_in_its_list_once() {
+    let room = pool(SHAPE, PoolUse::Destination);
+    let plan = |pool: &Pool, blocks: Blocks<'_>| match Hold::grant(pool, List::from(blocks)).unwrap_err() {
+        KvError::Plan(error) => error,
+        other => panic!("{other}"),
+    };
+    let blocks = Blocks::new(&[4, 0, 2]);
+    assert_eq!(plan(&room, blocks.having(&[2, 3])), PlanError::HadNotListed { block: 3 });
+    let twice = plan(&room, blocks.having(&[2, 4, 2]));
+    assert!(matches!(twice, PlanError::BlockRepeated { side: Side::Destination, block: 2 }), "{twice}");
+    let source = pool(SHAPE, PoolUse::Source);
+    assert_eq!(plan(&source, blocks.having(&[4, 2])), PlanError::HadAtSource { block: 2 });
+    assert!((0..5).all(|block| room.held(block).is_none() && source.held(block).is_none()));
 }

@@ -11,10 +11,9 @@ use std::sync::Arc;
 use rdma_core::{Deadline, Refused};
 
 use super::blocks::{Blocks, List};
-use super::decode::{Decode, check_layers};
+use super::decode::{Decode, check_layers, hold, owed};
 use super::journal::TransferKind;
-use super::lease::Hold;
-use super::plan::{Gap, Wanted, gap};
+use super::plan::{Gap, gap};
 use super::pool::Pool;
 use super::request::Asked;
 use super::transfer::Joint;
@@ -109,7 +108,7 @@ impl Sources {
     }
 
     /// Grants `blocks`, in all layers, to `request`: each source fills its part of them, in that order. Every source
-    /// must push.
+    /// must push, unless decode [has](Blocks::having) all blocks of which it brings something.
     ///
     /// # Errors
     ///
@@ -198,13 +197,10 @@ impl Sources {
         // A forked child must not take the lock of the holds.
         self.first().check_process()?;
         missing.map_or(Ok(()), |verdicts| check_layers(verdicts, pool))?;
-        let hold = Hold::grant(pool, list.clone())?;
-        let owed = |link: &Decode| match missing {
-            None => Some(None),
-            Some(verdicts) => verdicts.owed(link.cover(), pool).map(Some),
-        };
+        let hold = hold(pool, &list, missing)?;
+        let list = hold.list().clone();
         // All before the first part begins, since that changes the contents.
-        let owed: Vec<Option<Option<Wanted>>> = self.links.iter().map(owed).collect();
+        let owed: Vec<_> = self.links.iter().map(|link| owed(link, &list, missing)).collect();
         if owed.iter().all(Option::is_none) {
             return Err(KvError::NothingMissing { request });
         }

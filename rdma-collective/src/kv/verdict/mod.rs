@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::blocks::List;
 use super::layout::Layout;
-use super::lease::Origin;
+use super::lease::{Hold, Origin};
 use super::plan::{Cover, Plan, Run, Wanted, pairs};
 use super::pool::Pool;
+use crate::kv::KvError;
 
 /// The verdict on one destination block in one layer: on its tokens that the request names, if it names
 /// [some](super::Blocks::tokens).
@@ -91,9 +92,26 @@ impl Verdicts {
         }
     }
 
-    /// The blocks that the source with this cover still owes to `pool`; `None` when it owes nothing.
-    pub(super) fn owed(&self, cover: &Cover, pool: &Pool) -> Option<Wanted> {
-        self.about(cover).as_of_now(pool).only(cover, pool.layout()).wanted()
+    /// Holds the blocks for moving what is owed. Decode has those that it had before, unless they have changed since.
+    pub(super) fn hold(&self, pool: &Pool) -> Result<Hold, KvError> {
+        match &self.origin {
+            Some(origin) => Hold::grant_again(pool, &self.list, origin),
+            None => Hold::grant(pool, self.list.clone().having_only(|_, _| false)),
+        }
+    }
+
+    /// The blocks that the source with this cover still owes to `pool`, of which `held` has the blocks; `None` when it
+    /// owes nothing.
+    pub(super) fn owed(&self, cover: &Cover, pool: &Pool, held: &List) -> Option<Wanted> {
+        self.about(cover).as_of_now(pool).having(held).only(cover, pool.layout()).wanted()
+    }
+
+    /// The verdicts with those blocks as valid that decode has.
+    fn having(mut self, list: &List) -> Self {
+        for (place, _) in list.blocks().iter().enumerate().filter(|(_, block)| list.has(**block)) {
+            (0..self.layers).for_each(|layer| self.set(layer, place, BlockVerdict::Valid));
+        }
+        self
     }
 
     /// The blocks that are not valid; `None` when all are valid.
