@@ -9,6 +9,7 @@ pub mod collectives;
 pub mod ends;
 pub mod footprint;
 pub mod kv;
+pub mod nodes;
 pub mod only;
 pub mod pair;
 pub mod peers;

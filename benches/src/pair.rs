@@ -1,9 +1,10 @@
-//! Two processes that run this program again, one at each end, and hear of each other from here.
+//! Processes that run this program again, mostly one at each end, and hear of each other from here.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// An end of a pair, as the parent sees it. Dropping it ends the process.
+/// A process that runs this program again, as its parent sees it. Dropping it waits for the process, which learns by
+/// the end of its input that nobody needs it any more.
 pub struct End {
     child: Child,
     input: Option<ChildStdin>,
@@ -11,7 +12,12 @@ pub struct End {
 }
 
 impl End {
-    fn start(arguments: &[String]) -> io::Result<Self> {
+    /// Starts this program once more.
+    ///
+    /// # Errors
+    ///
+    /// The process cannot be started.
+    pub fn start(arguments: &[String]) -> io::Result<Self> {
         let mut child = Command::new(std::env::current_exe()?)
             .args(arguments)
             .stdin(Stdio::piped())
@@ -21,7 +27,12 @@ impl End {
         Ok(Self { input: child.stdin.take(), output: BufReader::new(output), child })
     }
 
-    fn hear(&mut self) -> io::Result<String> {
+    /// Waits for the next line that the process says.
+    ///
+    /// # Errors
+    ///
+    /// The process has ended.
+    pub fn hear(&mut self) -> io::Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
             return Err(io::Error::other("one end of the pair ended without a word; see its message above"));
@@ -32,9 +43,16 @@ impl End {
     fn tell(&mut self, line: &str) -> io::Result<()> {
         self.input.as_mut().map_or(Ok(()), |input| input.write_all(line.as_bytes()))
     }
-}
 
-impl End {
+    /// Kills the process, which leaves no time to say goodbye.
+    ///
+    /// # Errors
+    ///
+    /// The process has ended, and was waited for.
+    pub fn kill(&mut self) -> io::Result<()> {
+        self.child.kill()
+    }
+
     /// Lets it come to its end.
     fn finish(mut self) -> io::Result<()> {
         drop(self.input.take());
@@ -54,24 +72,35 @@ impl Drop for End {
     }
 }
 
-/// Runs one pair: each end says a line about itself, is told the other's, and the sender then
-/// says the result, which is returned.
+/// Runs one pair; see [`run_among`].
 ///
 /// # Errors
 ///
 /// When a process cannot be started, ends early, or fails.
 pub fn run(sender: &[String], receiver: &[String]) -> io::Result<String> {
-    let (mut receiver, mut sender) = (End::start(receiver)?, End::start(sender)?);
-    let (from_receiver, from_sender) = (receiver.hear()?, sender.hear()?);
-    receiver.tell(&from_sender)?;
-    sender.tell(&from_receiver)?;
-    let result = sender.hear()?;
-    sender.finish()?;
-    receiver.finish()?;
+    run_among(sender, &[receiver])
+}
+
+/// Runs processes with these arguments: each says a line about itself. The first is told those of all others, with
+/// spaces between, and each of the others that of the first. The first then says the result, which is returned.
+///
+/// # Errors
+///
+/// When a process cannot be started, ends early, or fails.
+pub fn run_among(first: &[String], others: &[&[String]]) -> io::Result<String> {
+    let mut others = others.iter().map(|arguments| End::start(arguments)).collect::<io::Result<Vec<_>>>()?;
+    let mut first = End::start(first)?;
+    let lines = others.iter_mut().map(End::hear).collect::<io::Result<Vec<_>>>()?;
+    let from_first = first.hear()?;
+    others.iter_mut().try_for_each(|other| other.tell(&from_first))?;
+    first.tell(&(lines.iter().map(|line| line.trim()).collect::<Vec<_>>().join(" ") + "\n"))?;
+    let result = first.hear()?;
+    first.finish()?;
+    others.into_iter().try_for_each(End::finish)?;
     Ok(result)
 }
 
-/// Inside an end: says its line, and hears that of the other.
+/// Inside an end: says its line, and hears that of the other, or those of all others.
 ///
 /// # Errors
 ///

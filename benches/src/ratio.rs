@@ -85,6 +85,22 @@ impl Row {
         Ok(Self { name: name.to_owned(), unit, bound, pairs })
     }
 
+    /// Takes `count` pairs that are measured together: ours and theirs.
+    ///
+    /// # Errors
+    ///
+    /// The first measurement that fails.
+    pub fn of_pairs<E>(
+        name: &str,
+        unit: &'static str,
+        bound: Bound,
+        count: usize,
+        mut pair: impl FnMut() -> Result<(f64, f64), E>,
+    ) -> Result<Self, E> {
+        let pairs = (0..count).map(|_| pair()).collect::<Result<_, _>>()?;
+        Ok(Self { name: name.to_owned(), unit, bound, pairs })
+    }
+
     /// The median of the pairs' ratios.
     #[must_use]
     pub fn ratio(&self) -> f64 {
@@ -136,6 +152,12 @@ fn figure(value: f64) -> String {
 
 /// The head of the table that rows are lines of.
 pub const HEAD: &str = "| what | ours | theirs | ratio | bound | |\n|---|---|---|---|---|---|";
+
+/// GB/s.
+#[must_use]
+pub fn rate(bytes: usize, seconds: f64) -> f64 {
+    bytes as f64 / seconds / 1e9
+}
 
 /// The middle value; NaN of none.
 #[must_use]

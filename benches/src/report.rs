@@ -126,6 +126,13 @@ impl Report {
         row.holds()
     }
 
+    /// Prints a single figure of ours as a row of the same table, and keeps it; returns whether it holds.
+    pub fn single(&mut self, what: &str, unit: &str, ours: f64, bound: Bound) -> bool {
+        println!("| {what} | {ours:.3} {unit} | | | {bound} | {} |", bound.verdict(ours));
+        self.rows.push(Line::single(what.to_owned(), unit, ours, bound));
+        bound.holds(ours)
+    }
+
     /// The rows so far.
     #[must_use]
     pub fn rows(&self) -> &[Line] {

@@ -31,6 +31,13 @@ pub fn median_of(mut once: impl FnMut() -> Outcome<()>) -> Outcome<f64> {
     Ok(median(samples))
 }
 
+/// The figure that `percent` of 100 samples do not exceed: the greatest at 100, and 0 of no samples.
+#[must_use]
+pub fn percentile(mut samples: Vec<f64>, percent: usize) -> f64 {
+    samples.sort_by(f64::total_cmp);
+    samples.get(samples.len() * percent / 100).or(samples.last()).copied().unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +54,12 @@ mod tests {
         let seconds = median_of(once).unwrap();
         assert!((0.001..0.015).contains(&seconds), "{seconds}");
         assert!(median_of(|| Err("no".into())).is_err());
+    }
+
+    #[test]
+    fn one_sample_in_a_hundred_may_exceed_the_ninety_ninth_percentile() {
+        let samples: Vec<f64> = (1..=200).rev().map(f64::from).collect();
+        assert_eq!((percentile(samples.clone(), 99), percentile(samples, 100)), (199.0, 200.0));
+        assert_eq!((percentile(vec![7.0], 99), percentile(Vec::new(), 99)), (7.0, 0.0));
     }
 }

@@ -5,16 +5,16 @@
 //! peer that is not there is not measured, and the exit status is 1 then, as when a row does not hold.
 
 use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use benches::blocks::{self, List};
-use benches::kv::{self, Case};
+use benches::kv::{self, Case, Other};
 use benches::only::OnlyArgs;
-use benches::ratio::{Bound, HEAD, Row};
+use benches::ratio::{Bound, HEAD, Row, rate};
 use benches::report::{Line, Report, SaveArgs};
 use benches::soft::Outcome as Result;
 use benches::turns::{self, Turn};
-use benches::{pair, programs, ucx, windows};
+use benches::{pair, ucx, windows};
 use clap::{Parser, Subcommand, ValueEnum};
 use rdma_core::Wire;
 
@@ -183,8 +183,6 @@ fn compare(args: &Args) -> Result<bool> {
     table.key_values()?;
     table.layouts()?;
     table.begin()?;
-    table.pauses()?;
-    table.idle_peers()?;
     table.report.save(&args.save, args.wire.name())?;
     Ok(table.all_hold)
 }
@@ -269,18 +267,15 @@ impl Table<'_> {
         };
         let name = "KV, 4096 scattered blocks of 64 KiB, against";
         let ours = || scattered(64 << 10);
-        for (peer, program, script, bound) in
-            [("NIXL", "venv-nixl", "kv_nixl.py", 1.3), ("Mooncake", "venv-mc", "kv_mooncake.py", 4.8)]
-        {
-            let theirs = |python: &PathBuf| {
-                let mut command = Command::new(python);
-                command.arg(PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/peers")).join(script));
-                let printed = String::from_utf8(programs::output(&mut command)?.stdout)?;
-                let last = printed.lines().last().unwrap_or_default().trim();
-                last.parse::<f64>().map_err(|error| format!("{error}: {printed}").into())
-            };
-            let bound = ("GB/s", Bound::AtLeast(bound));
-            self.row(&format!("{name} {peer}"), bound, ours, python(program), theirs)?;
+        for other in Other::ALL {
+            let theirs = |python: &PathBuf| other.rate(python);
+            self.row(
+                &format!("{name} {}", other.name()),
+                ("GB/s", other.bound()),
+                ours,
+                other.python(),
+                theirs,
+            )?;
         }
         let list = Kind::Scattered.list(KV_BYTES, 64 << 10);
         let copy = |(): &()| Ok(rate(KV_BYTES, blocks::copy(list)?));
@@ -327,27 +322,6 @@ impl Table<'_> {
         self.row(name, ("us", Bound::AtMost(20.0)), || micros(1_000_000), Some(()), |(): &()| Ok(1.0))
     }
 
-    /// Measures calls while requests of 256 MiB are under way on the same link.
-    fn pauses(&mut self) -> Result<()> {
-        let wire = self.args.wire.wire();
-        let name = "KV, calls beside a transfer of 256 MiB: 99 of 100 take, in microseconds";
-        let p99 = || Ok(kv::pauses(wire)?.p99 * 1e6);
-        self.row(name, ("us", Bound::AtMost(50.0)), p99, Some(()), |(): &()| Ok(1.0))?;
-        let name = "KV, calls beside a transfer of 256 MiB: the longest beyond an idle thread's pause, in milliseconds";
-        let beyond = || {
-            let pauses = kv::pauses(wire)?;
-            Ok((pauses.longest - pauses.idle).max(0.0) * 1e3)
-        };
-        self.row(name, ("ms", Bound::AtMost(1.0)), beyond, Some(()), |(): &()| Ok(1.0))
-    }
-
-    /// Measures a request beside links on which nothing moves.
-    fn idle_peers(&mut self) -> Result<()> {
-        let name = "KV, one request of one block beside 512 idle peers, against beside none";
-        let micros = |idle| Ok(kv::beside_idle(idle)? * 1e6);
-        self.row(name, ("us", Bound::AtMost(1.2)), || micros(512), Some(()), |(): &()| micros(0))
-    }
-
     /// Measures the limit of this memory: one thread of one process, blocks of that size, scattered against contiguous.
     fn limits(&mut self, block: usize) -> Result<()> {
         for how in ["memcpy", "copies around the caches"] {
@@ -363,15 +337,4 @@ impl Table<'_> {
         }
         Ok(())
     }
-}
-
-/// GB/s.
-fn rate(bytes: usize, seconds: f64) -> f64 {
-    bytes as f64 / seconds / 1e9
-}
-
-/// The interpreter of a peer that is installed.
-fn python(environment: &str) -> Option<PathBuf> {
-    let python = PathBuf::from(std::env::var_os("PEERS")?).join(environment).join("bin/python");
-    python.exists().then_some(python)
 }

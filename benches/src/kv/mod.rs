@@ -2,20 +2,18 @@
 
 mod begin;
 mod ends;
-mod idle;
 mod joined;
 mod naive;
-mod pauses;
+mod others;
 
 use clap::ValueEnum;
 use rdma_collective::kv::layout::{Group, HeadOrder, Layout, Model, Order, Shape, TensorParallel, Tensors};
 
 pub use self::begin::begin;
 pub use self::ends::{receive, send};
-pub use self::idle::beside_idle;
 pub use self::joined::joined;
 pub use self::naive::copy;
-pub use self::pauses::pauses;
+pub use self::others::Other;
 use crate::soft::Outcome;
 
 /// The model whose heads are split: 80 layers, 8 heads, a block of 64 KiB in each layer.
