@@ -28,6 +28,9 @@ struct Args {
     /// Takes small requests and few samples: this shows whether everything runs, not how fast
     #[arg(long)]
     quick: bool,
+    /// Calls that are timed, of each end and wire [default: 10000].
+    #[arg(long)]
+    calls: Option<usize>,
     #[command(flatten)]
     only: OnlyArgs,
     #[command(flatten)]
@@ -84,24 +87,26 @@ impl Part {
         if matches!(self, Self::CallsOfPrefill | Self::CallsOfDecode) { 2 } else { 1 }
     }
 
-    fn arguments(self, wire: WireName, name: &str, quick: bool) -> Vec<String> {
+    fn arguments(self, wire: WireName, name: &str, args: &Args) -> Vec<String> {
         let value = |value: Option<clap::builder::PossibleValue>| {
             value.map_or_else(String::new, |value| value.get_name().to_owned())
         };
-        let quick = quick.then(|| "--quick".to_owned());
+        let quick = args.quick.then(|| "--quick".to_owned());
+        let calls = args.calls.map(|calls| format!("--calls={calls}"));
         let end = [
             "end".to_owned(),
             value(self.to_possible_value()),
             value(wire.to_possible_value()),
             name.to_owned(),
         ];
-        quick.into_iter().chain(end).collect()
+        quick.into_iter().chain(calls).chain(end).collect()
     }
 }
 
 fn main() -> ExitCode {
     let args = Args::parse();
     let sizes = if args.quick { Sizes::QUICK } else { Sizes::FULL };
+    let sizes = Sizes { calls: args.calls.unwrap_or(sizes.calls), ..sizes };
     let done = match &args.end {
         None => compare(&args, sizes),
         Some(End::End { part, wire, name }) => end(*part, (*wire).into(), name, sizes).map(|()| true),
@@ -185,8 +190,7 @@ fn compare(args: &Args, sizes: Sizes) -> Result<bool> {
 impl Table<'_> {
     /// The two figures of a part's first process.
     fn run(&self, part: Part, wire: WireName) -> Result<(f64, f64)> {
-        let ends: Vec<_> =
-            part.names().iter().map(|name| part.arguments(wire, name, self.args.quick)).collect();
+        let ends: Vec<_> = part.names().iter().map(|name| part.arguments(wire, name, self.args)).collect();
         let (first, others) = ends.split_first().ok_or("a part without ends")?;
         let others: Vec<_> = others.iter().map(Vec::as_slice).collect();
         let said = pair::run_among(first, &others)?;
@@ -270,7 +274,7 @@ impl Table<'_> {
         if !self.args.only.has(name) {
             return Ok(());
         }
-        let victim = Part::Killed.arguments(WireName::Mapped, "prefill-0", self.args.quick);
+        let victim = Part::Killed.arguments(WireName::Mapped, "prefill-0", self.args);
         let deaths = nodes::deaths(Wire::Mapped, self.sizes, &victim)?;
         let noticed = percentile(deaths.noticed, 99) * 1e3;
         self.single(

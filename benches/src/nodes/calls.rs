@@ -1,13 +1,15 @@
 //! Time that calls take in the caller's thread while another request is under way to the same peer.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::Poll;
+use std::task::{Context, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rdma_collective::kv::{Begin, Begun, KvError, Revocable, Transfer};
 
-use super::{Member, Role, Sizes, within};
+use super::{Member, Role, Sizes, wait_for_bytes, within};
 use crate::samples::percentile;
 use crate::soft::Outcome;
 
@@ -35,8 +37,10 @@ impl Pauses {
     }
 }
 
-/// Times calls that begin, announce, extend, ask and give up, each request after its first layer has moved, while
-/// another thread moves one request after the other. A request is given up by `start_revoke` or by a drop, in turn.
+/// Times calls that begin, announce layers, extend, look at the progress and at layers as a task does, and give up,
+/// while another thread moves one request after the other. Requests are given up when they are under way, by
+/// `start_revoke` and by a drop in turn. The calls that drive the engine, `poll` and its sisters, are not among them:
+/// they do the engine's work, and copy if there is something to copy.
 ///
 /// # Errors
 ///
@@ -104,6 +108,12 @@ impl Clock {
         Ok(self.time(|| begin().try_now()).map_err(|_| "the link is not up any more")??)
     }
 
+    /// Times a task's look at a layer.
+    fn look(&mut self, layer: &mut (impl Future + Unpin)) {
+        let mut context = Context::from_waker(Waker::noop());
+        drop(self.time(|| Pin::new(layer).poll(&mut context)));
+    }
+
     /// Times giving a transfer up, and waits until its blocks are free.
     fn give_up<K: Revocable>(
         &mut self,
@@ -132,6 +142,7 @@ impl Clock {
 
 fn timed(member: &Member, peer: &str, blocks: &[u32], calls: usize) -> Outcome<Vec<f64>> {
     let mut clock = Clock::default();
+    let layers = member.pool.layout().layers();
     // The first request waits for the link.
     member.once(peer, TIMED, blocks)?;
     for request in TIMED + 1.. {
@@ -141,26 +152,21 @@ fn timed(member: &Member, peer: &str, blocks: &[u32], calls: usize) -> Outcome<V
                 let push = clock.begin(|| member.node.push_layers(peer, request, blocks, within()))?;
                 clock.time(|| push.layer_ready(0))?;
                 push.wait_layer_sent(0, within())?;
-                clock.time(|| push.layer_ready(1))?;
-                clock.time(|| push.set_note(b"the first token"))?;
-                clock.time(|| push.extend(within()))?;
-                clock.time(|| push.progress());
-                if let Poll::Ready(sent) = clock.time(|| push.poll_layer_sent(1)) {
-                    sent?;
+                for layer in 1..layers {
+                    clock.time(|| push.layer_ready(layer))?;
                 }
+                clock.time(|| push.progress());
+                clock.time(|| push.extend(within())).or_else(ended_well)?;
+                clock.look(&mut push.layer_sent(layers - 1));
                 clock.give_up(push, member, by_drop)?;
             }
             Role::Decode => {
                 let grant = clock.begin(|| member.node.grant(peer, request, blocks, within()))?;
-                grant.wait_layer(0, within())?;
-                match clock.time(|| grant.extend(within())) {
-                    // All blocks may have arrived with the first layer.
-                    Ok(()) | Err(KvError::AlreadyEnded { .. }) => {}
-                    Err(error) => return Err(error.into()),
-                }
+                wait_for_bytes(&grant, 1)?;
+                clock.time(|| grant.extend(within())).or_else(ended_well)?;
                 clock.time(|| grant.progress());
-                if let Poll::Ready(arrived) = clock.time(|| grant.poll_layer(1)) {
-                    arrived?;
+                for layer in 0..layers {
+                    clock.look(&mut grant.layer(layer));
                 }
                 clock.give_up(grant, member, by_drop)?;
             }
@@ -170,4 +176,9 @@ fn timed(member: &Member, peer: &str, blocks: &[u32], calls: usize) -> Outcome<V
         }
     }
     Ok(clock.0)
+}
+
+/// Whether a request could not be extended because it had ended well.
+fn ended_well(error: KvError) -> Outcome<()> {
+    if matches!(error, KvError::AlreadyEnded { .. }) { Ok(()) } else { Err(error.into()) }
 }

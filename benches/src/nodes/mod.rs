@@ -11,9 +11,11 @@ mod revoke;
 mod stream;
 mod two;
 
+use std::thread;
 use std::time::Duration;
 
 use rdma_collective::kv::layout::{Layout, Model, Order};
+use rdma_collective::kv::{Kind, Transfer};
 use rdma_core::Deadline;
 
 pub use self::calls::{Pauses, calls, serve_both};
@@ -83,6 +85,18 @@ impl Sizes {
 /// The longest that anything may take.
 fn within() -> Deadline {
     Deadline::after(Duration::from_secs(60))
+}
+
+/// Waits until so many bytes of a transfer have arrived.
+fn wait_for_bytes<K: Kind>(transfer: &Transfer<K>, bytes: u64) -> Outcome<()> {
+    let deadline = within();
+    while transfer.progress().bytes_arrived < bytes {
+        if deadline.expired() {
+            return Err("no more bytes of a transfer arrive".into());
+        }
+        thread::sleep(Duration::from_micros(50));
+    }
+    Ok(())
 }
 
 /// Whether a request of an interleaved run is one of ours: ours and theirs take turns in beginning. Both ends ask.

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::{Member, Peer, Sizes, within};
+use super::{Member, Peer, Sizes, wait_for_bytes, within};
 use crate::soft::Outcome;
 
-/// Seconds of each revocation by decode of a request of which some layers have arrived, and others have not. The peer
+/// Seconds of each revocation by decode of a request of which some blocks have arrived, and others have not. The peer
 /// [serves](Member::serve) meanwhile, and the same link serves all requests.
 ///
 /// # Errors
@@ -15,10 +15,11 @@ pub fn revokes(member: &Member, peer: &Peer, sizes: Sizes) -> Outcome<Vec<f64>> 
     let blocks = sizes.list(0, member.role);
     let mut seconds = Vec::new();
     member.once(&peer.name, 1, &blocks)?;
-    // Some have arrived before they are revoked.
+    let bytes = sizes.bytes() as u64;
     for request in 2..2 + 2 * sizes.revokes as u64 {
         let grant = member.node.grant(&peer.name, request, &blocks, within()).wait()?;
-        grant.wait_layer((request * 7 % 24) as u32, within())?;
+        // Up to 3/4 of the bytes have arrived before they are revoked, and something has.
+        wait_for_bytes(&grant, bytes * (request * 7 % 24) / 32 + 1)?;
         let begin = Instant::now();
         let verdicts = grant.revoke(within())?;
         if !verdicts.all_valid() {
