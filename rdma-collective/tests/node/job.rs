@@ -11,7 +11,7 @@ use crate::pair::{CANARY, SHAPE, TOKEN, assert_moved, engine, pool, source_byte}
 /// A node and its pools.
 pub struct Member {
     pub node: KvNode,
-    _source: Option<Pool>,
+    pub source: Option<Pool>,
     pub destination: Option<Pool>,
 }
 
@@ -43,7 +43,7 @@ pub fn member_with(wire: Wire, options: &NodeOptions, role: Role) -> Member {
         (role != Role::Prefill).then(|| pool(&engine, SHAPE, PoolUse::Destination, |_, _, _| CANARY));
     let pools: Vec<&Pool> = source.iter().chain(&destination).collect();
     let node = KvNode::new(&engine, &pools, &TOKEN, options).unwrap();
-    Member { node, _source: source, destination }
+    Member { node, source, destination }
 }
 
 impl Member {

@@ -175,9 +175,20 @@ pub enum NodeError {
         /// The time waited.
         waited: Duration,
     },
-    /// The node was dropped meanwhile.
-    #[error("the node was dropped; keep it as long as its transfers begin")]
+    /// The node was closed or dropped meanwhile.
+    #[error("the node was closed or dropped; keep it as long as its transfers begin")]
     Closed,
+    /// The node was closed, and has not ended by the deadline.
+    #[error(
+        "node {node} has not ended within {waited:.1?}, because a link is still being made or ended; it goes on in the \
+         background, so wait longer or leave it"
+    )]
+    StillClosing {
+        /// The node.
+        node: NodeName,
+        /// The time waited.
+        waited: Duration,
+    },
     /// The transfer could not begin.
     #[error("node {peer}: {source}")]
     Transfer {

@@ -1,9 +1,9 @@
 //! The part of a node that its handle, its tasks and its threads share.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-use std::thread::Builder;
+use std::thread::{Builder, JoinHandle};
 use std::time::Instant;
 
 use rustix::net::{SendFlags, send};
@@ -11,6 +11,7 @@ use rustix::net::{SendFlags, send};
 use super::NodeError;
 use super::blob::NodeBlob;
 use super::jobs::{Job, QUEUES};
+use super::link_slot::Way;
 use super::table::Table;
 use super::work;
 use crate::bootstrap::JobToken;
@@ -24,13 +25,10 @@ const WORKERS_MAX: usize = 16;
 /// The state that all parts of a node share.
 pub(super) struct Inner {
     pub(super) engine: Engine,
-    pub(super) source: Option<Pool>,
-    pub(super) destination: Option<Pool>,
     pub(super) token: JobToken,
     /// The node itself, as its blob has it.
     pub(super) own: NodeBlob,
     pub(super) link: LinkOptions,
-    pub(super) listener: TcpListener,
     /// Wakes the node's own thread.
     pub(super) nudge: Nudge,
     state: Mutex<State>,
@@ -38,10 +36,28 @@ pub(super) struct Inner {
 
 struct State {
     table: Table,
+    /// The pools to send from and to receive into, until the node has ended.
+    pools: [Option<Pool>; 2],
     /// Threads that do the jobs of each queue.
     workers: [usize; QUEUES],
+    /// Threads that are counted and have not begun yet.
+    starting: usize,
+    /// The threads of workers that have begun, and that nobody has joined.
+    threads: Vec<JoinHandle<()>>,
+    /// The node's own thread.
+    own_thread: Option<JoinHandle<()>>,
     /// The time at which the node's own thread wakes by itself.
     wakes_at: Option<Instant>,
+}
+
+/// What a node that was closed still has to do.
+pub(super) enum Rest {
+    /// Its workers are at it.
+    Busy,
+    /// A job whose thread could not be started.
+    Stranded(Job),
+    /// Nothing; these threads have ended, or are about to.
+    Done(Vec<JoinHandle<()>>),
 }
 
 impl Inner {
@@ -49,11 +65,60 @@ impl Inner {
         (engine, source, destination): (&Engine, Option<&Pool>, Option<&Pool>),
         (token, own): (JobToken, NodeBlob),
         link: LinkOptions,
-        (listener, nudge, table): (TcpListener, Nudge, Table),
+        (nudge, table): (Nudge, Table),
     ) -> Self {
-        let state = Mutex::new(State { table, workers: [0; QUEUES], wakes_at: None });
-        let (engine, source, destination) = (engine.clone(), source.cloned(), destination.cloned());
-        Self { engine, source, destination, token, own, link, listener, nudge, state }
+        let state = Mutex::new(State {
+            table,
+            pools: [source.cloned(), destination.cloned()],
+            workers: [0; QUEUES],
+            starting: 0,
+            threads: Vec::new(),
+            own_thread: None,
+            wakes_at: None,
+        });
+        Self { engine: engine.clone(), token, own, link, nudge, state }
+    }
+
+    /// The pool of that direction; `None` once the node has ended.
+    pub(super) fn pool(&self, way: Way) -> Option<Pool> {
+        let state = self.lock();
+        let [source, destination] = &state.pools;
+        if way == Way::Out { source.clone() } else { destination.clone() }
+    }
+
+    /// Keeps the node's own thread, for whoever waits for its end.
+    pub(super) fn keep_own_thread(&self, thread: JoinHandle<()>) {
+        self.lock().own_thread = Some(thread);
+    }
+
+    /// The node's own thread, once.
+    pub(super) fn take_own_thread(&self) -> Option<JoinHandle<()>> {
+        self.lock().own_thread.take()
+    }
+
+    /// What is left to do at the end of the node.
+    pub(super) fn rest(&self) -> Rest {
+        let mut state = self.lock();
+        let State { table, workers, starting, threads, .. } = &mut *state;
+        let mut idle = (0..).zip(&*workers).filter(|(_, workers)| **workers == 0);
+        match idle.find_map(|(queue, _)| table.jobs.pop(queue)) {
+            Some(job) => Rest::Stranded(job),
+            None if *starting > 0 || workers.iter().any(|workers| *workers > 0) => Rest::Busy,
+            None => Rest::Done(std::mem::take(threads)),
+        }
+    }
+
+    /// Lets the pools go; returns the tasks that wait for the end of the node, to be woken.
+    pub(super) fn finish(&self) -> Vec<Waker> {
+        let mut state = self.lock();
+        let pools = std::mem::take(&mut state.pools);
+        let table = &mut state.table;
+        table.has_ended = true;
+        table.tickets.wake_due(None, &mut table.woken);
+        let woken = std::mem::take(&mut table.woken);
+        drop(state);
+        drop(pools);
+        woken
     }
 
     fn lock(&self) -> Held<MutexGuard<'_, State>> {
@@ -90,6 +155,7 @@ impl Inner {
         for (queue, new) in new.iter_mut().enumerate() {
             *new = state.table.jobs.len(queue).min(WORKERS_MAX.saturating_sub(state.workers[queue]));
             state.workers[queue] += *new;
+            state.starting += *new;
         }
         drop(state);
         if is_early {
@@ -105,13 +171,21 @@ impl Inner {
     fn start_worker(self: &Arc<Self>, queue: usize) {
         let own = Arc::clone(self);
         let started = Builder::new().name("rdma-node-work".to_owned()).spawn(move || own.work(queue));
-        let Err(source) = started else { return };
-        crate::log::error!(error = %source, "cannot start a thread that makes and ends links of a KV node");
         let mut state = self.lock();
+        state.starting -= 1;
+        let source = match started {
+            Ok(thread) => {
+                state.threads.retain(|thread| !thread.is_finished());
+                state.threads.push(thread);
+                return self.end_of_a_worker(state);
+            }
+            Err(source) => source,
+        };
         state.workers[queue] -= 1;
         // Ends of links wait for the next thread.
         let failed = if state.workers[queue] == 0 { state.table.jobs.take_awaited() } else { Vec::new() };
-        drop(state);
+        self.end_of_a_worker(state);
+        crate::log::error!(error = %source, "cannot start a thread that makes and ends links of a KV node");
         let error = NodeError::Thread { source: Arc::new(source) };
         failed.into_iter().for_each(|job| work::fail(self, &job, &error));
     }
@@ -128,8 +202,18 @@ impl Inner {
         let job = state.table.jobs.pop(queue);
         if job.is_none() {
             state.workers[queue] -= 1;
+            self.end_of_a_worker(state);
         }
         job
+    }
+
+    /// Has the node's own thread look whether that was the last worker of a node that was closed.
+    fn end_of_a_worker(&self, state: Held<MutexGuard<'_, State>>) {
+        let is_closed = state.table.is_closed;
+        drop(state);
+        if is_closed {
+            self.nudge.send();
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod begin;
 mod blob;
+mod closing;
 mod error;
 mod inner;
 mod jobs;
@@ -39,6 +40,7 @@ use crate::engine::{Engine, Nudge};
 use crate::liveness::Process;
 
 pub use begin::{Begin, Begun};
+pub use closing::Closing;
 pub use error::NodeError;
 pub use meeting::{Connecting, Leaving};
 pub use name::NodeName;
@@ -139,9 +141,9 @@ impl KvNode {
         let table = Table::new(own.clone(), options.peers_max);
         let link = options.link.clone();
         let (source, destination) = (source.map(|(pool, _)| pool), destination.map(|(pool, _)| pool));
-        let inner = Inner::new((engine, source, destination), (*token, own), link, (listener, nudge, table));
+        let inner = Inner::new((engine, source, destination), (*token, own), link, (nudge, table));
         let handle = Handle { inner: Arc::new(inner), blob_lasts: options.blob_lasts };
-        thread::start(&handle.inner)?;
+        thread::start(&handle.inner, listener)?;
         Ok(Self { handle: Arc::new(handle) })
     }
 
@@ -214,6 +216,24 @@ impl KvNode {
     pub fn left(&self, peer: &str) -> Leaving {
         let inner = self.inner();
         if inner.engine.is_forked() { Leaving::of_nobody() } else { Leaving::new(inner, peer) }
+    }
+
+    /// Closes the node, for all its handles; the future is ready when nothing of the node is left.
+    ///
+    /// The node takes no peer any more from this call on. Its transfers end with an error, its peers learn at once that
+    /// it has left, and calls on other handles fail with [`NodeError::Closed`]. Once the future is ready, the links
+    /// have said goodbye, the threads have ended, and the pools are free of the node: a server may exit, or
+    /// [close](Pool::close) its pools. Handles of transfers are the caller's, and keep their pool until they are
+    /// dropped.
+    ///
+    /// A node that is dropped closes likewise, in the background.
+    ///
+    /// # Errors
+    ///
+    /// The future fails with [`NodeError::StillClosing`] at the deadline; the node then goes on closing. A link
+    /// says goodbye within its [`linger`](super::LinkOptions::linger), and one that is just being made takes 5 s at most.
+    pub fn closed(self, deadline: Deadline) -> Closing {
+        Closing::new(self.inner(), deadline)
     }
 
     /// Ends all links to a peer, and forgets it. What is under way with it ends with an error. Returns whether there

@@ -1,8 +1,9 @@
 //! The node's own thread: it accepts peers, notices when they leave, and wakes tasks whose deadline has passed.
 
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
+use std::task::Waker;
 use std::thread::Builder;
 use std::time::Instant;
 
@@ -11,11 +12,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::inner::{Inner, tell};
+use super::inner::{Inner, Rest, tell};
 use super::jobs::Job;
 use super::message::{Answer, NOTE_BYTES, Request};
 use super::table::{MAKE_WITHIN, is_open};
-use super::work::say;
+use super::work::{self, say};
 use super::{NodeError, NodeName};
 use crate::bootstrap::notice_vanishing;
 use crate::link::handshake::{First, Met, Strangers};
@@ -26,14 +27,22 @@ const FAILED_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 /// A peer that was met, and the connection to it.
 type Watched = (NodeName, u64, Arc<TcpStream>);
 
-pub(super) fn start(inner: &Arc<Inner>) -> Result<(), NodeError> {
+pub(super) fn start(inner: &Arc<Inner>, listener: TcpListener) -> Result<(), NodeError> {
     let own = Arc::clone(inner);
-    let started = Builder::new().name("rdma-node".to_owned()).spawn(move || run(&own));
-    started.map(drop).map_err(|source| NodeError::Thread { source: Arc::new(source) })
+    let started = Builder::new().name("rdma-node".to_owned()).spawn(move || {
+        run(&own, listener);
+        end(&own);
+        let woken = own.finish();
+        // A task that is woken may be the last to have the node, and counts what is left of it.
+        drop(own);
+        woken.into_iter().for_each(Waker::wake);
+    });
+    inner.keep_own_thread(started.map_err(|source| NodeError::Thread { source: Arc::new(source) })?);
+    Ok(())
 }
 
 /// Runs until the node is closed.
-fn run(inner: &Arc<Inner>) {
+fn run(inner: &Arc<Inner>, listener: TcpListener) {
     let mut strangers = Strangers::default();
     loop {
         strangers.dismiss_overdue();
@@ -47,7 +56,7 @@ fn run(inner: &Arc<Inner>) {
         if is_closed {
             return;
         }
-        let readable = wait(inner, &strangers, &watched, next.map(Deadline::at));
+        let readable = wait((inner, &listener), &strangers, &watched, next.map(Deadline::at));
         inner.nudge.clear();
         for ((name, incarnation, stream), _) in watched.iter().zip(readable).filter(|(_, readable)| *readable)
         {
@@ -57,23 +66,48 @@ fn run(inner: &Arc<Inner>) {
         }
         drop(watched);
         inner.change(|table| table.tickets.wake_due(Some(Instant::now()), &mut table.woken));
-        accept(inner, &mut strangers);
+        accept((inner, &listener), &mut strangers);
     }
+}
+
+/// Waits until the workers have ended all that the node has begun, and have ended themselves.
+fn end(inner: &Arc<Inner>) {
+    loop {
+        let ((), next) = inner.look_before_sleep(None, |_| ());
+        match inner.rest() {
+            Rest::Done(threads) if threads.is_empty() => return,
+            Rest::Done(threads) => threads.into_iter().for_each(|thread| _ = thread.join()),
+            Rest::Stranded(job) => work::run(inner, job),
+            Rest::Busy => {
+                let mut nudged = [PollFd::from_borrowed_fd(inner.nudge.as_fd(), PollFlags::IN)];
+                _ = poll(&mut nudged, next.map(|next| timeout(Deadline::at(next))).as_ref());
+                inner.nudge.clear();
+                inner.change(|table| table.tickets.wake_due(Some(Instant::now()), &mut table.woken));
+            }
+        }
+    }
+}
+
+/// The time until a deadline.
+fn timeout(deadline: Deadline) -> Timespec {
+    let left = deadline.remaining();
+    Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
 }
 
 /// Waits until somebody connects, speaks or leaves, until the node is nudged, or until `next`. Returns which of those
 /// watched have to be looked at.
-fn wait(inner: &Inner, strangers: &Strangers, watched: &[Watched], next: Option<Deadline>) -> Vec<bool> {
-    let fixed = [inner.nudge.as_fd(), inner.listener.as_fd()];
+fn wait(
+    (inner, listener): (&Inner, &TcpListener),
+    strangers: &Strangers,
+    watched: &[Watched],
+    next: Option<Deadline>,
+) -> Vec<bool> {
+    let fixed = [inner.nudge.as_fd(), listener.as_fd()];
     let streams = watched.iter().map(|(.., stream)| stream.as_fd());
     let all = fixed.into_iter().chain(streams).chain(strangers.descriptors());
     let mut polled: Vec<_> = all.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
-    let timeout = next.map(|next| {
-        let left = next.remaining();
-        Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() }
-    });
     // An interrupted wait, or one that the system refuses, is one that looks at all.
-    let looked = poll(&mut polled, timeout.as_ref());
+    let looked = poll(&mut polled, next.map(timeout).as_ref());
     let streams = polled.iter().skip(fixed.len()).take(watched.len());
     streams.map(|fd| looked.is_err() || !fd.revents().is_empty()).collect()
 }
@@ -89,10 +123,10 @@ fn hear_peer(inner: &Arc<Inner>, peer: &NodeName, stream: &Arc<TcpStream>) -> bo
 }
 
 /// Accepts whoever has connected, and answers those of the job.
-fn accept(inner: &Arc<Inner>, strangers: &mut Strangers) {
+fn accept((inner, listener): (&Arc<Inner>, &TcpListener), strangers: &mut Strangers) {
     loop {
         let deadline = Deadline::after(MAKE_WITHIN);
-        match strangers.look(&inner.listener, &inner.token, First::Request, deadline) {
+        match strangers.look(listener, &inner.token, First::Request, deadline) {
             Ok(Some((met, said))) => hear(inner, met, &said),
             Ok(None) => return,
             Err(error) => {

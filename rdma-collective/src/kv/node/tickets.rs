@@ -16,6 +16,8 @@ pub(super) enum About {
     Link(Way),
     /// The peer leaves.
     Leaving,
+    /// The node itself ends.
+    Closing,
 }
 
 /// All who wait, by number.

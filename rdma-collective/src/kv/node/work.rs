@@ -199,13 +199,13 @@ fn put(inner: &Arc<Inner>, peer: (&super::NodeName, u64), link: LinkName, made: 
 
 /// Opens this node's end of a link.
 fn open(inner: &Inner, way: Way) -> Result<Opening, LinkError> {
-    let (pool, needed) = match way {
-        Way::Out => (inner.source.as_ref(), PoolUse::Source),
-        Way::In => (inner.destination.as_ref(), PoolUse::Destination),
+    let needed = match way {
+        Way::Out => PoolUse::Source,
+        Way::In => PoolUse::Destination,
     };
     // The table asks for links of pools alone that there are.
-    let pool = pool.ok_or(LinkError::OtherEngine)?;
-    Opening::new(&inner.engine, pool, needed, &inner.token, &inner.link)
+    let pool = inner.pool(way).ok_or(LinkError::OtherEngine)?;
+    Opening::new(&inner.engine, &pool, needed, &inner.token, &inner.link)
 }
 
 fn join(

@@ -47,6 +47,8 @@ pub(super) struct Table {
     /// behind them.
     pub(super) words: Vec<(Arc<TcpStream>, Vec<u8>)>,
     pub(super) is_closed: bool,
+    /// Whether the node was closed, and nothing of it is left.
+    pub(super) has_ended: bool,
 }
 
 impl Table {
@@ -60,6 +62,7 @@ impl Table {
             woken: Vec::new(),
             words: Vec::new(),
             is_closed: false,
+            has_ended: false,
         }
     }
 
@@ -238,8 +241,12 @@ impl Table {
     /// Forgets all peers, and takes no more.
     pub(super) fn close(&mut self) {
         self.is_closed = true;
-        for name in self.peers.keys().cloned().collect::<Vec<_>>() {
-            self.remove(&name);
+        // Nobody waits for what is begun now.
+        drop(self.jobs.take_awaited());
+        for (name, mut peer) in std::mem::take(&mut self.peers) {
+            self.jobs.retire(peer.end());
+            let who = (&name, peer.blob.incarnation);
+            self.tickets.fail(who, None, &NodeError::Closed, &mut self.woken);
         }
         self.tickets.wake_due(None, &mut self.woken);
     }
