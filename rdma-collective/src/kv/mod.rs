@@ -61,6 +61,7 @@ mod error;
 mod fence;
 mod given_up;
 mod journal;
+mod keep_alive;
 pub mod layout;
 mod lease;
 mod link;

@@ -1,5 +1,7 @@
 //! The request that a transfer is begun for: its id, in all forms that servers have, and the note that goes with it.
 
+use std::time::Duration;
+
 use super::journal::TransferKind;
 use super::note::{NOTE_BYTES_MAX, Note};
 use crate::kv::{KvError, RequestId};
@@ -22,6 +24,8 @@ pub struct Request {
     id: Result<RequestId, usize>,
     /// The note, or the length of one that is too long.
     note: Result<Note, usize>,
+    /// The cap, if it is not that of the link.
+    keep_alive: Option<Duration>,
 }
 
 /// A request, checked, for a kind of transfer.
@@ -30,6 +34,7 @@ pub(super) struct Asked {
     pub(super) kind: TransferKind,
     pub(super) request: RequestId,
     pub(super) note: Note,
+    pub(super) keep_alive: Option<Duration>,
 }
 
 impl Request {
@@ -60,8 +65,39 @@ impl Request {
         Self { note: Ok(Note::Later), ..self }
     }
 
+    /// Keeps the transfer alive: while the peer gives signs of life, the library moves the deadline of the transfer by
+    /// itself, to as long after the last sign as the transfer was begun before its deadline, and at most to `cap` after
+    /// the begin. Takes the place of [`LinkOptions::keep_alive`](super::LinkOptions); zero keeps nothing alive.
+    ///
+    /// A server gives each transfer a short deadline, so that what a lost peer has is free again soon, and a cap as
+    /// long as the slowest prefill. A period shorter than three [heartbeats](crate::engine::EngineOptions::heartbeat)
+    /// counts as three. The trap: a peer whose engine has [no thread](crate::engine::Driver::Caller) gives signs only
+    /// while its callers drive.
+    ///
+    /// Each end has a deadline of its own, so keep both alive. A peer that has not met the grant or the offer yet is
+    /// told how long it lives. [`Transfer::extend`](super::Transfer::extend) may go beyond the cap.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use rdma_collective::kv::{Decode, Grant, KvError, Request};
+    /// # use rdma_core::Deadline;
+    /// fn begin(decode: &Decode, id: &str) -> Result<Grant, KvError> {
+    ///     // Blocks of a prefill that is gone are back after 2 s, and a long prompt may take 5 minutes.
+    ///     let request = Request::new(id).keep_alive(Duration::from_secs(300));
+    ///     decode.grant(request, &[3, 1], Deadline::after(Duration::from_secs(2)))
+    /// }
+    /// ```
+    #[must_use]
+    pub fn keep_alive(self, cap: Duration) -> Self {
+        Self { keep_alive: Some(cap), ..self }
+    }
+
     fn of(id: &[u8]) -> Self {
-        Self { id: RequestId::of(id).ok_or(id.len()), note: Ok(Note::default()) }
+        Self::with(RequestId::of(id).ok_or(id.len()))
+    }
+
+    fn with(id: Result<RequestId, usize>) -> Self {
+        Self { id, note: Ok(Note::default()), keep_alive: None }
     }
 
     pub(super) fn id(&self) -> Result<RequestId, KvError> {
@@ -75,13 +111,13 @@ impl Request {
         if note.is_later() && !matches!(kind, TransferKind::Push | TransferKind::Stream) {
             return Err(KvError::NotePromised { request });
         }
-        Ok(Asked { kind, request, note })
+        Ok(Asked { kind, request, note, keep_alive: self.keep_alive })
     }
 }
 
 impl From<RequestId> for Request {
     fn from(id: RequestId) -> Self {
-        Self { id: Ok(id), note: Ok(Note::default()) }
+        Self::with(Ok(id))
     }
 }
 

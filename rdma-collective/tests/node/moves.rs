@@ -10,7 +10,7 @@ use rdma_collective::kv::{KvError, KvNode, NodeError};
 use rdma_core::{Deadline, Wire};
 
 use crate::common::{WIRES, assert_books, block_on, books, long};
-use crate::job::{Role, member};
+use crate::job::{Role, member, member_with, options};
 use crate::pair::{assert_freed, assert_moved};
 
 #[test]
@@ -96,6 +96,26 @@ fn a_transfer_that_cannot_be_says_why_and_names_the_node() {
     assert!(matches!(stranger, NodeError::Unknown { .. }), "{stranger}");
     let now = b.node.grant("a", 2, &[3], long()).try_now();
     assert!(now.is_ok(), "the link is up");
+}
+
+/// The node's own options keep alive what it begins, for as long as the peer is there.
+#[test]
+fn a_node_keeps_its_transfers_alive() {
+    let mut options = options("b");
+    options.link.keep_alive = Some(Duration::from_secs(60));
+    let (a, b) = (member(Wire::Local, "a", Role::Prefill), member_with(Wire::Local, &options, Role::Decode));
+    a.meet(&b);
+    let short = || Deadline::after(Duration::from_secs(2));
+    let grants =
+        [(1, [3]), (2, [4])].map(|(id, block)| b.node.grant("a", id, &block, short()).wait().unwrap());
+    thread::sleep(Duration::from_secs(5));
+    let [met, lost] = grants;
+    a.node.push("b", 1, &[0], long()).wait().unwrap().wait().unwrap();
+    assert!(met.wait().unwrap().verdicts.all_valid());
+    drop(a);
+    let error = lost.wait().unwrap_err();
+    assert!(matches!(*error.cause, KvError::PeerFailed { .. }), "{error}");
+    assert_freed(b.destination.as_ref().unwrap(), &[4]);
 }
 
 /// Moves a block again until that works: a node may not have noticed yet that the link is over.

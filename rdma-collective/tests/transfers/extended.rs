@@ -2,11 +2,12 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::common::{WIRES, long};
-use crate::pair::{CANARY, Pair, SHAPE, engine, link, pool, source_byte};
-use rdma_collective::kv::{KvError, LinkOptions, PoolUse, Revocable, Transfer};
+use crate::pair::{CANARY, Pair, SHAPE, Setup, engine, link, pool, source_byte};
+use rdma_collective::engine::Driver;
+use rdma_collective::kv::{KvError, LinkOptions, PoolUse, Request, Revocable, Transfer};
 use rdma_core::{Deadline, Wire};
 
 const SOURCES: [u32; 2] = [0, 1];
@@ -60,6 +61,60 @@ fn every_transfer_waits_until_the_later_deadline() {
         assert!(pull.wait().unwrap().verdicts.all_valid());
         met.wait().unwrap();
     }
+}
+
+/// Far more than the cap that any test lives to see.
+const CAP: Duration = Duration::from_secs(60);
+
+/// A request that is kept alive.
+fn kept(id: u64) -> Request {
+    Request::new(id).keep_alive(CAP)
+}
+
+/// Four transfers of other periods each wait for several of those, and nobody extends them.
+#[test]
+fn every_transfer_that_is_kept_alive_waits_while_its_peer_lives() {
+    let pairs = WIRES.map(pair);
+    let after = |part| Deadline::after(SHORT * part / 4);
+    let waiting: Vec<_> = pairs
+        .iter()
+        .map(|Pair { prefill, decode, .. }| {
+            let grant = decode.grant(kept(1), &[0, 1], after(4)).unwrap();
+            let push = prefill.push(kept(2), &SOURCES, after(5)).unwrap();
+            let offer = prefill.offer(kept(3), &SOURCES, after(6)).unwrap();
+            let pull = decode.pull(kept(4), &[3], after(3)).unwrap();
+            let revoked = decode.grant(kept(5), &[4], after(4)).unwrap();
+            (grant, push, offer, pull, revoked)
+        })
+        .collect();
+    thread::sleep(SHORT * 3);
+    for (pair, (grant, push, offer, pull, revoked)) in pairs.iter().zip(waiting) {
+        let Pair { prefill, decode, destination, .. } = pair;
+        revoked.revoke(long()).unwrap();
+        assert_eq!(destination.held(4), None);
+        prefill.push(1, &SOURCES, long()).unwrap().wait().unwrap();
+        assert!(grant.wait().unwrap().verdicts.all_valid());
+        let met = decode.grant(2, &[0, 1], long()).unwrap();
+        push.wait().unwrap();
+        assert!(met.wait().unwrap().verdicts.all_valid());
+        assert!(decode.pull(3, &[0, 1], long()).unwrap().wait().unwrap().verdicts.all_valid());
+        offer.wait().unwrap();
+        let met = prefill.offer(4, &[2], long()).unwrap();
+        assert!(pull.wait().unwrap().verdicts.all_valid());
+        met.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_silent_peer_keeps_nothing_alive() {
+    // Nobody drives prefill.
+    let pair = Setup { driver: Driver::Caller, ..Setup::default() }.connect();
+    let begun = Instant::now();
+    let grant = pair.decode.grant(kept(1), &[3], short()).unwrap();
+    let error = grant.wait().unwrap_err();
+    assert!(matches!(*error.cause, KvError::GrantExpired { .. }), "{error}");
+    assert!((SHORT..CAP / 2).contains(&begun.elapsed()), "{:?}", begun.elapsed());
+    assert_eq!(pair.destination.held(3), None);
 }
 
 #[test]

@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, PeerAccess, RemoteMemory};
 
+use super::keep_alive::Signs;
 use super::plan::{Cover, Route};
 use super::pool::{PeerKeys, Pieces};
 use super::staging::Staging;
@@ -64,6 +65,10 @@ pub struct LinkOptions {
     /// Needs the software device: [`LinkError::NotStrict`] elsewhere. The trap: on one host, blocks go over TCP then
     /// instead of through mapped memory, whatever `peer_access` says, because only decode itself checks the blocks.
     pub strict: bool,
+    /// Time from the begin of a transfer for which its deadline is moved at most while the peer is alive (none: no
+    /// deadline moves by itself), for requests without a [`Request::keep_alive`](crate::kv::Request::keep_alive) of
+    /// their own. Each end keeps its own transfers alive.
+    pub keep_alive: Option<Duration>,
     /// Time that dropping an end may wait for its last messages to arrive (1 s).
     pub linger: Duration,
 }
@@ -78,6 +83,7 @@ impl Default for LinkOptions {
             pack_bytes: 4096,
             checksums: false,
             strict: false,
+            keep_alive: None,
             linger: Duration::from_secs(1),
         }
     }
@@ -175,6 +181,12 @@ impl Link {
     /// The moment at which the peer was last heard; `None` once the lane is gone.
     pub(super) fn heard_at(&self, core: &mut EngineState) -> Option<Instant> {
         self.lane(core).map(|lane| lane.heard_at())
+    }
+
+    /// The signs of life of the peer; `None` once the lane is gone.
+    pub(super) fn signs(&self, core: &mut EngineState) -> Option<Signs> {
+        let beat = core.heartbeat();
+        self.heard_at(core).map(|heard| Signs { heard, beat })
     }
 
     /// Has the lane watch the peer for the transfers that have begun since the last drive.

@@ -21,7 +21,7 @@ mod revoke;
 mod tests;
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 
@@ -34,6 +34,7 @@ use super::checksum;
 use super::fence::Fence;
 use super::given_up::GivenUp;
 use super::journal::{Entry, Journal, TransferKind, TransferOutcome};
+use super::keep_alive::KeepAlive;
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::machine::Machine;
@@ -58,6 +59,8 @@ pub(super) struct Pushes {
     source: AttachedPool,
     write_bytes_max: u32,
     pack_bytes: u32,
+    /// The cap on keeping transfers alive whose requests have none.
+    keep_alive: Option<Duration>,
     packing: Packing,
     /// Grants by transfer slot, which the peer chooses.
     grants: Box<[Option<IncomingGrant>]>,
@@ -131,6 +134,7 @@ struct State {
     entry: Entry,
     hold: Hold,
     deadline: Deadline,
+    keep: KeepAlive,
     started: Instant,
     bytes: u64,
     /// Number of writes; 0 before the push has met its grant.
@@ -192,6 +196,7 @@ impl Pushes {
             source,
             write_bytes_max: options.write_bytes_max.min(MESSAGE_BYTES_MAX),
             pack_bytes,
+            keep_alive: options.keep_alive,
             packing: Packing::new(),
             grants: (0..TRANSFERS_MAX).map(|_| None).collect(),
             grants_seen: 0,
@@ -223,7 +228,7 @@ impl Pushes {
         now: Instant,
     ) -> Result<u64, KvError> {
         self.link.check()?;
-        let Asked { kind, request, note } = asked;
+        let Asked { kind, request, note, keep_alive } = asked;
         let active = |state: &&State| !matches!(state.stage, Stage::Ended(_));
         if self.pushes.iter().flatten().filter(active).any(|state| state.request == request) {
             return Err(KvError::RequestRepeated { request });
@@ -242,6 +247,7 @@ impl Pushes {
             entry: self.journal.begin(kind, request, list.blocks().len(), now),
             hold,
             deadline,
+            keep: KeepAlive::new(keep_alive.or(self.keep_alive), deadline, now),
             started: now,
             bytes,
             writes: 0,
@@ -414,6 +420,11 @@ impl State {
         }
     }
 
+    /// The moment at which a deadline that is kept alive may have to be moved.
+    fn look(&self) -> Option<Instant> {
+        matches!(self.stage, Stage::Waiting | Stage::Writing(_)).then(|| self.keep.look()).flatten()
+    }
+
     /// The moment by which the push ends or its lane is fenced, without what the device needs for that.
     fn ends_by(&self) -> Deadline {
         match &self.stage {
@@ -468,6 +479,7 @@ impl Service for Pushes {
         // Deadlines are compared with the time up to which completions were taken, and not with `now`: a completion
         // that still waits in the queue may be the one that makes the push in time.
         let known = core.known_until();
+        self.keep_alive(core, now);
         any |= self.expire(core, known, now);
         any |= self.finish_stopped(core, now);
         // Answers to the peer go before new blocks, because the peer frees its blocks on them and must not wait
@@ -488,11 +500,8 @@ impl Service for Pushes {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let pushes = self.pushes.iter().flatten().filter_map(State::due);
-        pushes
-            .chain(self.offers.iter().filter_map(OfferState::due))
-            .chain(self.unsummed)
-            .chain(self.given_up.due())
-            .min()
+        let pushes = self.pushes.iter().flatten().flat_map(|state| [state.due(), state.look()]);
+        let offers = self.offers.iter().flat_map(|offered| [offered.due(), offered.look()]);
+        pushes.chain(offers).flatten().chain(self.unsummed).chain(self.given_up.due()).min()
     }
 }

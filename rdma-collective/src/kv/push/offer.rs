@@ -14,6 +14,7 @@ use crate::kv::blocks::List;
 use crate::kv::checksum::{DRIVE_BYTES_MAX, Sum};
 use crate::kv::fence::{Fence, RECALL_WITHIN};
 use crate::kv::journal::{Entry, TransferKind, TransferOutcome};
+use crate::kv::keep_alive::{KeepAlive, Signs};
 use crate::kv::lease::Hold;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Extend, NotePiece, Offer, Reason, Recall, Release, Take};
@@ -32,6 +33,7 @@ pub(super) struct OfferState {
     entry: Entry,
     hold: Hold,
     deadline: Deadline,
+    keep: KeepAlive,
     offered: Instant,
     /// How much of the list the peer has been told.
     told: usize,
@@ -83,6 +85,18 @@ impl OfferState {
             OfferStage::Open => Some(self.deadline.instant()),
             OfferStage::Recalling { fence, .. } => Some(fence.due()),
             OfferStage::Ended(_) => None,
+        }
+    }
+
+    /// The moment at which a deadline that is kept alive may have to be moved.
+    pub(super) fn look(&self) -> Option<Instant> {
+        matches!(self.stage, OfferStage::Open).then(|| self.keep.look()).flatten()
+    }
+
+    /// Moves the deadline if it is kept alive.
+    pub(super) fn keep_alive(&mut self, signs: Signs, now: Instant) {
+        if self.look().is_some() {
+            self.extended |= self.keep.renew(&mut self.deadline, signs, now);
         }
     }
 
@@ -158,7 +172,7 @@ impl Pushes {
         now: Instant,
     ) -> Result<u64, KvError> {
         self.link.check()?;
-        let Asked { request, note, .. } = asked;
+        let Asked { request, note, keep_alive, .. } = asked;
         if self.pool.purpose().at_prefill() != Some(PoolUse::SourceToPull) {
             return Err(KvError::NotReadable);
         }
@@ -181,6 +195,7 @@ impl Pushes {
             entry,
             hold,
             deadline,
+            keep: KeepAlive::new(keep_alive.or(self.keep_alive), deadline, now),
             offered: now,
             told,
             sums,

@@ -142,6 +142,15 @@ impl Pushes {
         any
     }
 
+    /// Moves the deadlines of pushes and offers that are kept alive.
+    pub(super) fn keep_alive(&mut self, core: &mut EngineState, now: Instant) {
+        let Some(signs) = self.link.signs(core) else { return };
+        for state in self.pushes.iter_mut().flatten().filter(|state| state.look().is_some()) {
+            state.keep.renew(&mut state.deadline, signs, now);
+        }
+        self.offers.iter_mut().for_each(|offered| offered.keep_alive(signs, now));
+    }
+
     /// Expires pushes. A push in `Waiting` ends alone; one that has begun goes to `Quiescing`; one whose fence is due
     /// ends the link.
     ///

@@ -30,6 +30,7 @@ use super::blocks::List;
 use super::checksum;
 use super::given_up::GivenUp;
 use super::journal::{Journal, TransferKind};
+use super::keep_alive::KeepAlive;
 use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::machine::Machine;
@@ -61,6 +62,8 @@ pub(super) struct Receives {
     journal: Journal,
     pub(super) pool: Pool,
     checksums: bool,
+    /// The cap on keeping transfers alive whose requests have none.
+    keep_alive: Option<Duration>,
     /// Writes and bytes that have arrived since they were last added to the journal, once a drive, so that its lock
     /// is not taken for each write.
     landed: (u64, u64),
@@ -116,6 +119,7 @@ impl Receives {
             journal,
             pool,
             checksums: options.checksums,
+            keep_alive: options.keep_alive,
             landed: (0, 0),
             grants: Vec::new(),
             next_grant: 1,
@@ -147,7 +151,7 @@ impl Receives {
         now: Instant,
     ) -> Result<u64, KvError> {
         self.link.check()?;
-        let Asked { kind, request, note } = asked;
+        let Asked { kind, request, note, keep_alive } = asked;
         let by_layer = kind == TransferKind::PullLayers;
         let pulls = kind == TransferKind::Pull || by_layer;
         if pulls {
@@ -187,6 +191,7 @@ impl Receives {
             list,
             bytes,
             deadline,
+            keep: KeepAlive::new(keep_alive.or(self.keep_alive), deadline, now),
             extended: false,
             granted: now,
             told: 0,
@@ -299,6 +304,16 @@ impl Receives {
             if is_due && !state.note.send(&self.link, core, message::NOTE, id) {
                 return;
             }
+        }
+    }
+
+    /// Moves the deadlines of transfers that are kept alive.
+    fn keep_alive(&mut self, core: &mut EngineState, now: Instant) {
+        let Some(signs) = self.link.signs(core) else { return };
+        for state in self.grants.iter_mut().flatten().filter(|state| state.look().is_some()) {
+            let moved = state.keep.renew(&mut state.deadline, signs, now);
+            // A grant that a push has met lives as long as the push.
+            state.extended |= moved && !state.pulls() && state.begin.is_none();
         }
     }
 
@@ -418,6 +433,7 @@ impl Service for Receives {
         self.send_revocations(core);
         self.send_leases(core);
         any |= self.confirm(core);
+        self.keep_alive(core, now);
         any |= self.expire(core, known, now);
         any |= self.finish_revoked(core);
         self.send_revocations(core);
@@ -438,7 +454,7 @@ impl Service for Receives {
     }
 
     fn next_deadline(&self) -> Option<Instant> {
-        let grants = self.grants.iter().flatten().filter_map(State::due);
+        let grants = self.grants.iter().flatten().flat_map(|state| [state.due(), state.look()]).flatten();
         grants.chain(self.unchecked).chain(self.keys_left).chain(self.given_up.due()).min()
     }
 }

@@ -10,6 +10,7 @@ use super::check::Checked;
 use super::unpack::Unpack;
 use crate::kv::fence::{CONFIRM_WITHIN, Fence};
 use crate::kv::journal::{Entry, TransferOutcome};
+use crate::kv::keep_alive::KeepAlive;
 use crate::kv::layout::Layout;
 use crate::kv::lease::Hold;
 use crate::kv::message::{Begin, Grant, Reason};
@@ -40,6 +41,7 @@ pub(super) struct State {
     /// Bytes that are expected.
     pub(super) bytes: u64,
     pub(super) deadline: Deadline,
+    pub(super) keep: KeepAlive,
     /// The deadline was moved, and the peer knows the earlier one.
     pub(super) extended: bool,
     pub(super) granted: Instant,
@@ -193,6 +195,11 @@ impl State {
             Stage::Unchecked(by) => Some(*by),
             Stage::Ended(_) => None,
         }
+    }
+
+    /// The moment at which a deadline that is kept alive may have to be moved.
+    pub(super) fn look(&self) -> Option<Instant> {
+        matches!(self.stage, Stage::Filling).then(|| self.keep.look()).flatten()
     }
 
     /// Ends the keys of the grant, so that the device refuses what the peer still writes. Returns `false` when the

@@ -1,5 +1,6 @@
 //! A peer that has the token and breaks the protocol: every message that cannot be ends the link, and nothing else.
 
+mod kept;
 mod late;
 mod leases;
 mod ranges;
