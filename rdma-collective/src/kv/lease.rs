@@ -230,7 +230,11 @@ impl Hold {
     }
 
     fn new(pool: &Pool, kind: HoldKind, list: List, origin: Option<&Origin>) -> Result<Self, KvError> {
-        let side = if pool.purpose().is_source() { Side::Source } else { Side::Destination };
+        let side = match kind {
+            HoldKind::Leased => Side::Source,
+            HoldKind::Shared if pool.purpose().at_decode().is_none() => Side::Source,
+            HoldKind::Shared | HoldKind::Granted | HoldKind::Quarantined => Side::Destination,
+        };
         list.check(pool.layout(), side)?;
         let mut holds = pool.holds();
         let list = match origin {

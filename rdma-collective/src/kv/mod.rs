@@ -100,7 +100,9 @@ pub use error::{KvError, PoolError};
 pub use journal::{LinkEvent, LinkStats, TransferKind, TransferOutcome};
 pub use lease::HoldKind;
 pub use link::{LinkError, LinkOptions, Prepared};
-pub use node::{Begin, Begun, Closing, Connecting, KvNode, Leaving, NodeError, NodeName, NodeOptions};
+pub use node::{
+    Begin, Begun, Closing, Connecting, Full, KvNode, Leaving, Load, NodeError, NodeName, NodeOptions,
+};
 pub use outcome::{Progress, Received, Sent, TransferError};
 pub use plan::PlanError;
 pub use pool::{BlockShare, Pool, PoolStats, PoolUse};

@@ -1,8 +1,10 @@
 //! The request that a transfer is begun for: its id, in all forms that servers have, and the note that goes with it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::journal::TransferKind;
+use super::node::Permit;
 use super::note::{NOTE_BYTES_MAX, Note};
 use crate::kv::{KvError, RequestId};
 
@@ -35,6 +37,8 @@ pub(super) struct Asked {
     pub(super) request: RequestId,
     pub(super) note: Note,
     pub(super) keep_alive: Option<Duration>,
+    /// The room that a node has given the transfer.
+    pub(super) permit: Option<Arc<Permit>>,
 }
 
 impl Request {
@@ -111,7 +115,14 @@ impl Request {
         if note.is_later() && !matches!(kind, TransferKind::Push | TransferKind::Stream) {
             return Err(KvError::NotePromised { request });
         }
-        Ok(Asked { kind, request, note, keep_alive: self.keep_alive })
+        Ok(Asked { kind, request, note, keep_alive: self.keep_alive, permit: None })
+    }
+}
+
+impl Asked {
+    /// The request with the room that a node has given it.
+    pub(super) fn with(self, permit: Permit) -> Self {
+        Self { permit: Some(Arc::new(permit)), ..self }
     }
 }
 

@@ -275,6 +275,13 @@ impl Layout {
         self.group_of(block).and_then(|(_, placed)| has(placed)).unwrap_or(0)
     }
 
+    /// Bytes of these blocks over all layers. Blocks that there are not have none.
+    pub(in crate::kv) fn bytes_of_blocks(&self, blocks: &[u32]) -> u64 {
+        let bytes = |placed: &Placed| placed.layer_block_bytes * placed.layers.len() as u64;
+        let each = blocks.iter().filter_map(|block| self.group_of(*block)).map(|(_, placed)| bytes(placed));
+        each.fold(0, u64::saturating_add)
+    }
+
     fn first(&self) -> &Placed {
         // A layout has at least one group, so the fallback is never made.
         self.0.groups.first().unwrap_or_else(|| unreachable!("a layout without groups"))

@@ -1,4 +1,4 @@
-//! [`Begin`]: a transfer that waits for its link, and then begins.
+//! [`Begin`]: a transfer that waits for its link, then for room, and then begins.
 
 use std::fmt;
 use std::future::Future;
@@ -9,11 +9,12 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
+use super::admission::{Full, Permit};
 use super::inner::Inner;
 use super::jobs::Job;
 use super::link_slot::{End, Way};
 use super::parked::block_on;
-use super::tickets::About;
+use super::table::{Asks, Table};
 use super::{NodeError, NodeName};
 use crate::kv::{Decode, Kind, KvError, Prefill, Receiving, Sending, Transfer};
 
@@ -52,28 +53,44 @@ impl Over for Receiving {
 }
 
 /// The call that begins a transfer on an end.
-type Ask<K> = Box<dyn FnMut(&<K as Over>::End) -> Result<Transfer<K>, KvError> + Send>;
+type Ask<K> = Box<dyn FnMut(&<K as Over>::End, Permit) -> Result<Transfer<K>, KvError> + Send>;
 
-/// A transfer that begins as soon as its peer is connected and linked. Returned by
+/// A link, and room on it; or the wait for either, and the wakers that are not kept any more.
+type Looked = (Poll<Result<(End, Permit), NodeError>>, [Option<Waker>; 2]);
+
+/// A transfer that begins as soon as its peer is connected and linked, and there is room for it. Returned by
 /// [`KvNode::grant`](super::KvNode::grant) and its sisters.
 ///
 /// This is a future, whose output is the handle of the transfer. Dropping it before it is ready begins nothing, and
 /// holds no block. The transfer's deadline bounds this wait, too.
+///
+/// There is room while no bound of [`NodeOptions`](super::NodeOptions) is full. Requests get it by their deadlines. Give
+/// a request the same deadline at both nodes: otherwise each may have begun transfers whose other half waits at the
+/// other node. A transfer counts until its outcome is taken or its handle dropped, so whoever begins many must take
+/// outcomes meanwhile.
 #[must_use = "a transfer begins when this is awaited or waited for"]
 pub struct Begin<K: Begun> {
     inner: Arc<Inner>,
     peer: String,
     asked: Instant,
     deadline: Deadline,
+    /// Bytes of the blocks in this node's pool.
+    bytes: u64,
     ask: Ask<K>,
     /// The number of the ticket, and the incarnation of the peer that it is for.
     ticket: Option<(u64, u64)>,
+    /// The bound that was full when this was polled last.
+    full: Option<Full>,
 }
 
 impl<K: Begun> Begin<K> {
-    pub(super) fn new(inner: &Arc<Inner>, peer: &str, deadline: Deadline, ask: Ask<K>) -> Self {
+    pub(super) fn new(
+        inner: &Arc<Inner>,
+        (peer, bytes, deadline): (&str, u64, Deadline),
+        ask: Ask<K>,
+    ) -> Self {
         let (inner, peer, asked) = (Arc::clone(inner), peer.to_owned(), Instant::now());
-        Self { inner, peer, asked, deadline, ask, ticket: None }
+        Self { inner, peer, asked, deadline, bytes, ask, ticket: None, full: None }
     }
 
     /// Waits until the transfer has begun; its deadline is that of the transfer.
@@ -82,17 +99,20 @@ impl<K: Begun> Begin<K> {
     ///
     /// The errors of awaiting it: [`NodeError::Unknown`], [`NodeError::Left`], [`NodeError::NothingToMove`],
     /// [`NodeError::Link`], [`NodeError::Unreachable`] and [`NodeError::Late`] when there is no link;
-    /// [`NodeError::Transfer`] with the reason why the transfer does not begin on it.
+    /// [`NodeError::Busy`] when there is no room by the deadline, or too many requests wait; [`NodeError::Transfer`]
+    /// with the reason why the transfer does not begin.
     pub fn wait(self) -> Result<Transfer<K>, NodeError> {
         let deadline = self.deadline;
         block_on(self, deadline)
     }
 
-    /// Begins the transfer if the link is up, and asks for the link otherwise; never waits.
+    /// Begins the transfer if the link is up and there is room, and asks for both otherwise; never waits.
     ///
     /// # Errors
     ///
-    /// This future comes back while the link is not up; otherwise the errors of [`wait`](Self::wait).
+    /// This future comes back while the link is not up, or a bound is full: [`busy`](Self::busy) names the bound. The
+    /// future keeps its turn, and room that it is given stays its own until its deadline: await it, call this again, or
+    /// drop it. Otherwise the errors of [`wait`](Self::wait).
     pub fn try_now(mut self) -> Result<Result<Transfer<K>, NodeError>, Self> {
         match self.step(Waker::noop()) {
             Poll::Ready(begun) => Ok(begun),
@@ -100,17 +120,37 @@ impl<K: Begun> Begin<K> {
         }
     }
 
+    /// The bound that this waits for now; `None` while it waits for its link, has room, or was not polled yet.
+    #[must_use]
+    pub fn busy(&self) -> Option<Full> {
+        let (ticket, _) = self.ticket.filter(|_| !self.inner.engine.is_forked())?;
+        self.inner.look(|table| table.waits_for(self.asks(), ticket))
+    }
+
+    fn asks(&self) -> Asks<'_> {
+        let Self { peer, bytes, deadline, .. } = self;
+        Asks { peer, way: K::WAY, bytes: *bytes, deadline: deadline.instant() }
+    }
+
     fn step(&mut self, waker: &Waker) -> Poll<Result<Transfer<K>, NodeError>> {
+        let begun = self.begin(waker);
+        if begun.is_ready() {
+            self.leave();
+        }
+        begun
+    }
+
+    fn begin(&mut self, waker: &Waker) -> Poll<Result<Transfer<K>, NodeError>> {
         self.inner.engine.check_process()?;
         loop {
             let (looked, replaced) = self.look(waker);
             drop(replaced);
-            let end = match looked {
+            let (end, permit) = match looked {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
-                Poll::Ready(Ok(end)) => end,
+                Poll::Ready(Ok(found)) => found,
             };
-            let begun = K::end(&end).map(|end| (self.ask)(end));
+            let begun = K::end(&end).map(|end| (self.ask)(end, permit));
             self.release(end);
             match begun {
                 Some(Ok(transfer)) => return Poll::Ready(Ok(transfer)),
@@ -125,37 +165,87 @@ impl<K: Begun> Begin<K> {
         }
     }
 
-    /// Looks for the link, and has it made; or keeps the waker, in one step with the look, so that no change is missed.
-    /// Drop the wakers that come back only after this has returned.
-    fn look(&mut self, waker: &Waker) -> (Poll<Result<End, NodeError>>, [Option<Waker>; 2]) {
-        let Self { inner, peer, asked, deadline, ticket, .. } = self;
-        let now = Instant::now();
-        let ready = |looked| (Poll::Ready(looked), [None, None]);
+    /// Looks for the link and for room, and has the link made; or keeps the waker, in one step with the look, so that no
+    /// change is missed. Drop the wakers that come back only after this has returned.
+    fn look(&mut self, waker: &Waker) -> Looked {
+        let inner = Arc::clone(&self.inner);
         inner.change(|table| {
-            if let Some(end) = table.link(peer, K::WAY, now) {
-                return ready(Ok(end));
-            }
-            if let Some(error) = ticket.and_then(|(id, _)| table.tickets.take_error(id)) {
-                return ready(Err(error));
-            }
-            if deadline.expired()
-                && let Some((peer, _)) = table.find(peer)
-            {
-                return ready(Err(NodeError::Late { peer, waited: asked.elapsed() }));
-            }
-            let (name, incarnation) = match table.need(peer, K::WAY, now) {
-                Err(error) => return ready(Err(error)),
-                Ok(peer) => peer,
+            let mut stale = None;
+            let found = self.find(table, &mut stale).transpose();
+            let replaced = match (&found, self.ticket) {
+                (None, Some((id, _))) => table.tickets.sleep(id, waker),
+                _ => None,
             };
-            // A ticket of an earlier process of the name is of no use any more.
-            let stale = ticket.take_if(|(_, of)| *of != incarnation);
-            let stale = stale.and_then(|(id, _)| table.tickets.remove(id));
-            let about = About::Link(K::WAY);
-            let (id, _) = *ticket.get_or_insert_with(|| {
-                (table.tickets.add((name, incarnation), about, deadline.instant()), incarnation)
-            });
-            (Poll::Pending, [stale, table.tickets.sleep(id, waker)])
+            (found.map_or(Poll::Pending, Poll::Ready), [stale, replaced])
         })
+    }
+
+    /// Finds the link and room on it; `None` when this has to wait, by its ticket. Room comes after the link, so that a
+    /// transfer that waits takes nothing of either.
+    fn find(
+        &mut self,
+        table: &mut Table,
+        stale: &mut Option<Waker>,
+    ) -> Result<Option<(End, Permit)>, NodeError> {
+        let now = Instant::now();
+        let ticket = self.ticket.map(|(id, _)| id);
+        let Some(end) = table.link(&self.peer, K::WAY, now) else {
+            self.full = None;
+            if let Some(error) = ticket.and_then(|id| table.tickets.take_error(id)) {
+                return Err(error);
+            }
+            if let Some((peer, _)) = table.find(&self.peer).filter(|_| self.deadline.expired_at(now)) {
+                return Err(NodeError::Late { peer, waited: self.asked.elapsed() });
+            }
+            table.need(&self.peer, K::WAY, now)?;
+            self.ticket(table, stale)?;
+            return Ok(None);
+        };
+        let room = match table.take_room(self.asks(), ticket) {
+            Err(full) if self.deadline.expired_at(now) => {
+                return Err(self.busy_with(self.full.unwrap_or(full)));
+            }
+            Err(_) => {
+                let ticket = self.ticket(table, stale)?;
+                table.wait_for_room(self.asks(), ticket)
+            }
+            room => room,
+        };
+        self.full = room.as_ref().err().copied();
+        Ok(room.ok().map(|permit| (end, permit)))
+    }
+
+    /// The ticket of this request for the present process of the peer.
+    fn ticket(&mut self, table: &mut Table, stale: &mut Option<Waker>) -> Result<u64, NodeError> {
+        let Some((name, incarnation)) = table.find(&self.peer) else {
+            return Err(NodeError::Unknown { peer: self.peer.clone() });
+        };
+        // A ticket of an earlier process of the name is of no use any more.
+        let old = self.ticket.take_if(|(_, of)| *of != incarnation);
+        *stale = old.and_then(|(id, _)| table.tickets.remove(id));
+        if let Some((id, _)) = self.ticket {
+            return Ok(id);
+        }
+        let added = table.add_request((name, incarnation), self.asks());
+        let id = added.map_err(|full| self.busy_with(full))?;
+        self.ticket = Some((id, incarnation));
+        Ok(id)
+    }
+
+    fn busy_with(&self, full: Full) -> NodeError {
+        let busy = |peer| NodeError::Busy { peer, full, waited: self.asked.elapsed() };
+        NodeName::new(&self.peer).map_or_else(|error| error, busy)
+    }
+
+    /// Waits for nothing any more.
+    fn leave(&mut self) {
+        if let Some((ticket, _)) = self.ticket.take().filter(|_| !self.inner.engine.is_forked()) {
+            let waker = self.inner.change(|table| {
+                table.leave_room(self.asks(), ticket);
+                table.tickets.remove(ticket)
+            });
+            drop(waker);
+        }
     }
 
     /// Gives an end back: if the table has let go of it meanwhile, a thread that may block ends it.
@@ -176,10 +266,7 @@ impl<K: Begun> Future for Begin<K> {
 
 impl<K: Begun> Drop for Begin<K> {
     fn drop(&mut self) {
-        if let Some((ticket, _)) = self.ticket.take().filter(|_| !self.inner.engine.is_forked()) {
-            let waker = self.inner.change(|table| table.tickets.remove(ticket));
-            drop(waker);
-        }
+        self.leave();
     }
 }
 

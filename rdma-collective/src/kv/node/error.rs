@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::NodeName;
+use super::{Full, NodeName};
 use crate::engine::EngineError;
 use crate::kv::layout::LayoutError;
 use crate::kv::{KvError, LinkError};
@@ -172,6 +172,16 @@ pub enum NodeError {
     Late {
         /// The peer.
         peer: NodeName,
+        /// The time waited.
+        waited: Duration,
+    },
+    /// There was no room for the transfer by its deadline; or as many requests waited already as may.
+    #[error("no room for a transfer with node {peer} within {waited:.1?}: {full}")]
+    Busy {
+        /// The peer.
+        peer: NodeName,
+        /// The bound that was full.
+        full: Full,
         /// The time waited.
         waited: Duration,
     },

@@ -30,7 +30,7 @@ pub(super) struct Inner {
     pub(super) own: NodeBlob,
     pub(super) link: LinkOptions,
     /// Wakes the node's own thread.
-    pub(super) nudge: Nudge,
+    pub(super) nudge: Arc<Nudge>,
     state: Mutex<State>,
 }
 
@@ -65,7 +65,7 @@ impl Inner {
         (engine, source, destination): (&Engine, Option<&Pool>, Option<&Pool>),
         (token, own): (JobToken, NodeBlob),
         link: LinkOptions,
-        (nudge, table): (Nudge, Table),
+        (nudge, table): (Arc<Nudge>, Table),
     ) -> Self {
         let state = Mutex::new(State {
             table,
@@ -138,7 +138,7 @@ impl Inner {
         look: impl FnOnce(&Table) -> T,
     ) -> (T, Option<Instant>) {
         let mut state = self.lock();
-        let next = next.into_iter().chain(state.table.tickets.next_deadline()).min();
+        let next = next.into_iter().chain(state.table.next_deadline()).min();
         state.wakes_at = next;
         (look(&state.table), next)
     }

@@ -5,6 +5,7 @@
 //! there is any. `begin` and `meeting` are the futures, and `blob` and `message` the bytes. Transfers are those of the
 //! link ends, [`Prefill`](super::Prefill) and [`Decode`](super::Decode).
 
+mod admission;
 mod begin;
 mod blob;
 mod closing;
@@ -39,6 +40,8 @@ use crate::bootstrap::JobToken;
 use crate::engine::{Engine, Nudge};
 use crate::liveness::Process;
 
+pub(super) use admission::Permit;
+pub use admission::{Full, Load};
 pub use begin::{Begin, Begun};
 pub use closing::Closing;
 pub use error::NodeError;
@@ -137,8 +140,8 @@ impl KvNode {
             destination: destination.map(|(pool, _)| pool.layout().clone()),
         };
         own.encode()?;
-        let nudge = Nudge::new().map_err(|error| failed(std::io::Error::other(error)))?;
-        let table = Table::new(own.clone(), options.peers_max);
+        let nudge = Arc::new(Nudge::new().map_err(|error| failed(std::io::Error::other(error)))?);
+        let table = Table::new(own.clone(), options, Arc::clone(&nudge));
         let link = options.link.clone();
         let (source, destination) = (source.map(|(pool, _)| pool), destination.map(|(pool, _)| pool));
         let inner = Inner::new((engine, source, destination), (*token, own), link, (nudge, table));
@@ -210,6 +213,20 @@ impl KvNode {
             return Vec::new();
         }
         inner.look(|table| table.met().map(|(peer, _)| peer.blob.name.clone()).collect())
+    }
+
+    /// The transfers and bytes of the node that are under way, and the requests that wait for room.
+    #[must_use]
+    pub fn load(&self) -> Load {
+        let inner = self.inner();
+        if inner.engine.is_forked() { Load::default() } else { inner.look(Table::load) }
+    }
+
+    /// The [`load`](Self::load) of one peer, in both directions; `None` when there is no such peer.
+    #[must_use]
+    pub fn peer_load(&self, peer: &str) -> Option<Load> {
+        let inner = self.inner();
+        if inner.engine.is_forked() { None } else { inner.look(|table| table.load_of(peer)) }
     }
 
     /// Waits for a peer to leave; the future is ready at once when there is no such peer.

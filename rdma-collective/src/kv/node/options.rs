@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use crate::kv::LinkOptions;
+use crate::link::imm::TRANSFERS_MAX;
 
 /// Options of a [`KvNode`](super::KvNode); `docs/defaults.md` has the reason of each default.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -20,6 +21,21 @@ pub struct NodeOptions {
     pub blob_lasts: Option<Duration>,
     /// Peers at most (512).
     pub peers_max: usize,
+    /// Transfers of one peer in one direction that are under way at most (256, which is also the most that a link
+    /// has). A transfer counts until its outcome is taken, or its handle dropped. More requests wait for room, by their
+    /// deadlines.
+    pub peer_transfers_max: usize,
+    /// Bytes of one peer in one direction that are under way at most (no bound): those of the blocks in this node's
+    /// pool, which count in full where a request names some of their tokens. One transfer may be longer than the bound
+    /// while it is the only one.
+    pub peer_bytes_max: u64,
+    /// Transfers of the node that are under way at most (16,384). Give the node several times the bound of a peer,
+    /// because a peer that is stopped holds its own bound full.
+    pub transfers_max: usize,
+    /// Bytes of the node that are under way at most (no bound).
+    pub bytes_max: u64,
+    /// Requests of the node that wait at most, for a link or for room (16,384). The next one fails at once.
+    pub waiting_max: usize,
     /// The options of each link. The queues are shorter than those of a link made by hand (32 writes outstanding, 64
     /// messages), because a node has many: a link takes some 100 entries of the engine's
     /// [`max_cqe`](crate::engine::EngineOptions::max_cqe), and 64 KiB.
@@ -36,6 +52,11 @@ impl NodeOptions {
             addresses: Vec::new(),
             blob_lasts: None,
             peers_max: 512,
+            peer_transfers_max: TRANSFERS_MAX,
+            peer_bytes_max: u64::MAX,
+            transfers_max: 16_384,
+            bytes_max: u64::MAX,
+            waiting_max: 16_384,
             link: LinkOptions { max_send_wr: 32, credits: 64, ..LinkOptions::default() },
         }
     }

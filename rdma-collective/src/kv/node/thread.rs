@@ -65,7 +65,7 @@ fn run(inner: &Arc<Inner>, listener: TcpListener) {
             }
         }
         drop(watched);
-        inner.change(|table| table.tickets.wake_due(Some(Instant::now()), &mut table.woken));
+        inner.change(|table| table.wake_due(Instant::now()));
         accept((inner, &listener), &mut strangers);
     }
 }
@@ -82,7 +82,7 @@ fn end(inner: &Arc<Inner>) {
                 let mut nudged = [PollFd::from_borrowed_fd(inner.nudge.as_fd(), PollFlags::IN)];
                 _ = poll(&mut nudged, next.map(|next| timeout(Deadline::at(next))).as_ref());
                 inner.nudge.clear();
-                inner.change(|table| table.tickets.wake_due(Some(Instant::now()), &mut table.woken));
+                inner.change(|table| table.wake_due(Instant::now()));
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The tasks that wait at a node: for a peer to be met, for a link, and for a peer to leave.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -12,7 +12,7 @@ use super::{NodeError, NodeName};
 pub(super) enum About {
     /// The nodes meet.
     Meeting,
-    /// There is a link in this direction.
+    /// There is a link in this direction, and room on it for a request.
     Link(Way),
     /// The peer leaves.
     Leaving,
@@ -25,6 +25,10 @@ pub(super) enum About {
 pub(super) struct Tickets {
     tickets: BTreeMap<u64, Ticket>,
     last: u64,
+    /// Tickets of requests, which are about links.
+    requests: usize,
+    /// Those who sleep, by deadline: there may be many, and the node's thread looks for the first often.
+    asleep: BTreeSet<(Instant, u64)>,
     /// The first deadline of those who have gone to sleep since the node's thread was told.
     unslept: Option<Instant>,
 }
@@ -50,6 +54,7 @@ impl Tickets {
         deadline: Instant,
     ) -> u64 {
         self.last += 1;
+        self.requests += usize::from(matches!(about, About::Link(_)));
         let ticket = Ticket { peer, incarnation, about, deadline, waker: None, error: None };
         self.tickets.insert(self.last, ticket);
         self.last
@@ -58,7 +63,15 @@ impl Tickets {
     /// Removes somebody who waits no more. Drop the waker only after all locks are released.
     #[must_use]
     pub(super) fn remove(&mut self, id: u64) -> Option<Waker> {
-        self.tickets.remove(&id)?.waker
+        let ticket = self.tickets.remove(&id)?;
+        self.requests -= usize::from(matches!(ticket.about, About::Link(_)));
+        self.asleep.remove(&(ticket.deadline, id));
+        ticket.waker
+    }
+
+    /// Number of requests that wait.
+    pub(super) fn requests(&self) -> usize {
+        self.requests
     }
 
     /// Takes the reason why it is waited for in vain, if there is one.
@@ -72,6 +85,7 @@ impl Tickets {
         let ticket = self.tickets.get_mut(&id)?;
         let unslept = self.unslept.get_or_insert(ticket.deadline);
         *unslept = ticket.deadline.min(*unslept);
+        self.asleep.insert((ticket.deadline, id));
         ticket.waker.replace(waker.clone())
     }
 
@@ -88,31 +102,44 @@ impl Tickets {
         error: &NodeError,
         woken: &mut Vec<Waker>,
     ) {
-        let of_this = |ticket: &&mut Ticket| {
+        let of_this = |ticket: &Ticket| {
             ticket.peer == *peer
                 && ticket.incarnation == incarnation
                 && about.is_none_or(|about| about == ticket.about)
         };
-        for ticket in self.tickets.values_mut().filter(of_this) {
+        for (id, ticket) in self.tickets.iter_mut().filter(|(_, ticket)| of_this(ticket)) {
             ticket.error = Some(error.clone());
+            self.asleep.remove(&(ticket.deadline, *id));
             woken.extend(ticket.waker.take());
         }
     }
 
     /// Has all who wait for anything of a peer look again.
     pub(super) fn wake(&mut self, peer: &NodeName, woken: &mut Vec<Waker>) {
-        let of_peer = self.tickets.values_mut().filter(|ticket| ticket.peer == *peer);
-        woken.extend(of_peer.filter_map(|ticket| ticket.waker.take()));
+        for (id, ticket) in self.tickets.iter_mut().filter(|(_, ticket)| ticket.peer == *peer) {
+            self.asleep.remove(&(ticket.deadline, *id));
+            woken.extend(ticket.waker.take());
+        }
+    }
+
+    /// Has one look again who waits.
+    pub(super) fn wake_one(&mut self, id: u64, woken: &mut Vec<Waker>) {
+        let Some(ticket) = self.tickets.get_mut(&id) else { return };
+        self.asleep.remove(&(ticket.deadline, id));
+        woken.extend(ticket.waker.take());
     }
 
     /// Has those look again whose deadline has passed, or all of them.
     pub(super) fn wake_due(&mut self, now: Option<Instant>, woken: &mut Vec<Waker>) {
-        let due = |ticket: &&mut Ticket| now.is_none_or(|now| ticket.deadline <= now);
-        woken.extend(self.tickets.values_mut().filter(due).filter_map(|ticket| ticket.waker.take()));
+        let is_due = |(deadline, _): &(Instant, u64)| now.is_none_or(|now| *deadline <= now);
+        while let Some(next) = self.asleep.first().copied().filter(is_due) {
+            self.asleep.remove(&next);
+            self.wake_one(next.1, woken);
+        }
     }
 
     /// The first deadline of those who sleep.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        self.tickets.values().filter(|ticket| ticket.waker.is_some()).map(|ticket| ticket.deadline).min()
+        self.asleep.first().map(|(deadline, _)| *deadline)
     }
 }

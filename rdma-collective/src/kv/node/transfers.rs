@@ -5,6 +5,7 @@ use rdma_core::Deadline;
 use super::{Begin, KvNode};
 use crate::kv::blocks::{Blocks, List};
 use crate::kv::journal::TransferKind;
+use crate::kv::layout::Layout;
 use crate::kv::{Decode, Prefill, Receiving, Request, Sending, Verdicts};
 
 impl KvNode {
@@ -140,10 +141,12 @@ impl KvNode {
         deadline: Deadline,
     ) -> Begin<Receiving> {
         let (kind, request) = what;
-        let ask = move |end: &Decode| {
-            end.begun(request.clone().asked(kind)?, (list.clone(), missing.as_ref()), deadline)
+        let bytes = bytes_of(self.inner().own.destination.as_ref(), &list);
+        let ask = move |end: &Decode, permit| {
+            let asked = request.clone().asked(kind)?.with(permit);
+            end.begun(asked, (list.clone(), missing.as_ref()), deadline)
         };
-        Begin::new(self.inner(), peer, deadline, Box::new(ask))
+        Begin::new(self.inner(), (peer, bytes, deadline), Box::new(ask))
     }
 
     fn send(
@@ -154,7 +157,15 @@ impl KvNode {
         deadline: Deadline,
     ) -> Begin<Sending> {
         let (kind, request) = what;
-        let ask = move |end: &Prefill| end.begun(request.clone().asked(kind)?, list.clone(), deadline);
-        Begin::new(self.inner(), peer, deadline, Box::new(ask))
+        let bytes = bytes_of(self.inner().own.source.as_ref().map(|(_, layout)| layout), &list);
+        let ask = move |end: &Prefill, permit| {
+            end.begun(request.clone().asked(kind)?.with(permit), list.clone(), deadline)
+        };
+        Begin::new(self.inner(), (peer, bytes, deadline), Box::new(ask))
     }
+}
+
+/// Bytes of the blocks of a list in the pool of this end, whichever of their tokens move.
+fn bytes_of(pool: Option<&Layout>, list: &List) -> u64 {
+    pool.map_or(0, |layout| layout.bytes_of_blocks(list.blocks()))
 }

@@ -21,6 +21,7 @@ mod revoke;
 mod tests;
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
@@ -39,6 +40,7 @@ use super::lease::Hold;
 use super::link::{Link, LinkOptions, MESSAGE_BYTES_MAX};
 use super::machine::Machine;
 use super::message::{Done, Grant, Quiesced, Refuse};
+use super::node::Permit;
 use super::note::{Incoming, Outgoing};
 use super::outcome::{Progress, Sent};
 use super::pool::{AttachedPool, Pool};
@@ -133,6 +135,8 @@ struct State {
     request: RequestId,
     entry: Entry,
     hold: Hold,
+    /// The room that a node has given the transfer, until its slot is free.
+    _permit: Option<Arc<Permit>>,
     deadline: Deadline,
     keep: KeepAlive,
     started: Instant,
@@ -228,7 +232,7 @@ impl Pushes {
         now: Instant,
     ) -> Result<u64, KvError> {
         self.link.check()?;
-        let Asked { kind, request, note, keep_alive } = asked;
+        let Asked { kind, request, note, keep_alive, permit } = asked;
         let active = |state: &&State| !matches!(state.stage, Stage::Ended(_));
         if self.pushes.iter().flatten().filter(active).any(|state| state.request == request) {
             return Err(KvError::RequestRepeated { request });
@@ -246,6 +250,7 @@ impl Pushes {
             request,
             entry: self.journal.begin(kind, request, list.blocks().len(), now),
             hold,
+            _permit: permit,
             deadline,
             keep: KeepAlive::new(keep_alive.or(self.keep_alive), deadline, now),
             started: now,

@@ -3,6 +3,7 @@
 //! An offer goes `Open` → `Ended` when decode releases it, or `Open` → `Recalling` → `Ended` when it is taken back or
 //! expires. The blocks are leased until `Ended`, because decode may read them until it has released them.
 
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use crate::kv::keep_alive::{KeepAlive, Signs};
 use crate::kv::lease::Hold;
 use crate::kv::link::Link;
 use crate::kv::message::{self, Extend, NotePiece, Offer, Reason, Recall, Release, Take};
+use crate::kv::node::Permit;
 use crate::kv::note::{Incoming, Outgoing};
 use crate::kv::outcome::{Progress, Sent};
 use crate::kv::plan::parts_of;
@@ -32,6 +34,8 @@ pub(super) struct OfferState {
     request: RequestId,
     entry: Entry,
     hold: Hold,
+    /// The room that a node has given the transfer, until its slot is free.
+    _permit: Option<Arc<Permit>>,
     deadline: Deadline,
     keep: KeepAlive,
     offered: Instant,
@@ -172,7 +176,7 @@ impl Pushes {
         now: Instant,
     ) -> Result<u64, KvError> {
         self.link.check()?;
-        let Asked { request, note, keep_alive, .. } = asked;
+        let Asked { request, note, keep_alive, permit, .. } = asked;
         if self.pool.purpose().at_prefill() != Some(PoolUse::SourceToPull) {
             return Err(KvError::NotReadable);
         }
@@ -194,6 +198,7 @@ impl Pushes {
             request,
             entry,
             hold,
+            _permit: permit,
             deadline,
             keep: KeepAlive::new(keep_alive.or(self.keep_alive), deadline, now),
             offered: now,

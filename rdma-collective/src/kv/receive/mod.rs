@@ -151,7 +151,7 @@ impl Receives {
         now: Instant,
     ) -> Result<u64, KvError> {
         self.link.check()?;
-        let Asked { kind, request, note, keep_alive } = asked;
+        let Asked { kind, request, note, keep_alive, permit } = asked;
         let by_layer = kind == TransferKind::PullLayers;
         let pulls = kind == TransferKind::Pull || by_layer;
         if pulls {
@@ -184,6 +184,7 @@ impl Receives {
             grant,
             entry: self.journal.begin(kind, request, blocks.len(), now),
             hold,
+            _permit: permit,
             keys,
             peer: (self.link.peer, self.link.name),
             cover: Arc::clone(&self.link.cover),

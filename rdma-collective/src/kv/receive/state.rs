@@ -14,6 +14,7 @@ use crate::kv::keep_alive::KeepAlive;
 use crate::kv::layout::Layout;
 use crate::kv::lease::Hold;
 use crate::kv::message::{Begin, Grant, Reason};
+use crate::kv::node::Permit;
 use crate::kv::note::{Incoming, Outgoing};
 use crate::kv::plan::{Cover, Plan, Wanted, pairs};
 use crate::kv::pool::PeerKeys;
@@ -28,6 +29,8 @@ pub(super) struct State {
     pub(super) grant: Grant,
     pub(super) entry: Entry,
     pub(super) hold: Hold,
+    /// The room that a node has given the transfer, until its slot is free.
+    pub(super) _permit: Option<Arc<Permit>>,
     /// The keys by which the peer of a strict link writes the blocks; none of others.
     pub(super) keys: PeerKeys,
     pub(super) peer: (PeerName, LaneName),

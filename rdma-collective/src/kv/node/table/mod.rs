@@ -10,6 +10,7 @@
 
 mod links;
 mod peer;
+mod room;
 #[cfg(test)]
 mod tests;
 
@@ -17,19 +18,22 @@ use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::task::Waker;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma_core::Deadline;
 
 use self::peer::{Dialing, Meeting};
+use super::admission::Admission;
 use super::blob::NodeBlob;
 use super::jobs::{Job, Jobs};
 use super::message::{Answer, Reason};
 use super::tickets::{About, Tickets};
-use super::{NodeError, NodeName};
+use super::{NodeError, NodeName, NodeOptions};
+use crate::engine::Nudge;
 use crate::kv::plan::Route;
 
 pub(super) use peer::{Peer, is_open};
+pub(super) use room::Asks;
 
 /// The time that making a link may take. A peer that is reached needs some milliseconds.
 pub(super) const MAKE_WITHIN: Duration = Duration::from_secs(5);
@@ -39,6 +43,9 @@ pub(super) struct Table {
     own: NodeBlob,
     peers_max: usize,
     peers: BTreeMap<NodeName, Peer>,
+    admission: Admission,
+    /// Requests that wait at most.
+    waiting_max: usize,
     pub(super) tickets: Tickets,
     pub(super) jobs: Jobs,
     /// Tasks to be woken once the table is released.
@@ -52,11 +59,13 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(own: NodeBlob, peers_max: usize) -> Self {
+    pub(super) fn new(own: NodeBlob, options: &NodeOptions, nudge: Arc<Nudge>) -> Self {
         Self {
             own,
-            peers_max,
+            peers_max: options.peers_max,
             peers: BTreeMap::new(),
+            admission: Admission::new(options, nudge),
+            waiting_max: options.waiting_max,
             tickets: Tickets::default(),
             jobs: Jobs::default(),
             woken: Vec::new(),
@@ -251,9 +260,24 @@ impl Table {
         self.tickets.wake_due(None, &mut self.woken);
     }
 
+    /// Has those look again whose deadline has passed, or who have room now.
+    pub(super) fn wake_due(&mut self, now: Instant) {
+        self.admission.expire(now);
+        self.admit();
+        self.tickets.wake_due(Some(now), &mut self.woken);
+    }
+
+    /// The first deadline of those who wait.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.tickets.next_deadline().into_iter().chain(self.admission.next_deadline()).min()
+    }
+
     fn remove(&mut self, name: &NodeName) {
         if let Some(mut peer) = self.peers.remove(name) {
             self.jobs.retire(peer.end());
+            peer.gauges.iter().for_each(|gauge| self.admission.remove(gauge));
+            // The room of those who had not taken it yet.
+            self.admit();
             let error = NodeError::Left { peer: name.clone() };
             self.tickets.fail((name, peer.blob.incarnation), None, &error, &mut self.woken);
         }

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
 use super::MAKE_WITHIN;
+use crate::kv::node::admission::Gauge;
 use crate::kv::node::blob::NodeBlob;
 use crate::kv::node::jobs::{Job, LinkName};
 use crate::kv::node::link_slot::{End, LinkSlot, Way};
@@ -20,6 +21,8 @@ pub(in crate::kv::node) struct Peer {
     /// The link out of this node, and the link into it; and the number of the last one of each that was begun.
     out: (LinkSlot, u32),
     into: (LinkSlot, u32),
+    /// What is under way out of this node, and into it; transfers of links that have ended count, too.
+    pub(super) gauges: [Arc<Gauge>; 2],
     /// The bytes of a note that has not arrived in full.
     pub(super) said: Vec<u8>,
     /// Wishes of the peer that are being granted.
@@ -53,7 +56,8 @@ impl Dialing {
 impl Peer {
     pub(super) fn new(blob: Arc<NodeBlob>, meeting: Meeting) -> Self {
         let unmade = || (LinkSlot::default(), 0);
-        Self { blob, meeting, out: unmade(), into: unmade(), said: Vec::new(), granting: 0 }
+        let (out, into, gauges) = (unmade(), unmade(), Default::default());
+        Self { blob, meeting, out, into, gauges, said: Vec::new(), granting: 0 }
     }
 
     /// The connection over which the two have met.
@@ -103,6 +107,15 @@ impl Peer {
             Way::In => &mut self.into,
         };
         (slot, number)
+    }
+
+    /// The gauge of a direction.
+    pub(super) fn gauge(&self, way: Way) -> &Arc<Gauge> {
+        let [out, into] = &self.gauges;
+        match way {
+            Way::Out => out,
+            Way::In => into,
+        }
     }
 
     /// Begins to make the next link of a direction.
