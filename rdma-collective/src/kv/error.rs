@@ -203,6 +203,14 @@ pub enum KvError {
         /// The layer waited for.
         layer: u32,
     },
+    /// Decode had granted no blocks when the wait for the grant was over; the push goes on.
+    #[error(
+        "decode has granted no blocks to request {request} yet, and the push goes on; wait for the grant again, or longer"
+    )]
+    GrantLate {
+        /// The request.
+        request: RequestId,
+    },
     /// The offer of the request has ended, so its source blocks must not be read any more.
     #[error(
         "the offer of request {request} has ended by its deadline or by a revocation, and its blocks may hold something \

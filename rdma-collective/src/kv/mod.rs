@@ -112,6 +112,6 @@ pub use request_id::RequestId;
 pub use sources::{Sources, SourcesError};
 pub use transfer::{
     Grant, Joint, JointLayer, JointRevoking, Kind, LayerFuture, LayerSentFuture, Offer, OnDrop, Pull, Push,
-    Receiving, Revocable, RevokeToken, Revoked, Revoking, Sending, Transfer,
+    Receiving, Revocable, RevokeToken, Revoked, Revoking, Sending, SkippedFuture, Transfer,
 };
 pub use verdict::{BlockVerdict, Verdicts};

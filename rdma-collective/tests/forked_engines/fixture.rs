@@ -9,8 +9,8 @@ use rdma_collective::bootstrap::{
 use rdma_collective::collective::{Aborter, Communicator, CommunicatorOptions, Pending, ReduceOp, Tensor};
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::{
-    Decode, Grant, Joint, KvNode, LinkOptions, NodeOptions, Offer, Pool, PoolUse, Prefill, Prepared, Pull,
-    Push, Sources, Verdicts,
+    BlockShare, Decode, Grant, Joint, KvNode, LinkOptions, NodeOptions, Offer, Pool, PoolUse, Prefill,
+    Prepared, Pull, Push, Sources, Verdicts,
 };
 use rdma_core::{Access, Context, Deadline, Device, DeviceList, Memory, Region, SoftOptions, Wire};
 
@@ -41,6 +41,8 @@ pub struct Fixture {
     pub decode: Decode,
     pub source: Pool,
     pub destination: Pool,
+    /// A block that a reader of the parent shares.
+    pub share: BlockShare,
     /// A grant of request 1, which nobody pushes.
     pub grant: Grant,
     /// A push of request 2, which nobody grants.
@@ -117,6 +119,7 @@ fn on(device: impl Fn(u32) -> Context + Send + Sync + 'static) -> (Fixture, Busy
         pending: comm.start_all_reduce(tensor, ReduceOp::Sum, soon()).unwrap(),
         region: engine.register(memory, Access::LOCAL_WRITE | Access::REMOTE_WRITE).unwrap(),
         ranks: LocalRanks::spawn(1, |_| sleeper()).unwrap(),
+        share: destination.share(&[22]).unwrap(),
         grant: decode.grant(1, &[0, 1], soon()).unwrap(),
         push: prefill.push(2, &[2], soon()).unwrap(),
         offer: prefill.offer(3, &[3], soon()).unwrap(),

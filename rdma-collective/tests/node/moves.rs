@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 use std::thread;
 use std::time::Duration;
 
-use rdma_collective::kv::{KvError, KvNode, NodeError};
+use rdma_collective::kv::{Blocks, KvError, KvNode, NodeError};
 use rdma_core::{Deadline, Wire};
 
 use crate::common::{WIRES, assert_books, block_on, books, long};
@@ -32,6 +32,22 @@ fn blocks_move_on_every_wire_in_both_directions_and_both_ways() {
             "{nothing}"
         );
     }
+}
+
+#[test]
+fn blocks_that_a_node_has_do_not_move() {
+    let (a, b) = (member(Wire::Local, "a", Role::Both), member(Wire::Local, "b", Role::Both));
+    a.meet(&b);
+    let grant = b.node.grant("a", 1, Blocks::new(&[3, 4]).having(&[3]), long()).wait().unwrap();
+    let push = a.node.push("b", 1, &[0, 1], long()).wait().unwrap();
+    assert_eq!(push.wait_skipped(long()).unwrap(), [0]);
+    assert!(grant.wait().unwrap().verdicts.all_valid());
+    push.wait().unwrap();
+    let offer = a.node.offer("b", 2, &[5, 6], long()).wait().unwrap();
+    let pull = b.node.pull("a", 2, Blocks::new(&[7, 8]).having(&[8]), long()).wait().unwrap();
+    assert!(pull.wait().unwrap().verdicts.all_valid());
+    offer.wait().unwrap();
+    assert_moved(b.destination.as_ref().unwrap(), &[(1, 4), (5, 7)]);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rdma_collective::kv::layout::{Group, HeadOrder, Layout, Shape};
 use rdma_collective::kv::{
-    BlockVerdict, HoldKind, KvError, LinkOptions, OnDrop, Pool, PoolUse, Prefill, Push, Sources,
+    BlockVerdict, Blocks, HoldKind, KvError, LinkOptions, OnDrop, Pool, PoolUse, Prefill, Push, Sources,
 };
 use rdma_core::{Deadline, Wire};
 
@@ -265,4 +265,33 @@ fn a_layer_waits_for_the_sources_alone_that_have_it() {
     push(&prefills[1], 1);
     assert_eq!(grant.wait_layer(4, long()).unwrap(), [BlockVerdict::Valid; 3]);
     assert!(grant.wait().unwrap().verdicts.all_valid());
+}
+
+/// The second source fails to come, and the transfer is resumed.
+#[test]
+fn blocks_that_decode_has_come_from_no_source() {
+    let (prefills, sources, room) = joined(2);
+    let grant = sources.grant(1, &destinations(), long()).unwrap();
+    prefills.iter().for_each(|prefill| push(prefill, 1));
+    grant.wait().unwrap();
+    let prefix = room.share(&[2]).unwrap();
+    let error = sources.grant(2, Blocks::new(&destinations()).having(&[3]), long()).unwrap_err();
+    assert!(matches!(error, KvError::Plan(_)), "{error}");
+    let error = sources.grant(2, Blocks::new(&destinations()).having(&destinations()), long()).unwrap_err();
+    assert!(matches!(error, KvError::NothingMissing { .. }), "{error}");
+    let grant = sources.grant(2, Blocks::new(&destinations()).having(&[2]), long()).unwrap();
+    assert_eq!([9, 2].map(|block| room.held(block)), [Some(HoldKind::Granted), Some(HoldKind::Shared)]);
+    push(&prefills[0], 2);
+    let verdicts = grant.revoke(long()).unwrap();
+    assert_eq!(
+        [0, 1, 2].map(|place| verdicts.get(0, place) == Some(BlockVerdict::Valid)),
+        [false, true, false]
+    );
+    let grant = sources.grant_missing(3, &verdicts, long()).unwrap();
+    push(&prefills[1], 3);
+    let received = grant.wait().unwrap();
+    assert_eq!(received.bytes, room.layout().block_bytes());
+    assert_moved(&room, &PAIRS, &received.verdicts);
+    assert_eq!([9, 2].map(|block| room.held(block)), [None, Some(HoldKind::Shared)]);
+    drop(prefix);
 }

@@ -1,12 +1,15 @@
 //! Blocks that decode has already: they are shared while requests read them, and no byte of them moves.
 
-use crate::common::{WIRES, long};
+use std::thread;
+use std::time::Duration;
+
+use crate::common::{WIRES, block_on, long};
 use crate::pair::{CANARY, Pair, SHAPE, Setup, assert_freed, engine, link, pool, source_byte};
 use rdma_collective::kv::layout::{HeadOrder, Shape};
 use rdma_collective::kv::{
     BlockVerdict, Blocks, Grant, HoldKind, KvError, LinkOptions, PlanError, PoolUse, Push,
 };
-use rdma_core::Wire;
+use rdma_core::{Deadline, Wire};
 
 /// A transfer of blocks, once in each way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -217,4 +220,87 @@ fn a_transfer_that_is_resumed_has_the_blocks_that_it_had_unless_they_have_change
         let none = pair.decode.grant_missing(3, &received.verdicts, long()).unwrap_err();
         assert!(matches!(none, KvError::NothingMissing { .. }), "{none}");
     }
+}
+
+#[test]
+fn prefill_is_told_what_to_skip_once_its_push_meets_the_grant() {
+    for wire in WIRES {
+        let pair = Setup { wire, ..Setup::default() }.connect();
+        let mut push = pair.prefill.push_layers(1, &[9, 1, 2, 7], long()).unwrap();
+        assert!(push.poll_skipped().is_pending());
+        let error = push.wait_skipped(Deadline::after(Duration::from_millis(30))).unwrap_err();
+        assert!(matches!(error, KvError::GrantLate { request } if request == 1.into()), "{error}");
+        let grant = thread::scope(|scope| {
+            let waits = scope.spawn(|| block_on(push.skipped()).unwrap());
+            let grant = pair.decode.grant(1, Blocks::new(&[3, 4, 5, 6]).having(&[5, 3]), long()).unwrap();
+            assert_eq!(waits.join().unwrap(), [9, 2]);
+            grant
+        });
+        (0..SHAPE.layers).for_each(|layer| push.layer_ready(layer).unwrap());
+        (0..SHAPE.layers).for_each(|layer| push.wait_layer_sent(layer, long()).unwrap());
+        assert!(grant.wait().unwrap().verdicts.all_valid());
+        assert_eq!(push.wait_skipped(long()).unwrap(), [9, 2]);
+        block_on(&mut push).unwrap();
+        assert!(matches!(push.wait_skipped(long()), Err(KvError::OutcomeTaken { .. })));
+        pair.assert_moved(&[(1, 4), (7, 6)]);
+        // Nothing is skipped when decode has nothing.
+        let push = pair.prefill.push(2, &[0], long()).unwrap();
+        let grant = pair.decode.grant(2, &[8], long()).unwrap();
+        assert_eq!(push.wait_skipped(long()).unwrap(), [0; 0]);
+        grant.wait().unwrap();
+        push.wait().unwrap();
+    }
+}
+
+#[test]
+fn a_layer_of_which_decode_has_everything_is_sent_when_the_push_meets_its_grant() {
+    for checksums in [false, true] {
+        let pair = connect(Wire::Local, SHAPE, &LinkOptions { checksums, ..LinkOptions::default() });
+        let grant = pair.decode.grant(1, Blocks::new(&[3, 4, 5]).having(&[4]), long()).unwrap();
+        let push = pair.prefill.push_layers(1, &[0, 1, 2], long()).unwrap();
+        push.layer_ready(0).unwrap();
+        grant.wait_layer(0, long()).unwrap();
+        let verdicts = grant.revoke(long()).unwrap();
+        push.wait().unwrap_err();
+        let grant = pair.decode.grant_missing(2, &verdicts, long()).unwrap();
+        let push = pair.prefill.push_layers(2, &[0, 1, 2], long()).unwrap();
+        assert_eq!(push.wait_skipped(long()).unwrap(), [1]);
+        if !checksums {
+            push.wait_layer_sent(0, long()).unwrap();
+        }
+        (0..SHAPE.layers).for_each(|layer| push.layer_ready(layer).unwrap());
+        push.wait_layer_sent(0, long()).unwrap();
+        let received = grant.wait().unwrap();
+        assert!(received.verdicts.all_valid());
+        assert_eq!(received.bytes, 4 * pair.destination.layout().layer_block_bytes());
+        push.wait().unwrap();
+        pair.assert_moved(&[(0, 3), (2, 5)]);
+    }
+}
+
+#[test]
+fn a_block_of_prefill_is_skipped_when_decode_has_all_blocks_that_it_goes_to() {
+    let pair = connect(Wire::Local, Shape { block_tokens: 2, ..SHAPE }, &LinkOptions::default());
+    let push = pair.prefill.push(1, &[0, 1], long()).unwrap();
+    let grant = pair.decode.grant(1, Blocks::new(&[3, 4, 5, 6]).having(&[3, 4, 5]), long()).unwrap();
+    assert_eq!(push.wait_skipped(long()).unwrap(), [0]);
+    assert_eq!(grant.wait().unwrap().bytes, pair.destination.layout().block_bytes());
+    push.wait().unwrap();
+}
+
+#[test]
+fn whoever_waits_for_what_to_skip_hears_of_the_end_of_the_push() {
+    let Pair { prefill, decode, .. } = connect(Wire::Local, SHAPE, &LinkOptions::default());
+    let late = prefill.push(1, &[0], Deadline::after(Duration::from_millis(30))).unwrap();
+    let error = block_on(late.skipped()).unwrap_err();
+    assert!(matches!(error, KvError::GrantExpired { .. } | KvError::DeadlineExceeded { .. }), "{error}");
+    // An offer is not told.
+    assert_eq!(prefill.offer(2, &[1], long()).unwrap().wait_skipped(long()).unwrap(), [0; 0]);
+    let push = prefill.push(3, &[0], long()).unwrap();
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| block_on(push.skipped()));
+        drop(decode);
+        let error = waits.join().unwrap().unwrap_err();
+        assert!(matches!(error, KvError::PeerFailed { .. }), "{error}");
+    });
 }

@@ -332,6 +332,23 @@ impl Plan {
         count
     }
 
+    /// The blocks of the source's list of which nothing moves, because the destination wants none of their bytes.
+    pub(in crate::kv) fn skipped(&self, source: &[u32]) -> Vec<u32> {
+        if self.wanted.is_none() {
+            return Vec::new();
+        }
+        let mut moves = vec![false; source.len()];
+        for (group, segments) in self.route.groups.iter().zip(&self.segments) {
+            for segment in segments {
+                let wanted = group.entries.iter().any(|entry| self.wants(entry, segment));
+                if let Some(moves) = moves.get_mut(segment.places[0] as usize) {
+                    *moves |= wanted;
+                }
+            }
+        }
+        source.iter().zip(moves).filter(|(_, moves)| !moves).map(|(block, _)| *block).collect()
+    }
+
     /// Whether a segment is wanted in the layer of an entry.
     fn wants(&self, entry: &Entry, segment: &Segment) -> bool {
         self.wanted.as_ref().is_none_or(|wanted| wanted.has(entry.layers[1], segment.places[1]))

@@ -91,6 +91,7 @@ impl State {
         self.stage = Stage::Writing(Writing { grant, at: now, all_posted, confirmed });
         self.writes = writes;
         self.bytes = planned.plan.bytes();
+        self.skipped = planned.plan.skipped(self.hold.blocks());
         if let Some(layers) = &mut self.layers {
             layers.begin(&planned.count.ends, granted.grant.checksums);
         }

@@ -96,6 +96,21 @@ impl Pushes {
         }
     }
 
+    /// The blocks of which decode wants nothing; `None` before the push has met its grant.
+    pub(in crate::kv) fn skipped(&self, id: u64) -> Option<Result<Vec<u32>, KvError>> {
+        if let Some(offered) = self.offer_of(id) {
+            return Some(offered.error().map_or_else(|| Ok(Vec::new()), Err));
+        }
+        let state = self.push(id)?;
+        match &state.stage {
+            Stage::Waiting => None,
+            Stage::Ended(Err(error)) => Some(Err(error.clone())),
+            Stage::Writing(_) | Stage::Quiescing { .. } | Stage::Ended(Ok(_)) => {
+                Some(Ok(state.skipped.clone()))
+            }
+        }
+    }
+
     /// Whether the result of sending a layer is still to come.
     pub(super) fn is_sending(&self, id: u64, layer: u32) -> bool {
         (self.offer_of(id).is_some() || self.push(id).is_some()) && self.layer_sent(id, layer).is_none()

@@ -72,8 +72,8 @@ pub(super) struct Pushes {
     offers: Vec<OfferState>,
     given_up: GivenUp,
     wakers: Wakers,
-    /// Wakers by lease and layer.
-    pub(super) layer_wakers: Wakers<(u64, u32)>,
+    /// Wakers by lease and layer, or without a layer for the grant.
+    pub(super) layer_wakers: Wakers<(u64, Option<u32>)>,
     /// The highest lease offered so far; serves the same purpose for messages about leases.
     leases_given: u64,
     /// Requests whose grant was taken back before a push met it.
@@ -148,6 +148,8 @@ struct State {
     writes_done: u32,
     /// Absent when all layers are ready from the beginning.
     layers: Option<Layers>,
+    /// The blocks of which decode wants nothing; empty before the push has met its grant.
+    skipped: Vec<u32>,
     /// The note for the peer, and the one that came with the grant.
     note: Outgoing,
     note_in: Vec<u8>,
@@ -259,6 +261,7 @@ impl Pushes {
             bytes_done: 0,
             writes_done: 0,
             layers: (kind == TransferKind::Stream).then(Layers::default),
+            skipped: Vec::new(),
             note: Outgoing::new(note),
             note_in: Vec::new(),
             stage: Stage::Waiting,
@@ -336,8 +339,8 @@ impl Pushes {
         self.offers.retain(|offered| !offered.is_forgotten());
     }
 
-    /// Wakes the tasks whose transfers have ended, or whose layers are sent, and forgets the transfers whose outcome
-    /// nobody waits for.
+    /// Wakes the tasks whose transfers have ended or met their grants, or whose layers are sent, and forgets the
+    /// transfers whose outcome nobody waits for.
     fn wake(&mut self, core: &mut EngineState) {
         self.reap();
         let mut wakers = std::mem::take(&mut self.wakers);
@@ -347,7 +350,10 @@ impl Pushes {
         });
         self.wakers = wakers;
         let mut layers = std::mem::take(&mut self.layer_wakers);
-        layers.wake(core, |(id, layer)| self.is_sending(id, layer));
+        layers.wake(core, |(id, layer)| match layer {
+            Some(layer) => self.is_sending(id, layer),
+            None => self.skipped(id).is_none() && self.push(id).is_some(),
+        });
         self.layer_wakers = layers;
     }
 }

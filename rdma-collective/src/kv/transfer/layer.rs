@@ -123,7 +123,7 @@ impl Transfer<Sending> {
     fn look_layer_sent(&self, layer: u32, waker: Option<&Waker>) -> Poll<Result<(), KvError>> {
         self.check_layer(layer)?;
         let take = |state: &mut Pushes| state.layer_sent(self.id, layer);
-        self.shared.look((self.id, layer), waker, take, |state| &mut state.layer_wakers)
+        self.shared.look((self.id, Some(layer)), waker, take, |state| &mut state.layer_wakers)
     }
 
     /// Fails for a layer that the pool does not have, in a forked child, and once the outcome was taken.
@@ -137,7 +137,7 @@ impl Transfer<Sending> {
     }
 
     /// Fails in a forked child, and once the outcome was taken.
-    fn check_open(&self) -> Result<(), KvError> {
+    pub(super) fn check_open(&self) -> Result<(), KvError> {
         self.shared.engine.check_process()?;
         if self.taken { Err(KvError::OutcomeTaken { request: self.request }) } else { Ok(()) }
     }

@@ -2,11 +2,12 @@
 //! awaited under any runtime.
 //!
 //! The state machines in `push` and `receive` do the work, whether or not anybody looks. This file only looks at them.
-//! `kind` has the [kinds](Kind) of transfers, and `layer` the layers of one.
+//! `kind` has the [kinds](Kind) of transfers, `layer` the layers of one, and `skipped` what prefill need not have.
 
 mod joint;
 mod kind;
 mod layer;
+mod skipped;
 mod token;
 
 use std::fmt;
@@ -22,6 +23,7 @@ use rdma_core::Deadline;
 pub use self::joint::{Joint, JointLayer, JointRevoking};
 pub use self::kind::{Kind, Receiving, Revocable, Revoked, Sending};
 pub use self::layer::{LayerFuture, LayerSentFuture};
+pub use self::skipped::SkippedFuture;
 pub use self::token::RevokeToken;
 
 use super::blocks::List;

@@ -23,6 +23,11 @@ fn layout(f: &Fixture) -> Layout {
 }
 
 pub const CALLS: &[Call] = &[
+    harmless("kv::BlockShare::blocks", |f| done(f.share.blocks().len())),
+    harmless("kv::BlockShare::blocks", |f| {
+        drop(f.share);
+        Outcome::Done
+    }),
     harmless("kv::Decode::drop", |f| {
         drop(f.decode);
         Outcome::Done
@@ -70,6 +75,7 @@ pub const CALLS: &[Call] = &[
         told(Pool::register_tensors(&f.engine, vec![memory], &layout(&f), PoolUse::Source))
     }),
     harmless("kv::Pool::stats", |f| done(f.source.stats())),
+    refused("kv::Pool::share", |f| told(f.source.share(&[20]))),
     refused("kv::Pool::write", |f| told(f.source.write(0, 20, 0, &[0; 4]))),
     harmless("kv::PoolUse::access", |_| done(PoolUse::Source.access())),
     harmless("kv::Prefill::drop", |f| {
@@ -102,6 +108,10 @@ pub const CALLS: &[Call] = &[
     refused("kv::Transfer::layer", |f| awaited(f.grant.layer(0))),
     refused("kv::Transfer::layer_ready", |f| told(f.push.layer_ready(0))),
     refused("kv::Transfer::set_note", |f| told(f.push.set_note(b"token"))),
+    refused("kv::SkippedFuture::poll", |f| awaited(f.push.skipped())),
+    refused("kv::Transfer::skipped", |f| awaited(f.offer.skipped())),
+    refused("kv::Transfer::poll_skipped", |f| polled(f.push.poll_skipped())),
+    refused("kv::Transfer::wait_skipped", |f| told(f.push.wait_skipped(soon()))),
     refused("kv::Transfer::layer_sent", |f| awaited(f.offer.layer_sent(0))),
     refused("kv::Transfer::poll", |mut f| polled(f.push.poll())),
     refused("kv::Transfer::poll", |mut f| polled(f.grant.poll())),

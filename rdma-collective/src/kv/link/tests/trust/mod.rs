@@ -1,5 +1,6 @@
 //! A peer that has a valid blob and speaks verbs directly: what the keys of its link let it do.
 
+mod had;
 mod open;
 mod strict;
 

@@ -11,13 +11,13 @@ use crate::tests::soak::Sample;
 /// The bytes of a block in a layer, which lie side by side.
 const BLOCK: u64 = 32;
 
-fn strict(scene: &Scene) -> (Prefill, Decode) {
+pub(super) fn strict(scene: &Scene) -> (Prefill, Decode) {
     let options = LinkOptions { strict: true, ..LinkOptions::default() };
     link_of(&options, (&scene.prefills, &scene.source), (&scene.decodes, &scene.pool))
 }
 
 /// The pool of decode with the key of the grant that has arrived.
-fn granted(prefill: &Prefill) -> RemoteMemory {
+pub(super) fn granted(prefill: &Prefill) -> RemoteMemory {
     let started = Instant::now();
     loop {
         if let Some(memory) = prefill.shared().lock().granted_memory(0) {
@@ -29,13 +29,13 @@ fn granted(prefill: &Prefill) -> RemoteMemory {
 }
 
 /// The first bytes of a block in a layer.
-fn block(whole: RemoteMemory, layer: u32, block: u32) -> RemoteMemory {
+pub(super) fn block(whole: RemoteMemory, layer: u32, block: u32) -> RemoteMemory {
     let extent = layout().extents(layer, block).unwrap().next().unwrap();
     RemoteMemory { addr: whole.addr + extent.offset, len: LEN, ..whole }
 }
 
 /// Posts a write that the process of decode does not notice, if the lane has room. Returns whether the lane stands.
-fn write_silently((engine, lane): (&Engine, LaneId), to: RemoteMemory) -> bool {
+pub(super) fn write_silently((engine, lane): (&Engine, LaneId), to: RemoteMemory) -> bool {
     let mut buffer = engine.alloc_local(to.len as usize).unwrap();
     buffer.fill(EVIL);
     engine.lock_with(|core| match core.lane(lane) {
@@ -50,7 +50,7 @@ fn write_silently((engine, lane): (&Engine, LaneId), to: RemoteMemory) -> bool {
 }
 
 /// All bytes of a block.
-fn bytes_of(pool: &Pool, of: u32) -> Vec<u8> {
+pub(super) fn bytes_of(pool: &Pool, of: u32) -> Vec<u8> {
     let mut bytes = vec![0; 2 * BLOCK as usize];
     for (layer, bytes) in (0..).zip(bytes.chunks_mut(BLOCK as usize)) {
         pool.read(layer, of, 0, bytes).unwrap();
@@ -58,7 +58,7 @@ fn bytes_of(pool: &Pool, of: u32) -> Vec<u8> {
     bytes
 }
 
-fn fill(pool: &Pool, of: u32, byte: u8) {
+pub(super) fn fill(pool: &Pool, of: u32, byte: u8) {
     (0..2).for_each(|layer| pool.write(layer, of, 0, &[byte; BLOCK as usize]).unwrap());
 }
 
