@@ -232,7 +232,7 @@ impl Hold {
     fn new(pool: &Pool, kind: HoldKind, list: List, origin: Option<&Origin>) -> Result<Self, KvError> {
         let side = match kind {
             HoldKind::Leased => Side::Source,
-            HoldKind::Shared if pool.purpose().at_decode().is_none() => Side::Source,
+            HoldKind::Shared if pool.purpose().at_prefill().is_some() => Side::Source,
             HoldKind::Shared | HoldKind::Granted | HoldKind::Quarantined => Side::Destination,
         };
         list.check(pool.layout(), side)?;

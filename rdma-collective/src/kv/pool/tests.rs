@@ -264,15 +264,15 @@ fn a_grant_shares_the_blocks_that_decode_has_and_leaves_them_as_they_are() {
 #[test]
 fn blocks_that_decode_is_said_to_have_are_in_its_list_once() {
     let room = pool(SHAPE, PoolUse::Destination);
-    let plan = |pool: &Pool, blocks: Blocks<'_>| match Hold::grant(pool, List::from(blocks)).unwrap_err() {
+    let plan = |held: Result<Hold, KvError>| match held.unwrap_err() {
         KvError::Plan(error) => error,
         other => panic!("{other}"),
     };
-    let blocks = Blocks::new(&[4, 0, 2]);
-    assert_eq!(plan(&room, blocks.having(&[2, 3])), PlanError::HadNotListed { block: 3 });
-    let twice = plan(&room, blocks.having(&[2, 4, 2]));
+    let of = |having| List::from(Blocks::new(&[4, 0, 2]).having(having));
+    assert_eq!(plan(Hold::grant(&room, of(&[2, 3]))), PlanError::HadNotListed { block: 3 });
+    let twice = plan(Hold::grant(&room, of(&[2, 4, 2])));
     assert!(matches!(twice, PlanError::BlockRepeated { side: Side::Destination, block: 2 }), "{twice}");
     let source = pool(SHAPE, PoolUse::Source);
-    assert_eq!(plan(&source, blocks.having(&[4, 2])), PlanError::HadAtSource { block: 2 });
+    assert_eq!(plan(Hold::lease(&source, of(&[4, 2]))), PlanError::HadAtSource { block: 2 });
     assert!((0..5).all(|block| room.held(block).is_none() && source.held(block).is_none()));
 }
