@@ -155,7 +155,7 @@ fn other_numbers_of_blocks_are_an_error_on_both_sides_and_later_work_succeeds() 
         let pushing = scope.spawn(|| pair.prefill.push(7, &[0, 1], long()).unwrap().wait().unwrap_err());
         let error = pair.decode.grant(7, &[3, 4, 5], long()).unwrap().wait().unwrap_err();
         for cause in [&*error.cause, &pushing.join().unwrap()] {
-            let fits = matches!(cause, KvError::BlockCounts { request, source_blocks: 2, granted: 3 } if *request == RequestId::from(7));
+            let fits = matches!(cause, KvError::BlockCounts { request, source_blocks: 2, granted: 3, .. } if *request == RequestId::from(7));
             assert!(fits, "{cause}");
         }
         assert_eq!(error.verdicts.count(BlockVerdict::Missing), 9);
@@ -294,7 +294,10 @@ fn a_request_of_more_writes_than_can_be_told_apart_is_refused() {
         let granting = scope.spawn(|| pair.decode.grant(1, &[1], long()).unwrap().wait().unwrap_err());
         let error = pair.prefill.push(1, &[0], long()).unwrap().wait().unwrap_err();
         let told = granting.join().unwrap();
-        assert!(matches!(*told.cause, KvError::GrantRefused { request } if request == 1.into()), "{told}");
+        assert!(
+            matches!(*told.cause, KvError::GrantRefused { request, .. } if request == 1.into()),
+            "{told}"
+        );
         error
     });
     assert!(matches!(error, KvError::TooManyWrites { .. }), "{error}");

@@ -213,20 +213,24 @@ pub enum KvError {
     },
     /// The offer of the request has ended, so its source blocks must not be read any more.
     #[error(
-        "the offer of request {request} has ended by its deadline or by a revocation, and its blocks may hold something \
+        "the offer of request {request} has ended by its deadline or by a revocation ({peer}), and its blocks may hold something \
          else; offer the blocks again under another request id, with a later deadline"
     )]
     LeaseExpired {
         /// The request.
         request: RequestId,
+        /// The peer.
+        peer: PeerName,
     },
     /// No offer came before the deadline of the pull.
     #[error(
-        "prefill offered no blocks of request {request} before the deadline of the pull; see whether prefill has the request"
+        "{peer} offered no blocks of request {request} before the deadline of the pull; see whether that prefill has the request"
     )]
     NotOffered {
         /// The request.
         request: RequestId,
+        /// The peer.
+        peer: PeerName,
     },
     /// The source pool is registered without the right to be read by peers.
     #[error(
@@ -282,11 +286,13 @@ pub enum KvError {
     },
     /// Source and destination list different numbers of blocks.
     #[error(
-        "request {request} has {source_blocks} source blocks and {granted} granted ones; give both sides the same number"
+        "request {request} has {source_blocks} source blocks and {granted} granted ones ({peer}); give both sides the same number"
     )]
     BlockCounts {
         /// The request.
         request: RequestId,
+        /// The peer.
+        peer: PeerName,
         /// Blocks at prefill.
         source_blocks: u32,
         /// Blocks at decode.
@@ -294,26 +300,32 @@ pub enum KvError {
     },
     /// The ends of a request name different token ranges.
     #[error(
-        "the ends of request {request} name ranges of different numbers of tokens, or one end names none; name as many \
+        "the ends of request {request} name ranges of different numbers of tokens, or one end names none ({peer}); name as many \
          tokens at both ends, or none"
     )]
     TokenRanges {
         /// The request.
         request: RequestId,
+        /// The peer.
+        peer: PeerName,
     },
     /// The grant had expired before a push met it.
     #[error(
-        "the grant of request {request} expired before a push met it; grant with a later deadline, or push earlier"
+        "the grant of request {request} to {peer} expired before a push met it; grant with a later deadline, or push earlier"
     )]
     GrantExpired {
         /// The request.
         request: RequestId,
+        /// The peer.
+        peer: PeerName,
     },
     /// The peer could not make a plan for the grant.
-    #[error("the peer refused the grant of request {request}; see the error of the push at the peer")]
+    #[error("{peer} refused the grant of request {request}; see the error of the push there")]
     GrantRefused {
         /// The request.
         request: RequestId,
+        /// The peer.
+        peer: PeerName,
     },
     /// This side revoked the transfer.
     #[error(
@@ -325,11 +337,13 @@ pub enum KvError {
     },
     /// The peer revoked the transfer, or missed its own deadline.
     #[error(
-        "the peer gave up request {request}, which was revoked or late there; see the error of the peer, or begin again"
+        "{peer} gave up request {request}, which was revoked or late there; see its error, or begin again"
     )]
     PeerRevoked {
         /// The request.
         request: RequestId,
+        /// The peer.
+        peer: PeerName,
     },
     /// The device did not end a lane over which blocks may still be read or written. The blocks stay quarantined
     /// until their pool is closed.
@@ -375,7 +389,7 @@ pub enum KvError {
     },
     /// The link failed while the transfer was under way.
     #[error(
-        "the peer at {peer} is lost in request {request}, with {bytes_outstanding} bytes outstanding and the last \
+        "{peer} is lost in request {request}, with {bytes_outstanding} bytes outstanding and the last \
          progress {last_progress:.1?} ago ({lane}: {cause}); see why its process or its network ended, and connect anew"
     )]
     PeerFailed {

@@ -198,7 +198,7 @@ impl Prefill {
     /// The name of the peer, as errors and logs print it.
     #[must_use]
     pub fn peer(&self) -> PeerName {
-        self.shared.peer
+        self.shared.peer.clone()
     }
 
     /// The path over which the peer's memory is reached.

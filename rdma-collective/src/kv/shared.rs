@@ -55,10 +55,10 @@ impl<S: Service + 'static> Shared<S> {
         options: &LinkOptions,
         make: impl FnOnce(Link, Pool, AttachedPool, Journal, &LinkOptions) -> S,
     ) -> Arc<Self> {
-        let (lane, peer, access, own_keys) = (link.lane, link.peer, link.access, link.keys.are_own());
+        let (lane, peer, access, own_keys) = (link.lane, link.peer.clone(), link.access, link.keys.are_own());
         let (route, cover) = (Arc::clone(&link.route), Arc::clone(&link.cover));
         let (staging, over) = ([link.staging.clone(), link.inbox.clone()], Arc::clone(&link.over));
-        let journal = Journal::new(peer, link.route.layer_block_bytes());
+        let journal = Journal::new(peer.clone(), link.route.layer_block_bytes());
         let mut core = engine.lock();
         let attached = pool.attach(&mut core);
         let state = Arc::new(Mutex::new(make(link, pool.clone(), attached, journal.clone(), options)));

@@ -136,11 +136,18 @@ pub enum HandshakeError {
 /// The name of the peer at the other end of a link, for errors and logs.
 ///
 /// [`HandshakeError`] names a peer by its address alone, because no blob has come yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PeerName {
     /// The address at which the handshake met the peer.
     Address(SocketAddr),
+    /// A peer that is known by a name, such as a node's.
+    Node {
+        /// The name.
+        name: Arc<str>,
+        /// The address at which the handshake met the peer.
+        address: SocketAddr,
+    },
     /// The process and the device that the peer's blob names.
     Process {
         /// The pid of the peer, or 0 if it is not known.
@@ -154,6 +161,7 @@ impl fmt::Display for PeerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
+            Self::Node { name, address } => write!(f, "node {name} ({address})"),
             Self::Process { pid: 0, gid } => write!(f, "GID {gid}"),
             Self::Process { pid, gid } => write!(f, "GID {gid}, process {pid}"),
         }

@@ -104,7 +104,7 @@ fn ends_that_name_different_numbers_of_tokens_are_both_told() {
         let grant = pair.decode.grant(request, to, long()).unwrap();
         let told = grant.wait().unwrap_err();
         assert!(
-            matches!(*told.cause, KvError::TokenRanges { request: of } if of == request.into()),
+            matches!(*told.cause, KvError::TokenRanges { request: of, .. } if of == request.into()),
             "{told}"
         );
         let told = push.wait().unwrap_err();

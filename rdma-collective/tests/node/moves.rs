@@ -131,6 +131,7 @@ fn a_node_keeps_its_transfers_alive() {
     drop(a);
     let error = lost.wait().unwrap_err();
     assert!(matches!(*error.cause, KvError::PeerFailed { .. }), "{error}");
+    assert!(error.to_string().contains("node a (127.0.0.1:"), "{error}");
     assert_freed(b.destination.as_ref().unwrap(), &[4]);
 }
 

@@ -93,7 +93,10 @@ fn a_rank_that_never_comes_is_named_at_the_deadline_and_the_rest_is_moved_from_i
     match &*error.cause {
         KvError::OfSource { peer, cause } => {
             assert_eq!(*peer, late, "{error}");
-            assert!(matches!(**cause, KvError::GrantExpired { request } if request == 1.into()), "{error}");
+            assert!(
+                matches!(**cause, KvError::GrantExpired { request, .. } if request == 1.into()),
+                "{error}"
+            );
         }
         _ => panic!("{error}"),
     }
@@ -170,7 +173,7 @@ fn a_handle_that_is_dropped_gives_all_parts_up_or_lets_them_go_on() {
         // A grant that is dropped before it was sent is never heard of.
         let soon = Deadline::after(Duration::from_secs(1));
         let error = prefill.push(3, &self::sources(), soon).and_then(Push::wait).unwrap_err();
-        let is_told = matches!(error, KvError::PeerRevoked { request } if request == 3.into());
+        let is_told = matches!(error, KvError::PeerRevoked { request, .. } if request == 3.into());
         assert!(
             is_told || matches!(error, KvError::DeadlineExceeded { request, .. } if request == 3.into()),
             "{error}"

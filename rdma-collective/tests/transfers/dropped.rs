@@ -40,7 +40,7 @@ fn transfers_that_have_not_met_free_their_blocks_and_the_peer_is_told_if_it_had_
         // A grant that is dropped before it was sent is never heard of.
         let soon = || Deadline::after(Duration::from_secs(1));
         let error = prefill.push(1, &SOURCES, soon()).and_then(Push::wait).unwrap_err();
-        let is_told = matches!(error, KvError::PeerRevoked { request } if request == 1.into());
+        let is_told = matches!(error, KvError::PeerRevoked { request, .. } if request == 1.into());
         assert!(
             is_told || matches!(error, KvError::DeadlineExceeded { request, .. } if request == 1.into()),
             "{error}"
@@ -53,9 +53,9 @@ fn transfers_that_have_not_met_free_their_blocks_and_the_peer_is_told_if_it_had_
             Ok(pull) => (*pull.wait().unwrap_err().cause).clone(),
             Err(error) => error,
         };
-        let is_told = matches!(error, KvError::LeaseExpired { request } | KvError::PeerRevoked { request } if request == 3.into());
+        let is_told = matches!(error, KvError::LeaseExpired { request, .. } | KvError::PeerRevoked { request, .. } if request == 3.into());
         assert!(
-            is_told || matches!(error, KvError::NotOffered { request } if request == 3.into()),
+            is_told || matches!(error, KvError::NotOffered { request, .. } if request == 3.into()),
             "{error}"
         );
         drop(decode.pull(4, &DESTINATIONS, long()).unwrap());
@@ -80,12 +80,15 @@ fn a_dropped_handle_of_a_transfer_under_way_stops_the_peer_and_leaves_the_link()
         let (grant, push) = under_way(&pair, 1);
         drop(grant);
         let error = push.wait().unwrap_err();
-        assert!(matches!(error, KvError::PeerRevoked { request } if request == 1.into()), "{error}");
+        assert!(matches!(error, KvError::PeerRevoked { request, .. } if request == 1.into()), "{error}");
         assert_freed(&pair.destination, &DESTINATIONS);
         let (grant, push) = under_way(&pair, 2);
         drop(push);
         let error = grant.wait().unwrap_err();
-        assert!(matches!(*error.cause, KvError::PeerRevoked { request } if request == 2.into()), "{error}");
+        assert!(
+            matches!(*error.cause, KvError::PeerRevoked { request, .. } if request == 2.into()),
+            "{error}"
+        );
         assert_freed(&pair.source, &SOURCES);
         assert_goes_on(&pair, 3);
     }
@@ -132,7 +135,10 @@ fn a_token_gives_up_what_a_task_awaits_and_does_nothing_afterwards() {
         let error = push.wait().unwrap_err();
         assert!(matches!(error, KvError::Revoked { request } if request == 2.into()), "{error}");
         let error = grant.wait().unwrap_err();
-        assert!(matches!(*error.cause, KvError::PeerRevoked { request } if request == 2.into()), "{error}");
+        assert!(
+            matches!(*error.cause, KvError::PeerRevoked { request, .. } if request == 2.into()),
+            "{error}"
+        );
         token.revoke(long());
         assert_goes_on(&pair, 3);
         drop(pair);

@@ -115,10 +115,10 @@ fn layers_of_a_push_that_has_ended_get_its_error() {
     let verdicts = grant.revoke(long()).unwrap();
     for layer in 0..2 {
         let error = push.layer_ready(layer).unwrap_err();
-        assert!(matches!(error, KvError::PeerRevoked { request } if request == 1.into()), "{error}");
+        assert!(matches!(error, KvError::PeerRevoked { request, .. } if request == 1.into()), "{error}");
     }
     assert!(matches!(push.layer_ready(3), Err(KvError::Plan(_))));
-    assert!(matches!(push.wait(), Err(KvError::PeerRevoked { request }) if request == 1.into()));
+    assert!(matches!(push.wait(), Err(KvError::PeerRevoked { request, .. }) if request == 1.into()));
 
     let mut push = pair.prefill.push_layers(2, &[0, 1], long()).unwrap();
     // The grant wants nothing of layer 0.
@@ -166,9 +166,9 @@ fn a_wait_for_a_layer_that_is_late_ends_and_the_transfer_goes_on() {
 fn a_push_on_an_expired_grant_is_refused_on_both_sides_and_nothing_is_written() {
     let pair = Setup::default().connect();
     let error = pair.decode.grant(1, &[3, 4], soon()).unwrap().wait().unwrap_err();
-    assert!(matches!(*error.cause, KvError::GrantExpired { request } if request == 1.into()), "{error}");
+    assert!(matches!(*error.cause, KvError::GrantExpired { request, .. } if request == 1.into()), "{error}");
     let error = pair.prefill.push(1, &[0, 1], long()).and_then(|push| push.wait()).unwrap_err();
-    assert!(matches!(error, KvError::GrantExpired { request } if request == 1.into()), "{error}");
+    assert!(matches!(error, KvError::GrantExpired { request, .. } if request == 1.into()), "{error}");
     pair.assert_moved(&[]);
     // The next one waits for the next grant.
     pair.transfer(1, &[(0, 3), (1, 4)]);
@@ -184,7 +184,7 @@ fn a_revoked_transfer_is_resumed_over_the_same_link() {
     grant.wait_layer(0, long()).unwrap();
     let verdicts = grant.revoke(long()).unwrap();
     assert_eq!(verdicts.count(BlockVerdict::Missing), 4);
-    assert!(matches!(push.wait(), Err(KvError::PeerRevoked { request }) if request == 1.into()));
+    assert!(matches!(push.wait(), Err(KvError::PeerRevoked { request, .. }) if request == 1.into()));
     thread::scope(|scope| {
         scope.spawn(|| pair.prefill.push(1, &[0, 1], long()).unwrap().wait().unwrap());
         let received = pair.decode.grant_missing(1, &verdicts, long()).unwrap().wait().unwrap();

@@ -140,10 +140,10 @@ fn layers_of_other_transfers_are_sent_when_those_have_ended() {
         // An offer that nobody pulls.
         let offer = prefill.offer(3, &[1], soon()).unwrap();
         assert!(
-            matches!(offer.wait_layer_sent(0, long()), Err(KvError::LeaseExpired { request }) if request == 3.into())
+            matches!(offer.wait_layer_sent(0, long()), Err(KvError::LeaseExpired { request, .. }) if request == 3.into())
         );
         assert!(
-            matches!(offer.layer_ready(0), Err(KvError::LeaseExpired { request }) if request == 3.into())
+            matches!(offer.layer_ready(0), Err(KvError::LeaseExpired { request, .. }) if request == 3.into())
         );
     }
 }
@@ -162,10 +162,10 @@ fn a_layer_that_was_not_sent_gets_the_error_of_the_push() {
             thread::sleep(Duration::from_millis(20));
             drop(grant.revoke(long()).unwrap());
             let error = waits.join().unwrap().unwrap_err();
-            assert!(matches!(error, KvError::PeerRevoked { request } if request == 1.into()), "{error}");
+            assert!(matches!(error, KvError::PeerRevoked { request, .. } if request == 1.into()), "{error}");
         });
         push.wait_layer_sent(1, long()).unwrap();
-        assert!(matches!(push.wait(), Err(KvError::PeerRevoked { request }) if request == 1.into()));
+        assert!(matches!(push.wait(), Err(KvError::PeerRevoked { request, .. }) if request == 1.into()));
     }
 }
 

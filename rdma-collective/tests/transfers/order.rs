@@ -125,7 +125,7 @@ proptest! {
         // All that was announced may have arrived, and nothing else has.
         let verdicts = grant.revoke(long()).unwrap();
         let given_up = push.wait().unwrap_err();
-        let by_peer = matches!(given_up, KvError::PeerRevoked { request } if request == 1.into());
+        let by_peer = matches!(given_up, KvError::PeerRevoked { request, .. } if request == 1.into());
         prop_assert!(by_peer, "{}", given_up);
         let valid = |layer: u32| verdicts.get(layer, 0) == Some(BlockVerdict::Valid);
         let known = if checksums { (0..prefix(first)).collect() } else { first.to_vec() };

@@ -59,7 +59,7 @@ fn a_pull_from_blocks_that_were_freed() {
     offer.revoke(long()).unwrap();
     use_again(&pair.source, &[0, 1]);
     let error = pair.decode.pull(1, &[3, 4], long()).unwrap_err();
-    assert!(matches!(error, KvError::LeaseExpired { request } if request == 1.into()), "{error}");
+    assert!(matches!(error, KvError::LeaseExpired { request, .. } if request == 1.into()), "{error}");
     pull(&pair, 2, &[(2, 3), (5, 4)]);
     pair.assert_moved(&[(2, 3), (5, 4)]);
 }
@@ -68,10 +68,10 @@ fn a_pull_from_blocks_that_were_freed() {
 fn a_pull_of_an_expired_lease() {
     let pair = sound();
     let error = pair.prefill.offer(1, &[0, 1], soon()).unwrap().wait().unwrap_err();
-    assert!(matches!(error, KvError::LeaseExpired { request } if request == 1.into()), "{error}");
+    assert!(matches!(error, KvError::LeaseExpired { request, .. } if request == 1.into()), "{error}");
     assert_eq!(pair.source.held(0), None);
     let error = pair.decode.pull(1, &[3, 4], long()).unwrap_err();
-    assert!(matches!(error, KvError::LeaseExpired { request } if request == 1.into()), "{error}");
+    assert!(matches!(error, KvError::LeaseExpired { request, .. } if request == 1.into()), "{error}");
     pull(&pair, 1, &[(0, 3), (1, 4)]);
     pair.assert_moved(&[(0, 3), (1, 4)]);
 }
@@ -80,7 +80,7 @@ fn a_pull_of_an_expired_lease() {
 fn a_pull_that_nobody_offered_for_ends_at_its_deadline_alone() {
     let pair = sound();
     let error = pair.decode.pull(1, &[3, 4], soon()).unwrap().wait().unwrap_err();
-    assert!(matches!(*error.cause, KvError::NotOffered { request } if request == 1.into()), "{error}");
+    assert!(matches!(*error.cause, KvError::NotOffered { request, .. } if request == 1.into()), "{error}");
     assert_eq!(error.verdicts.count(BlockVerdict::Missing), 6);
     assert_eq!(pair.destination.held(3), None);
     pull(&pair, 1, &[(0, 3), (1, 4)]);
@@ -94,7 +94,7 @@ fn other_numbers_of_blocks_and_pools_that_cannot_be_read_are_refused() {
     let offer = pair.prefill.offer(1, &[0, 1], long()).unwrap();
     let error = pair.decode.pull(1, &[3], long()).unwrap().wait().unwrap_err();
     assert!(matches!(*error.cause, KvError::BlockCounts { source_blocks: 2, granted: 1, .. }), "{error}");
-    assert!(matches!(offer.wait(), Err(KvError::PeerRevoked { request }) if request == 1.into()));
+    assert!(matches!(offer.wait(), Err(KvError::PeerRevoked { request, .. }) if request == 1.into()));
     pull(&pair, 1, &[(0, 3)]);
     let pushes_only = crate::pair::Setup::default().connect();
     assert!(matches!(pushes_only.prefill.offer(1, &[0], long()), Err(KvError::NotReadable)));
@@ -146,7 +146,7 @@ fn an_offer_is_taken_back_though_nobody_has_checked_what_was_read() {
         Ok(received) => assert!(received.verdicts.all_valid()),
         // The checksums of the block had not come yet.
         Err(error) => assert!(
-            matches!(*error.cause, KvError::PeerRevoked { request } if request == 1.into()),
+            matches!(*error.cause, KvError::PeerRevoked { request, .. } if request == 1.into()),
             "{error}"
         ),
     }
@@ -179,7 +179,7 @@ fn reads_that_take_a_second_are_waited_for_when_their_offer_is_taken_back_and_th
     offer.revoke(long()).unwrap();
     plan.clear();
     let error = pulling.wait().unwrap_err();
-    assert!(matches!(*error.cause, KvError::PeerRevoked { request } if request == 1.into()), "{error}");
+    assert!(matches!(*error.cause, KvError::PeerRevoked { request, .. } if request == 1.into()), "{error}");
     pull(&pair, 2, &[(2, 3), (5, 4)]);
 }
 

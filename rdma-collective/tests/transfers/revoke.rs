@@ -85,7 +85,7 @@ fn one_late_request_does_not_end_the_others_of_its_link() {
     let other = pair.decode.grant(2, &[5, 6], long()).unwrap();
     let late = pair.decode.grant(1, &[3], Deadline::after(Duration::from_millis(20))).unwrap();
     let error = late.wait().unwrap_err();
-    assert!(matches!(*error.cause, KvError::GrantExpired { request } if request == 1.into()), "{error}");
+    assert!(matches!(*error.cause, KvError::GrantExpired { request, .. } if request == 1.into()), "{error}");
     let push = pair.prefill.push(2, &[0, 1], long()).unwrap();
     assert!(other.wait().unwrap().verdicts.all_valid());
     push.wait().unwrap();
@@ -97,7 +97,7 @@ fn a_grant_that_nobody_fills_ends_at_its_deadline_and_the_link_goes_on() {
     let pair = Setup::default().connect();
     let soon = Deadline::after(Duration::from_millis(100));
     let error = pair.decode.grant(1, &[0, 1], soon).unwrap().wait().unwrap_err();
-    assert!(matches!(*error.cause, KvError::GrantExpired { request } if request == 1.into()), "{error}");
+    assert!(matches!(*error.cause, KvError::GrantExpired { request, .. } if request == 1.into()), "{error}");
     assert_eq!(error.verdicts.count(BlockVerdict::Missing), 6);
     assert_eq!(pair.destination.held(0), None, "nothing can land in it any more");
     // Prefill may have heard that request 1 has expired, and would say so of a push.
@@ -112,7 +112,7 @@ fn a_grant_whose_peer_does_not_answer_at_its_deadline_ends_the_link() {
     let started = Instant::now();
     let error = pair.decode.grant(1, &[0, 1], soon).unwrap().wait().unwrap_err();
     assert!(started.elapsed() >= Duration::from_millis(99));
-    assert!(matches!(*error.cause, KvError::GrantExpired { request } if request == 1.into()), "{error}");
+    assert!(matches!(*error.cause, KvError::GrantExpired { request, .. } if request == 1.into()), "{error}");
     assert_eq!(error.verdicts.count(BlockVerdict::Missing), 6);
     assert_eq!(pair.destination.held(0), None, "nothing can land in it any more");
     let error = pair.decode.grant(2, &[0], long()).unwrap_err();

@@ -93,7 +93,10 @@ fn given_up(pair: &Pair, given: Given, deadline: Deadline) -> (Revoked, impl FnO
         let ended = |result: Result<(), KvError>| match result {
             Ok(()) => assert!(matches!(given, Given::Pull | Given::Offer)),
             Err(error) => {
-                assert!(matches!(error, KvError::PeerRevoked { request } if request == 1.into()), "{error}")
+                assert!(
+                    matches!(error, KvError::PeerRevoked { request, .. } if request == 1.into()),
+                    "{error}"
+                )
             }
         };
         grant.into_iter().for_each(|end| ended(end.wait().map(drop).map_err(|error| (*error.cause).clone())));

@@ -189,7 +189,7 @@ impl Journal {
         let mut inner = self.lock();
         inner.stats.begun += 1;
         inner.tell(LinkEvent::Begun { kind, request, at: now });
-        let peer = inner.peer;
+        let peer = inner.peer.clone();
         drop(inner);
         let span = Some(crate::log::debug_span!("kv_transfer", ?kind, %request, blocks, %peer));
         Entry { journal: self.clone(), kind, request, begun: now, blocks, span }
@@ -243,7 +243,7 @@ impl Entry {
             stats.blocks += bytes / part_bytes;
         }
         inner.tell(LinkEvent::Ended { kind, request, outcome, bytes, elapsed });
-        let (blocks, peer) = (self.blocks, inner.peer);
+        let (blocks, peer) = (self.blocks, inner.peer.clone());
         drop(inner);
         crate::log::debug!(?kind, %request, blocks, %peer, ?outcome, bytes, ?elapsed, "transfer ended");
         drop(span);

@@ -2,8 +2,12 @@
 
 use super::*;
 
+fn somebody() -> PeerName {
+    PeerName::Address(([127, 0, 0, 1], 1).into())
+}
+
 fn journal() -> Journal {
-    Journal::new(PeerName::Address(([127, 0, 0, 1], 1).into()), 10)
+    Journal::new(somebody(), 10)
 }
 
 #[test]
@@ -26,9 +30,9 @@ fn events_beyond_the_bound_push_the_oldest_out_and_are_counted() {
 fn a_transfer_is_counted_once_by_how_it_ended() {
     let journal = journal();
     let now = Instant::now();
-    let revoked = KvError::PeerRevoked { request: 1.into() };
-    let expired = KvError::LeaseExpired { request: 1.into() };
-    let failed = KvError::GrantRefused { request: 1.into() };
+    let revoked = KvError::PeerRevoked { request: 1.into(), peer: somebody() };
+    let expired = KvError::LeaseExpired { request: 1.into(), peer: somebody() };
+    let failed = KvError::GrantRefused { request: 1.into(), peer: somebody() };
     let outcomes = [
         TransferOutcome::arrived(0),
         TransferOutcome::arrived(2),

@@ -134,7 +134,7 @@ impl Link {
     /// Fails once the link has ended, as no transfer can begin then.
     pub(super) fn check(&self) -> Result<(), KvError> {
         match &self.ended {
-            Some(cause) => Err(KvError::LinkEnded { peer: self.peer, cause: cause.clone() }),
+            Some(cause) => Err(KvError::LinkEnded { peer: self.peer.clone(), cause: cause.clone() }),
             None => Ok(()),
         }
     }

@@ -16,8 +16,8 @@ use super::table::MAKE_WITHIN;
 use crate::bootstrap::notice_vanishing;
 use crate::kv::link::Opening;
 use crate::kv::{Decode, LinkError, PoolUse, Prefill};
-use crate::link::HandshakeError;
 use crate::link::handshake::{self, Met};
+use crate::link::{HandshakeError, PeerName};
 
 /// The time of one try to introduce this node, and the pause before the next one.
 const TRY_WITHIN: Duration = Duration::from_secs(1);
@@ -159,7 +159,7 @@ fn make(inner: &Inner, peer: &NodeBlob, link: LinkName, deadline: Deadline) -> R
     })?;
     match ask(met, peer, &Request::Wish(wish), deadline)? {
         (met, Answer::Welcome(theirs)) => {
-            join(inner, &mut opening, way, (met, &theirs), deadline).map_err(unmade)
+            join(inner, &mut opening, (&peer.name, way), (met, &theirs), deadline).map_err(unmade)
         }
         (_, Answer::Refused(reason)) => Err(refused(inner, peer, reason)),
     }
@@ -172,7 +172,7 @@ fn grant(inner: &Inner, met: Met, wish: &Wish, way: Way) -> Result<End, NodeErro
     let made = match open(inner, way) {
         Ok(mut opening) => {
             say(&mut met, &Answer::Welcome(opening.exported().to_vec()));
-            join(inner, &mut opening, way, (met, &wish.blob), deadline)
+            join(inner, &mut opening, (&wish.from, way), (met, &wish.blob), deadline)
         }
         Err(error) => {
             say(&mut met, &Answer::Refused(Reason::Failed));
@@ -211,11 +211,13 @@ fn open(inner: &Inner, way: Way) -> Result<Opening, LinkError> {
 fn join(
     inner: &Inner,
     opening: &mut Opening,
-    way: Way,
+    (peer, way): (&super::NodeName, Way),
     (met, theirs): (Met, &[u8]),
     deadline: Deadline,
 ) -> Result<End, LinkError> {
-    let link = opening.join_over(met, theirs, deadline)?;
+    let address = met.peer();
+    let mut link = opening.join_over(met, theirs, deadline)?;
+    link.peer = PeerName::Node { name: peer.as_str().into(), address };
     let (engine, options) = (&inner.engine, &inner.link);
     Ok(match way {
         Way::Out => End::Out(Arc::new(Prefill::over(link, engine, opening.pool(), options))),

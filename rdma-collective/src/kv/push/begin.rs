@@ -128,14 +128,15 @@ fn plan(
     now: Instant,
 ) -> Result<Planned, (Refusal, KvError)> {
     let (request, route) = (state.request, &link.route);
+    let peer = || link.peer.clone();
     if granted.expires.is_some_and(|expires| now >= expires) {
-        return Err((Refusal::Expired, KvError::GrantExpired { request }));
+        return Err((Refusal::Expired, KvError::GrantExpired { request, peer: peer() }));
     }
     let (source, destination) = (state.hold.blocks(), granted.blocks());
     let layers = route.destination().layers();
     let counts = || {
         let (source_blocks, granted) = (source.len() as u32, granted.grant.blocks);
-        (Refusal::Blocks, KvError::BlockCounts { request, source_blocks, granted })
+        (Refusal::Blocks, KvError::BlockCounts { request, peer: peer(), source_blocks, granted })
     };
     // Empty because this side did not keep a list of more blocks than any push could meet.
     if destination.is_empty() {
@@ -143,7 +144,7 @@ fn plan(
     }
     let wanted = granted.wanted(layers);
     let tokens = tokens_of(&state.hold.list().tokens(), &granted.tokens(layers, link.keys_of_a_grant()));
-    let tokens = tokens.ok_or((Refusal::Tokens, KvError::TokenRanges { request }))?;
+    let tokens = tokens.ok_or((Refusal::Tokens, KvError::TokenRanges { request, peer: peer() }))?;
     let options = PlanOptions { tokens, ..options.clone() };
     let plan = match Plan::of_parts(route, [source, destination], &options, wanted.clone()) {
         Err(PlanError::TokenCounts { .. }) => return Err(counts()),

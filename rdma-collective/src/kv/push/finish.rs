@@ -68,7 +68,7 @@ impl Pushes {
     /// Ends every push and offer, and the link with them. The lane is fenced first: only then are the blocks not read
     /// any more, and may be released. If the device refuses, they are quarantined.
     pub(in crate::kv) fn end(&mut self, core: &mut EngineState, cause: LaneFailure, now: Instant) {
-        let (peer, lane) = (self.link.peer, self.link.name);
+        let (peer, lane) = (self.link.peer.clone(), self.link.name);
         if self.link.ended.is_none() {
             self.journal.down(cause.clone());
         }
@@ -79,13 +79,16 @@ impl Pushes {
             let request = offered.request();
             let lost = KvError::PeerFailed {
                 request,
-                peer,
+                peer: peer.clone(),
                 lane,
                 cause: cause.clone(),
                 bytes_outstanding: 0,
                 last_progress: self.journal.idle(offered.began(), now),
             };
-            offered.lose(fenced, if fenced { lost } else { KvError::Quarantined { request, peer, lane } });
+            offered.lose(
+                fenced,
+                if fenced { lost } else { KvError::Quarantined { request, peer: peer.clone(), lane } },
+            );
         }
         for state in self.pushes.iter_mut().flatten() {
             if matches!(state.stage, Stage::Ended(_)) {
@@ -96,11 +99,11 @@ impl Pushes {
             }
             let request = state.request;
             let error = match &state.stage {
-                _ if !fenced => KvError::Quarantined { request, peer, lane },
+                _ if !fenced => KvError::Quarantined { request, peer: peer.clone(), lane },
                 Stage::Quiescing { cause, .. } => cause.clone(),
                 _ => KvError::PeerFailed {
                     request,
-                    peer,
+                    peer: peer.clone(),
                     lane,
                     cause: cause.clone(),
                     bytes_outstanding: state.bytes - state.bytes_done,

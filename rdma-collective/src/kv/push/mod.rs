@@ -244,7 +244,7 @@ impl Pushes {
         }
         let hold = Hold::lease(&self.pool, list.clone())?;
         if let Some(reason) = self.taken_back.take(request, now) {
-            return Err(revoke::taken_back(request, reason));
+            return Err(revoke::taken_back(request, self.link.peer.clone(), reason));
         }
         let id = hold.number();
         let bytes = self.link.route.bytes_of_source(list);

@@ -446,7 +446,7 @@ impl Pushes {
                 elapsed: now.saturating_duration_since(offered.offered),
             }),
             OfferStage::Recalling { cause, .. } => Err(cause.clone()),
-            _ => Err(KvError::PeerRevoked { request }),
+            _ => Err(KvError::PeerRevoked { request, peer: self.link.peer.clone() }),
         };
         if let Ok(sent) = &outcome {
             self.journal.moved(sent.writes.into(), sent.bytes, now);
@@ -472,7 +472,7 @@ impl Pushes {
             if offered.due().is_none_or(|due| due > until) {
                 continue;
             }
-            let cause = KvError::LeaseExpired { request: offered.request };
+            let cause = KvError::LeaseExpired { request: offered.request, peer: self.link.peer.clone() };
             match &mut offered.stage {
                 OfferStage::Open if offered.told == 0 => {
                     any = true;

@@ -14,8 +14,8 @@ use crate::engine::EngineState;
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
 use crate::kv::message::{self, Quiesced, Reason, Revoke};
 use crate::kv::{KvError, RequestId};
-use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
+use crate::link::{LaneFailure, PeerName};
 
 impl Pushes {
     /// Gives a push up. The push ends when its blocks are not read any more. The lane is fenced at `until`, or
@@ -83,7 +83,7 @@ impl Pushes {
             // The peer fences by its own deadline. This side does not fence before the push's own deadline has
             // passed.
             let fence = Fence::after(QUIESCE_WITHIN, now.max(state.deadline.instant()));
-            self.stop(at, reason, KvError::PeerRevoked { request }, fence);
+            self.stop(at, reason, KvError::PeerRevoked { request, peer: self.link.peer.clone() }, fence);
         }
         // Any other grant was refused or given up already, and the peer has been told.
         if self.quiesced.len() > 2 * TRANSFERS_MAX {
@@ -106,7 +106,7 @@ impl Pushes {
             self.taken_back.note(request, reason, now);
             return;
         };
-        state.end(Err(taken_back(request, reason)));
+        state.end(Err(taken_back(request, self.link.peer.clone(), reason)));
         self.link.unwatch(core);
     }
 
@@ -156,7 +156,7 @@ impl Pushes {
     ///
     /// Returns whether a push or an offer has changed.
     pub(super) fn expire(&mut self, core: &mut EngineState, known: Instant, now: Instant) -> bool {
-        let (peer, lane) = (self.link.peer, self.link.name);
+        let (peer, lane) = (self.link.peer.clone(), self.link.name);
         let moved = self.link.heard_at(core).map_or(self.moved, |heard| heard.max(self.moved));
         let (mut any, mut fence_now) = self.expire_offers(core, (known, now), moved);
         for at in 0..self.pushes.len() {
@@ -166,7 +166,7 @@ impl Pushes {
             }
             let error = KvError::DeadlineExceeded {
                 request: state.request,
-                peer,
+                peer: peer.clone(),
                 lane,
                 bytes_outstanding: state.bytes - state.bytes_done,
                 last_progress: self.journal.idle(state.started, now),
@@ -197,9 +197,9 @@ impl Pushes {
 }
 
 /// The error of a push whose grant was taken back.
-pub(super) fn taken_back(request: RequestId, reason: Reason) -> KvError {
+pub(super) fn taken_back(request: RequestId, peer: PeerName, reason: Reason) -> KvError {
     match reason {
-        Reason::Expired => KvError::GrantExpired { request },
-        Reason::Revoked => KvError::PeerRevoked { request },
+        Reason::Expired => KvError::GrantExpired { request, peer },
+        Reason::Revoked => KvError::PeerRevoked { request, peer },
     }
 }

@@ -16,8 +16,8 @@ use crate::kv::outcome::Sent;
 use crate::kv::plan::Route;
 use crate::kv::tests::{SHAPE, TOLD, pair};
 use crate::kv::{KvError, Request};
-use crate::link::LaneFailure;
 use crate::link::imm::TRANSFERS_MAX;
+use crate::link::{LaneFailure, PeerName};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Event {
@@ -37,6 +37,10 @@ const EVENTS: [Event; 6] = [Cancelled, RevokedByPeer, Confirmed, Late, LinkLost,
 
 /// A time beyond every deadline.
 const MUCH_LATER: Duration = Duration::from_secs(600);
+
+fn somebody() -> PeerName {
+    PeerName::Address(([127, 0, 0, 1], 1).into())
+}
 
 fn long() -> Deadline {
     Deadline::after(Duration::from_secs(60))
@@ -69,7 +73,8 @@ fn push_in(name: &str) -> Stage {
     let done = Done { grant: 1, lease: 1, missing: 0, corrupt: 0 };
     let begun = |confirmed| Writing { grant: 1, at: now, all_posted: Some(0), confirmed };
     let quiescing = |confirmed| {
-        let (cause, fence) = (KvError::PeerRevoked { request: 5.into() }, Fence::at(long().instant()));
+        let (cause, fence) =
+            (KvError::PeerRevoked { request: 5.into(), peer: somebody() }, Fence::at(long().instant()));
         Stage::Quiescing { of: begun(confirmed), last: 0, cause, fence }
     };
     match name {
@@ -238,7 +243,9 @@ fn every_stage_of_a_push_and_what_its_layers_hear() {
             let state = pushes.pushes.iter_mut().flatten().next().unwrap();
             let id = state.id();
             state.stage = match stage {
-                "ended: revoked by the peer" => Stage::Ended(Err(KvError::PeerRevoked { request: 5.into() })),
+                "ended: revoked by the peer" => {
+                    Stage::Ended(Err(KvError::PeerRevoked { request: 5.into(), peer: somebody() }))
+                }
                 _ => push_in(stage),
             };
             if let Some(layers) = state.layers.as_mut().filter(|_| stage != "waiting") {

@@ -223,11 +223,12 @@ impl State {
             return Err("a refusal of a grant that had begun");
         }
         let (request, granted) = (self.grant.request, self.hold.blocks().len() as u32);
+        let peer = self.peer.0.clone();
         let cause = match refuse.refusal {
-            Refusal::Blocks => KvError::BlockCounts { request, source_blocks: refuse.blocks, granted },
-            Refusal::Expired => KvError::GrantExpired { request },
-            Refusal::Plan => KvError::GrantRefused { request },
-            Refusal::Tokens => KvError::TokenRanges { request },
+            Refusal::Blocks => KvError::BlockCounts { request, peer, source_blocks: refuse.blocks, granted },
+            Refusal::Expired => KvError::GrantExpired { request, peer },
+            Refusal::Plan => KvError::GrantRefused { request, peer },
+            Refusal::Tokens => KvError::TokenRanges { request, peer },
         };
         self.fail(Arc::new(cause), layout);
         Ok(())

@@ -92,7 +92,7 @@ impl Receives {
     /// are missing.
     pub(in crate::kv) fn give_up_unchecked(&mut self, now: Instant) -> bool {
         let link_ended = self.link.ended.is_some();
-        let (peer, lane) = (self.link.peer, self.link.name);
+        let (peer, lane) = (self.link.peer.clone(), self.link.name);
         let layout = self.pool.layout().clone();
         let mut any = false;
         let late = |state: &&mut State| matches!(state.stage, Stage::Unchecked(by) if by <= now);
@@ -100,7 +100,7 @@ impl Receives {
             any = true;
             state.unchecked = Some(Arc::new(KvError::DeadlineExceeded {
                 request: state.grant.request,
-                peer,
+                peer: peer.clone(),
                 lane,
                 bytes_outstanding: 0,
                 last_progress: self.journal.idle(state.granted, now),
@@ -118,7 +118,7 @@ impl Receives {
     /// blocks be released. If the device refuses, they are quarantined.
     pub(in crate::kv) fn end(&mut self, core: &mut EngineState, cause: LaneFailure) {
         let layout = self.pool.layout().clone();
-        let (peer, lane) = (self.link.peer, self.link.name);
+        let (peer, lane) = (self.link.peer.clone(), self.link.name);
         if self.link.ended.is_none() {
             self.journal.down(cause.clone());
         }
@@ -142,11 +142,11 @@ impl Receives {
                     state.end_well();
                     None
                 }
-                _ if !fenced => Some(Arc::new(KvError::Quarantined { request, peer, lane })),
+                _ if !fenced => Some(Arc::new(KvError::Quarantined { request, peer: peer.clone(), lane })),
                 Stage::Revoking(Revocation { cause, .. }) => Some(Arc::clone(cause)),
                 _ => Some(Arc::new(KvError::PeerFailed {
                     request,
-                    peer,
+                    peer: peer.clone(),
                     lane,
                     cause: cause.clone(),
                     bytes_outstanding: state.bytes_outstanding(),

@@ -186,7 +186,7 @@ impl Receives {
             hold,
             _permit: permit,
             keys,
-            peer: (self.link.peer, self.link.name),
+            peer: (self.link.peer.clone(), self.link.name),
             cover: Arc::clone(&self.link.cover),
             wanted,
             list,

@@ -92,7 +92,8 @@ impl Receives {
             return Err("an answer to a revocation for a pull");
         }
         if matches!(state.stage, Stage::Filling) {
-            let cause = Arc::new(KvError::PeerRevoked { request: state.grant.request });
+            let cause =
+                Arc::new(KvError::PeerRevoked { request: state.grant.request, peer: state.peer.0.clone() });
             state.begin_to_revoke(quiesced.reason, cause, Fence::after(QUIESCE_WITHIN, now));
         }
         match &mut state.stage {
@@ -139,7 +140,7 @@ impl Receives {
     /// Returns whether a transfer has changed.
     pub(super) fn expire(&mut self, core: &mut EngineState, known: Instant, now: Instant) -> bool {
         let layout = self.pool.layout().clone();
-        let (peer, lane) = (self.link.peer, self.link.name);
+        let (peer, lane) = (self.link.peer.clone(), self.link.name);
         let moved = self.link.heard_at(core).map_or(self.moved, |heard| heard.max(self.moved));
         let mut fence_now = false;
         let mut any = self.expire_pulls(core, known, now);
@@ -170,11 +171,11 @@ impl Receives {
             any = true;
             let request = state.grant.request;
             let cause = Arc::new(if state.told > 0 && state.begin.is_none() {
-                KvError::GrantExpired { request }
+                KvError::GrantExpired { request, peer: peer.clone() }
             } else {
                 KvError::DeadlineExceeded {
                     request,
-                    peer,
+                    peer: peer.clone(),
                     lane,
                     bytes_outstanding: state.bytes_outstanding(),
                     last_progress: self.journal.idle(state.granted, now),

@@ -221,7 +221,7 @@ impl State {
     pub(super) fn end(&mut self, mut outcome: Result<Verdicts, TransferError>) {
         if !self.end_keys() {
             self.hold.quarantine();
-            let (request, (peer, lane)) = (self.grant.request, self.peer);
+            let (request, (peer, lane)) = (self.grant.request, self.peer.clone());
             let cause = Arc::new(KvError::Quarantined { request, peer, lane });
             let verdicts = outcome.unwrap_or_else(|error| error.verdicts);
             outcome = Err(TransferError { cause, verdicts });

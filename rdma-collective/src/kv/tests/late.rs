@@ -32,7 +32,7 @@ fn a_push_that_is_refused_ends_at_once_though_the_peer_cannot_be_told_yet() {
     thread::sleep(Duration::from_millis(100));
     let std::task::Poll::Ready(Err(error)) = refused.poll() else { panic!("it is not over") };
     assert!(
-        matches!(error, KvError::BlockCounts { request, source_blocks: 2, granted: 1 } if request == 2.into()),
+        matches!(error, KvError::BlockCounts { request, source_blocks: 2, granted: 1, .. } if request == 2.into()),
         "{error}"
     );
     thread::scope(|scope| {
@@ -56,7 +56,7 @@ fn a_push_of_a_grant_that_was_revoked_is_told_so() {
         drive_until(&prefill.shared().engine, || decode.pool().held(1).is_none());
     });
     let error = prefill.push(7, &[1, 2], soon()).map(drop).unwrap_err();
-    assert!(matches!(error, KvError::PeerRevoked { request } if request == 7.into()), "{error}");
+    assert!(matches!(error, KvError::PeerRevoked { request, .. } if request == 7.into()), "{error}");
     assert_goes_on(&prefill, &decode, 8);
 }
 
@@ -71,7 +71,7 @@ fn a_push_whose_grant_was_revoked_before_it_was_sent_is_told_so() {
         let waits = scope.spawn(|| push.wait().unwrap_err());
         drive_until(&engine, || waits.is_finished());
         let error = waits.join().unwrap();
-        assert!(matches!(error, KvError::PeerRevoked { request } if request == 7.into()), "{error}");
+        assert!(matches!(error, KvError::PeerRevoked { request, .. } if request == 7.into()), "{error}");
     });
     assert_goes_on(&prefill, &decode, 8);
 }
@@ -91,8 +91,8 @@ fn a_push_that_waits_for_the_rest_of_a_grant_is_told_when_it_is_revoked() {
         });
         let error = push.wait().unwrap_err();
         match error {
-            KvError::PeerRevoked { request } if revoked && request == 5.into() => {}
-            KvError::GrantExpired { request } if !revoked && request == 5.into() => {}
+            KvError::PeerRevoked { request, .. } if revoked && request == 5.into() => {}
+            KvError::GrantExpired { request, .. } if !revoked && request == 5.into() => {}
             error => panic!("{reason:?}: {error}"),
         }
         assert_eq!(prefill.shared().lock().held(1), None);
@@ -116,8 +116,8 @@ fn a_pull_that_waits_for_the_rest_of_an_offer_is_told_when_it_is_recalled() {
         });
         let error = pull.wait().unwrap_err();
         match *error.cause {
-            KvError::PeerRevoked { request } if revoked && request == 9.into() => {}
-            KvError::LeaseExpired { request } if !revoked && request == 9.into() => {}
+            KvError::PeerRevoked { request, .. } if revoked && request == 9.into() => {}
+            KvError::LeaseExpired { request, .. } if !revoked && request == 9.into() => {}
             _ => panic!("{reason:?}: {error}"),
         }
         assert_eq!(decode.pool().held(1), None);

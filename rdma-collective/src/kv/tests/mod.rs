@@ -288,7 +288,7 @@ fn a_grant_that_has_expired_is_not_begun() {
     }
     thread::sleep(Duration::from_millis(10));
     let error = prefill.push(5, &[1, 2], soon()).unwrap().wait().unwrap_err();
-    assert!(matches!(error, KvError::GrantExpired { request } if request == 5.into()), "{error}");
+    assert!(matches!(error, KvError::GrantExpired { request, .. } if request == 5.into()), "{error}");
 }
 
 #[test]

@@ -109,7 +109,7 @@ fn giving_up_keeps_the_link_though_nobody_drives_until_long_after_the_deadline()
     thread::scope(|scope| {
         scope.spawn(|| offer.wait().unwrap());
         let error = push.wait().unwrap_err();
-        assert!(matches!(error, KvError::PeerRevoked { request } if request == 1.into()), "{error}");
+        assert!(matches!(error, KvError::PeerRevoked { request, .. } if request == 1.into()), "{error}");
     });
     assert_goes_on(&prefill, &decode, 3);
 }

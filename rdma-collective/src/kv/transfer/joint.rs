@@ -174,7 +174,7 @@ impl Joint {
             match transfer.extend(deadline) {
                 Ok(()) | Err(KvError::AlreadyEnded { .. }) => {}
                 Err(cause) if extended.is_ok() => {
-                    extended = Err(KvError::OfSource { peer: part.peer, cause: Arc::new(cause) });
+                    extended = Err(KvError::OfSource { peer: part.peer.clone(), cause: Arc::new(cause) });
                 }
                 Err(_) => {}
             }
@@ -265,7 +265,7 @@ impl Joint {
                     received.verdicts
                 }
                 State::Ended(Err(error)) => {
-                    let cause = KvError::OfSource { peer: part.peer, cause: error.cause };
+                    let cause = KvError::OfSource { peer: part.peer.clone(), cause: error.cause };
                     failed.get_or_insert(Arc::new(cause));
                     error.verdicts
                 }
@@ -317,7 +317,7 @@ impl Joint {
     fn error_of(&self, part: &Part, error: TransferError) -> TransferError {
         let cause = match *error.cause {
             KvError::LayerLate { .. } => error.cause,
-            _ => Arc::new(KvError::OfSource { peer: part.peer, cause: error.cause }),
+            _ => Arc::new(KvError::OfSource { peer: part.peer.clone(), cause: error.cause }),
         };
         TransferError { cause, verdicts: self.so_far() }
     }

@@ -149,11 +149,11 @@ mod tests {
         let lane = LaneName { qp_num: QpNum(1), epoch: 0 };
         let source = Arc::new(PollError::Overrun);
         let cases = [
-            (KvError::Quarantined { request: 1.into(), peer, lane }, true),
-            (KvError::LinkEnded { peer, cause: LaneFailure::Fenced }, true),
+            (KvError::Quarantined { request: 1.into(), peer: peer.clone(), lane }, true),
+            (KvError::LinkEnded { peer: peer.clone(), cause: LaneFailure::Fenced }, true),
             (KvError::Engine(EngineError::Device { source }), true),
             (KvError::Revoked { request: 1.into() }, false),
-            (KvError::PeerRevoked { request: 1.into() }, false),
+            (KvError::PeerRevoked { request: 1.into(), peer: peer.clone() }, false),
         ];
         for (error, lands) in cases {
             assert_eq!(Sending::left(Err(error.clone())).is_err(), lands, "{error}");

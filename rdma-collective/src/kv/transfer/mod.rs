@@ -255,7 +255,7 @@ impl<K: Kind> Transfer<K> {
 
     /// The outcome of a transfer that an engine which cannot go on has left open.
     fn stuck(&self) -> Result<K::Outcome, K::Error> {
-        self.refused(KvError::LinkEnded { peer: self.shared.peer, cause: LaneFailure::Fenced })
+        self.refused(KvError::LinkEnded { peer: self.shared.peer.clone(), cause: LaneFailure::Fenced })
     }
 
     /// The outcome of a transfer that cannot go on here because of `cause`.

@@ -325,7 +325,7 @@ impl Receives {
     /// Gives up the pulls that are late.
     pub(super) fn expire_pulls(&mut self, core: &mut EngineState, known: Instant, now: Instant) -> bool {
         let mut any = false;
-        let (peer, lane) = (self.link.peer, self.link.name);
+        let (peer, lane) = (self.link.peer.clone(), self.link.name);
         for at in 0..self.grants.len() {
             let Some(Some(state)) = self.grants.get(at) else { continue };
             let Feed::Read { lease, .. } = state.feed else { continue };
@@ -338,10 +338,10 @@ impl Receives {
             let waited = now.saturating_duration_since(state.granted);
             let last_progress = self.journal.idle(state.granted, now);
             let cause = match lease {
-                None => KvError::NotOffered { request },
+                None => KvError::NotOffered { request, peer: peer.clone() },
                 Some(_) => KvError::DeadlineExceeded {
                     request,
-                    peer,
+                    peer: peer.clone(),
                     lane,
                     bytes_outstanding,
                     last_progress,
@@ -364,7 +364,7 @@ impl Receives {
         }
         // Reported once.
         let taken_back = self.pulls.taken_back.take(request, now).is_some();
-        if taken_back { Err(KvError::LeaseExpired { request }) } else { Ok(()) }
+        if taken_back { Err(KvError::LeaseExpired { request, peer: self.link.peer.clone() }) } else { Ok(()) }
     }
 
     /// Gives up a pull in `Filling`. Returns `false` for any other transfer, which is untouched.
@@ -400,12 +400,13 @@ fn plan(
     now: Instant,
 ) -> Result<(Arc<Plan>, Vec<u32>), KvError> {
     let (request, blocks) = (state.grant.request, state.hold.blocks());
+    let peer = || state.peer.0.clone();
     if known.expires.is_some_and(|expires| now >= expires) {
-        return Err(KvError::LeaseExpired { request });
+        return Err(KvError::LeaseExpired { request, peer: peer() });
     }
     let counts = || {
         let (source_blocks, granted) = (known.blocks_told(route), blocks.len() as u32);
-        KvError::BlockCounts { request, source_blocks, granted }
+        KvError::BlockCounts { request, peer: peer(), source_blocks, granted }
     };
     // Empty because this side did not keep a list of more blocks than any pull could meet.
     if known.list.is_empty() {
@@ -414,7 +415,7 @@ fn plan(
     let (sources, ranges) =
         known.list.split_at_checked(known.blocks_told(route) as usize).ok_or_else(counts)?;
     let tokens = tokens_of(&ranges_of(ranges), &state.hold.list().tokens());
-    let tokens = tokens.ok_or(KvError::TokenRanges { request })?;
+    let tokens = tokens.ok_or(KvError::TokenRanges { request, peer: peer() })?;
     let options = PlanOptions { tokens, ..options.clone() };
     let plan = match Plan::of_parts(route, [sources, blocks], &options, state.wanted.clone()) {
         Err(PlanError::TokenCounts { .. }) => return Err(counts()),

@@ -13,6 +13,7 @@ use crate::kv::note::Incoming;
 use crate::kv::receive::Receives;
 use crate::kv::receive::state::{Stage, State};
 use crate::kv::{KvError, RequestId};
+use crate::link::PeerName;
 use crate::link::imm::TRANSFERS_MAX;
 
 impl Receives {
@@ -109,7 +110,7 @@ impl Receives {
             // next pull of the request.
             match self.grants.iter().flatten().find(waits).map(|state| state.grant.grant) {
                 Some(id) => {
-                    let cause = Arc::new(recalled(request, reason));
+                    let cause = Arc::new(recalled(request, self.link.peer.clone(), reason));
                     self.give_up_pull(core, id, cause, Fence::after(QUIESCE_WITHIN, now));
                 }
                 None => self.pulls.taken_back.note(request, reason, now),
@@ -122,7 +123,7 @@ impl Receives {
             // The peer fences by its own deadline. This side does not fence before the pull's own deadline has
             // passed.
             let fence = Fence::after(QUIESCE_WITHIN, now.max(state.deadline.instant()));
-            self.stop_reading(grant, Arc::new(recalled(request, reason)), fence);
+            self.stop_reading(grant, Arc::new(recalled(request, self.link.peer.clone(), reason)), fence);
         }
         // All bytes were read, and only checking is left, which may take long. The lease is released now, so that the
         // source does not wait for it.
@@ -139,9 +140,9 @@ impl Receives {
 }
 
 /// The error of a pull whose offer was taken back.
-fn recalled(request: RequestId, reason: Reason) -> KvError {
+fn recalled(request: RequestId, peer: PeerName, reason: Reason) -> KvError {
     match reason {
-        Reason::Revoked => KvError::PeerRevoked { request },
-        Reason::Expired => KvError::LeaseExpired { request },
+        Reason::Revoked => KvError::PeerRevoked { request, peer },
+        Reason::Expired => KvError::LeaseExpired { request, peer },
     }
 }
