@@ -1,5 +1,6 @@
 //! KV nodes: peers that are found by their blobs, come and go, and whose links are made when they are needed.
 
+mod bad_input;
 mod closed;
 #[path = "../common/mod.rs"]
 mod common;
@@ -10,4 +11,5 @@ mod one_pool;
 #[path = "../pair/mod.rs"]
 mod pair;
 mod processes;
+mod requests;
 mod storm;

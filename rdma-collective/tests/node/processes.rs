@@ -106,6 +106,7 @@ fn a_peer_that_is_killed_is_noticed_at_every_request_and_the_next_of_its_name_is
 #[test]
 fn what_nodes_have_taken_goes_with_them() {
     for test in [
+        "bad_input::ten_thousand_strangers_take_little_and_keep_no_peer_out",
         "closed::nothing_is_left_of_a_node_the_moment_it_is_closed",
         "meet::one_of_two_connects_and_both_know_each_other_until_one_leaves",
         "moves::a_begin_that_is_dropped_at_any_poll_begins_nothing",

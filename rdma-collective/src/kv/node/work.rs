@@ -30,6 +30,13 @@ pub(super) fn run(inner: &Arc<Inner>, job: Job) {
         Job::Introduce { peer, tries } => introduce(inner, peer, tries),
         Job::Make { peer, link, deadline } => {
             let made = make(inner, &peer, link, deadline);
+            // A crowd of strangers may have pushed the connection out before the wish was heard.
+            if is_lost(&made) && !deadline.expired() {
+                std::thread::sleep(TRY_PAUSE);
+                if inner.change(|table| table.make_again(&peer, link, deadline)) {
+                    return;
+                }
+            }
             put(inner, (&peer.name, peer.incarnation), link, made);
         }
         Job::Grant(asked) => {
@@ -163,6 +170,11 @@ fn make(inner: &Inner, peer: &NodeBlob, link: LinkName, deadline: Deadline) -> R
         }
         (_, Answer::Refused(reason)) => Err(refused(inner, peer, reason)),
     }
+}
+
+/// Whether the connection ended before the peer answered.
+fn is_lost(made: &Result<End, NodeError>) -> bool {
+    matches!(made, Err(NodeError::Unreachable { source, .. }) if matches!(**source, HandshakeError::Lost { .. }))
 }
 
 /// Makes this node's end of the link that a peer has wished for.

@@ -335,8 +335,13 @@ fn assert_goes_on(prefill: &Prefill, decode: &Decode, request: u64) {
 
 #[test]
 fn the_length_of_a_list_that_is_only_announced_takes_no_memory() {
+    [1 << 30, u32::MAX].into_iter().for_each(announced);
+}
+
+/// Grants the first piece of a list of `blocks`, as a peer whose pool claims so many.
+fn announced(blocks: u32) {
     let (prefill, decode) = pair();
-    let theirs = Layout::new(Shape { blocks: 1 << 30, ..SHAPE }).unwrap();
+    let theirs = Layout::new(Shape { blocks, ..SHAPE }).unwrap();
     let route = Route::new(&Layout::new(SHAPE).unwrap(), &theirs).unwrap();
     prefill.shared().lock().link.route = Arc::new(route);
     decode.shared().engine.lock_with(|core| {
@@ -345,8 +350,8 @@ fn the_length_of_a_list_that_is_only_announced_takes_no_memory() {
             body.put(&[1, b'5'])?;
             body.u32(9000)?;
             body.put(&[0; 5])?;
-            body.u32(1 << 30)?;
-            [1 << 30, 0, 1, 2].into_iter().try_for_each(|number| body.u32(number))
+            body.u32(blocks)?;
+            [blocks, 0, 1, 2].into_iter().try_for_each(|number| body.u32(number))
         }));
     });
     while !prefill.shared().lock().has_grant(0) {

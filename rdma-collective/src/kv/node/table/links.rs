@@ -4,6 +4,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Instant;
 
+use rdma_core::Deadline;
+
 use super::peer::{Meeting, Peer};
 use super::{MAKE_WITHIN, Table};
 use crate::kv::node::blob::NodeBlob;
@@ -53,7 +55,7 @@ impl Table {
         let last = *last;
         match &peer.meeting {
             Meeting::Dialing(_) => {}
-            Meeting::Met { dialed: Some(_), .. } => jobs.push(peer.make(way, now)),
+            Meeting::Met { dialed: Some(_), .. } => jobs.push(peer.make(way, now + MAKE_WITHIN)),
             Meeting::Met { stream, dialed: None } => {
                 let want = Note::Want { way: way.at_peer(), last };
                 words.push((Arc::clone(stream), want.encode().to_vec()));
@@ -99,7 +101,7 @@ impl Table {
                     return true;
                 }
                 slot.take().into_iter().for_each(|end| jobs.push(Job::EndWithPeer(end)));
-                jobs.push(peer.make(way, now));
+                jobs.push(peer.make(way, now + MAKE_WITHIN));
             }
             Note::Failed { way, number } if !makes_links => {
                 let (slot, _) = peer.slot(way);
@@ -148,6 +150,23 @@ impl Table {
         if let Some(peer) = self.peer_mut((&wish.from, wish.incarnation)) {
             peer.granting = peer.granting.saturating_sub(1);
         }
+    }
+
+    /// Has a link made again under the next number, because the peer may have heard of this one, and nobody knows.
+    /// Returns `false` when the link is not wanted any more.
+    pub(in crate::kv::node) fn make_again(
+        &mut self,
+        blob: &NodeBlob,
+        LinkName { way, number }: LinkName,
+        deadline: Deadline,
+    ) -> bool {
+        let Some(peer) = self.peer_mut((&blob.name, blob.incarnation)) else { return false };
+        let is_wanted = peer.slot(way).0.makes(number);
+        if is_wanted {
+            let job = peer.make(way, deadline.instant());
+            self.jobs.push(job);
+        }
+        is_wanted
     }
 
     /// Puts a link that was made into its slot; returns it when it is not wanted any more.

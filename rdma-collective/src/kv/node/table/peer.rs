@@ -8,7 +8,6 @@ use rdma_core::Deadline;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use super::MAKE_WITHIN;
 use crate::kv::node::admission::Gauge;
 use crate::kv::node::blob::NodeBlob;
 use crate::kv::node::jobs::{Job, LinkName};
@@ -119,8 +118,8 @@ impl Peer {
     }
 
     /// Begins to make the next link of a direction.
-    pub(super) fn make(&mut self, way: Way, now: Instant) -> Job {
-        let (peer, until) = (Arc::clone(&self.blob), now + MAKE_WITHIN);
+    pub(super) fn make(&mut self, way: Way, until: Instant) -> Job {
+        let peer = Arc::clone(&self.blob);
         let (slot, last) = self.slot(way);
         *last = last.wrapping_add(1);
         *slot = LinkSlot::Making { number: *last, until };

@@ -166,9 +166,17 @@ fn the_node_that_has_dialed_makes_each_link_once() {
     // And one that takes too long is made anew.
     assert!(table.need("a", Way::Out, now + 2 * MAKE_WITHIN).is_ok());
     assert_eq!(makes(&mut table), [(Way::Out, 3)]);
+    // A wish that was lost goes out under the next number, unless nobody waits for that link any more.
+    let mut again = |name, way, number| {
+        let lost = table.make_again(&blob(name, 2), LinkName { way, number }, soon());
+        (lost, makes(&mut table))
+    };
+    assert_eq!(again("a", Way::Out, 3), (true, vec![(Way::Out, 4)]));
+    assert_eq!(again("a", Way::Out, 3), (false, vec![]));
+    assert_eq!(again("b", Way::Out, 4), (false, vec![]));
     for breach in [
         Note::Failed { way: Way::In, number: 1 }.encode(),
-        Note::Want { way: Way::Out, last: 4 }.encode(),
+        Note::Want { way: Way::Out, last: 5 }.encode(),
         [9; NOTE_BYTES],
     ] {
         assert!(!table.hear(&a, &near, &breach, now), "{breach:?}");
