@@ -1,5 +1,6 @@
 //! KV nodes: peers that are found by their blobs, come and go, and whose links are made when they are needed.
 
+mod admission;
 mod bad_input;
 mod closed;
 #[path = "../common/mod.rs"]

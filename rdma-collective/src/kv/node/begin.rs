@@ -181,7 +181,7 @@ impl<K: Begun> Begin<K> {
     }
 
     /// Finds the link and room on it; `None` when this has to wait, by its ticket. Room comes after the link, so that a
-    /// transfer that waits takes nothing of either.
+    /// request that waits for a link takes none from others.
     fn find(
         &mut self,
         table: &mut Table,
@@ -198,7 +198,8 @@ impl<K: Begun> Begin<K> {
                 return Err(NodeError::Late { peer, waited: self.asked.elapsed() });
             }
             table.need(&self.peer, K::WAY, now)?;
-            self.ticket(table, stale)?;
+            let ticket = self.ticket(table, stale)?;
+            table.wait_for_link(self.asks(), ticket);
             return Ok(None);
         };
         let room = match table.take_room(self.asks(), ticket) {

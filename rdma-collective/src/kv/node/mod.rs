@@ -215,7 +215,7 @@ impl KvNode {
         inner.look(|table| table.met().map(|(peer, _)| peer.blob.name.clone()).collect())
     }
 
-    /// The transfers and bytes of the node that are under way, and the requests that wait for room.
+    /// The transfers and bytes of the node that are under way, and the requests that wait for a link or for room.
     #[must_use]
     pub fn load(&self) -> Load {
         let inner = self.inner();

@@ -25,8 +25,6 @@ pub(super) enum About {
 pub(super) struct Tickets {
     tickets: BTreeMap<u64, Ticket>,
     last: u64,
-    /// Tickets of requests, which are about links.
-    requests: usize,
     /// Those who sleep, by deadline: there may be many, and the node's thread looks for the first often.
     asleep: BTreeSet<(Instant, u64)>,
     /// The first deadline of those who have gone to sleep since the node's thread was told.
@@ -54,7 +52,6 @@ impl Tickets {
         deadline: Instant,
     ) -> u64 {
         self.last += 1;
-        self.requests += usize::from(matches!(about, About::Link(_)));
         let ticket = Ticket { peer, incarnation, about, deadline, waker: None, error: None };
         self.tickets.insert(self.last, ticket);
         self.last
@@ -64,14 +61,8 @@ impl Tickets {
     #[must_use]
     pub(super) fn remove(&mut self, id: u64) -> Option<Waker> {
         let ticket = self.tickets.remove(&id)?;
-        self.requests -= usize::from(matches!(ticket.about, About::Link(_)));
         self.asleep.remove(&(ticket.deadline, id));
         ticket.waker
-    }
-
-    /// Number of requests that wait.
-    pub(super) fn requests(&self) -> usize {
-        self.requests
     }
 
     /// Takes the reason why it is waited for in vain, if there is one.

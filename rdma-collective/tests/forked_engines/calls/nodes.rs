@@ -13,6 +13,7 @@ use crate::fixture::soon;
 use crate::pair::TOKEN;
 
 pub const CALLS: &[Call] = &[
+    harmless("kv::Begin::busy", |f| done(f.node.push("d", 7, &[0], soon()).busy())),
     refused("kv::Begin::poll", |f| awaited(f.node.push("d", 7, &[0], soon()))),
     refused("kv::Begin::try_now", |f| {
         f.node.push("d", 7, &[0], soon()).try_now().map_or(Outcome::Done, told)
@@ -33,12 +34,14 @@ pub const CALLS: &[Call] = &[
         awaited(f.other_node.grant_missing("p", 8, &f.verdicts, soon()))
     }),
     harmless("kv::KvNode::left", |f| done(f.node.left("d"))),
+    harmless("kv::KvNode::load", |f| done(f.node.load())),
     harmless("kv::KvNode::name", |f| done(f.node.name())),
     refused("kv::KvNode::new", |f| {
         let options = NodeOptions::new("n", "127.0.0.1:0".parse().unwrap());
         told(KvNode::new(&f.engine, &[&f.source], &TOKEN, &options))
     }),
     refused("kv::KvNode::offer", |f| awaited(f.node.offer("d", 8, &[0], soon()))),
+    harmless("kv::KvNode::peer_load", |f| done(f.node.peer_load("d"))),
     harmless("kv::KvNode::peers", |f| {
         let peers = f.node.peers();
         // The child drops the nodes, and ends nothing of the parent's.

@@ -26,7 +26,7 @@ pub(super) struct Bound {
 #[derive(Debug)]
 pub(super) struct NodeGauge {
     pub(super) under_way: Gauge,
-    /// Requests that wait for room.
+    /// Requests that wait for a link or for room.
     pub(super) waiting: AtomicUsize,
     nudge: Arc<Nudge>,
 }

@@ -1,8 +1,8 @@
 //! Admission: which request may begin a transfer now, and which waits for room.
 //!
 //! Each direction of a peer has a gauge of the transfers and bytes under way, and so has the node. A request that finds
-//! no room waits in the line of its peer and direction, by its deadline. [`Admission::admit`] gives room to the first
-//! deadline of all lines whose own gauge has room: so a peer whose bound is full delays no other peer. A node's bound
+//! no link or no room waits in the line of its peer and direction, by its deadline. [`Admission::admit`] gives room to the first
+//! deadline of all lines with a link whose own gauge has room: so a peer whose bound is full delays no other peer. A node's bound
 //! that is full holds up all lines until there is room for the first of them, so that a long request is not overtaken
 //! for ever by short ones.
 //!
@@ -54,7 +54,7 @@ pub struct Load {
     pub transfers: usize,
     /// Bytes of the blocks of these transfers in this node's pools.
     pub bytes: u64,
-    /// Requests that wait for room.
+    /// Requests that wait for a link or for room.
     pub waiting: usize,
 }
 
@@ -72,10 +72,13 @@ pub(super) struct Admission {
     lines: Vec<Line>,
 }
 
-/// The requests of a peer, in one direction, that wait for room or have room that they have not taken.
+/// The requests of a peer, in one direction, that wait for a link or for room, or have room that they have not taken.
 #[derive(Debug)]
 struct Line {
     gauge: Arc<Gauge>,
+    /// Whether there is a link. Before, all wait, so that those go first whose deadlines are first and not those who
+    /// look first: both ends of a link so begin the same transfers.
+    is_open: bool,
     /// The bytes of each request.
     waiting: BTreeMap<Turn, u64>,
     admitted: BTreeMap<Turn, Permit>,
@@ -88,6 +91,11 @@ impl Admission {
         let (transfers, bytes) = (options.transfers_max, options.bytes_max);
         let node = Bound { transfers, bytes, names: [Full::Transfers, Full::Bytes] };
         Self { peer, node, gauge: Arc::new(NodeGauge::new(nudge)), lines: Vec::new() }
+    }
+
+    /// Notes whether a direction of a peer has a link. [`admit`](Self::admit) must follow.
+    pub(super) fn open(&mut self, gauge: &Arc<Gauge>, has_link: bool) {
+        self.line_mut(gauge).into_iter().for_each(|line| line.is_open = has_link);
     }
 
     /// Takes room for a request: the room that it has been given, or room that nobody waits for whose turn is earlier.
@@ -110,7 +118,7 @@ impl Admission {
     pub(super) fn wait(&mut self, gauge: &Arc<Gauge>, turn: Turn, bytes: u64) {
         if self.line_mut(gauge).is_none() {
             let (waiting, admitted) = (BTreeMap::new(), BTreeMap::new());
-            self.lines.push(Line { gauge: Arc::clone(gauge), waiting, admitted });
+            self.lines.push(Line { gauge: Arc::clone(gauge), is_open: false, waiting, admitted });
         }
         let line = self.line_mut(gauge).filter(|line| !line.admitted.contains_key(&turn));
         if line.is_some_and(|line| line.waiting.insert(turn, bytes).is_none()) {
@@ -174,9 +182,9 @@ impl Admission {
         firsts.flatten().map(|(deadline, _)| *deadline).min()
     }
 
-    /// The bound that a request waits for.
+    /// The bound that a request waits for; `None` while it waits for a link.
     pub(super) fn waits_for(&self, gauge: &Arc<Gauge>, turn: Turn) -> Option<Full> {
-        let bytes = self.line(gauge)?.waiting.get(&turn)?;
+        let bytes = self.line(gauge).filter(|line| line.is_open)?.waiting.get(&turn)?;
         self.full(gauge, turn, *bytes)
     }
 
@@ -231,9 +239,9 @@ impl Line {
         self.waiting.first_key_value().map(|(turn, bytes)| (*turn, *bytes))
     }
 
-    /// The first turn, if the peer has room for it.
+    /// The first turn, if the peer has a link and room for it.
     fn head_with_room(&self, bound: &Bound) -> Option<(Turn, u64)> {
-        self.head().filter(|(_, bytes)| self.gauge.full(*bytes, bound).is_none())
+        self.head().filter(|(_, bytes)| self.is_open && self.gauge.full(*bytes, bound).is_none())
     }
 }
 

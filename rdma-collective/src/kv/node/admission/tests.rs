@@ -39,6 +39,7 @@ impl Scene {
     fn take_bytes(&mut self, gauge: &Arc<Gauge>, turn: Turn, bytes: u64) -> Result<Permit, Full> {
         self.admission.take(gauge, turn, bytes).inspect_err(|_| {
             self.admission.wait(gauge, turn, bytes);
+            self.admission.open(gauge, true);
             assert_eq!(self.admission.admit(), [], "there was no room just now");
         })
     }
@@ -142,6 +143,21 @@ fn a_long_request_is_not_overtaken_by_short_ones_for_ever() {
     assert_eq!(scene.admission.admit(), [4], "and no short one, because 25 of 30 bytes are gone");
 }
 
+#[test]
+fn those_who_wait_for_a_link_hold_nobody_up_and_begin_by_their_deadlines_once_there_is_one() {
+    let mut scene = Scene::new((2, 1000), (3, 1000));
+    let [unlinked, other] = gauges();
+    for (seconds, id) in [(7, 1), (5, 2), (6, 3)] {
+        scene.admission.wait(&unlinked, scene.turn(seconds, id), 10);
+    }
+    assert_eq!(scene.admission.admit(), []);
+    assert_eq!(scene.admission.waits_for(&unlinked, scene.turn(7, 1)), None);
+    let _others = [8, 9].map(|id| scene.take(&other, scene.turn(9, id)).unwrap());
+    scene.admission.open(&unlinked, true);
+    assert_eq!(scene.admission.admit(), [2]);
+    assert_eq!(scene.admission.waits_for(&unlinked, scene.turn(7, 1)), Some(Full::Transfers));
+}
+
 /// Peers that ask for ever share the bound of the node: each waits for those alone whose deadline is earlier.
 #[test]
 fn no_peer_starves_at_the_bound_of_the_node() {
@@ -237,6 +253,7 @@ fn whatever_happens_the_bounds_hold_and_room_is_given_to_those_who_wait() {
                         Ok(permit) => permits.push(permit),
                         Err(_) => {
                             scene.admission.wait(peer, turn, bytes);
+                            scene.admission.open(peer, true);
                             waiting.push((Arc::clone(peer), turn, bytes));
                         }
                     }

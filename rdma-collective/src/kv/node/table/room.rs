@@ -1,10 +1,11 @@
 //! Room for transfers: the table's side of [`Admission`](crate::kv::node::admission::Admission).
 
+use std::sync::Arc;
 use std::time::Instant;
 
 use super::Table;
 use crate::kv::node::NodeName;
-use crate::kv::node::admission::{Full, Load, Permit, Turn};
+use crate::kv::node::admission::{Full, Gauge, Load, Permit, Turn};
 use crate::kv::node::link_slot::Way;
 use crate::kv::node::tickets::About;
 
@@ -25,26 +26,35 @@ impl Asks<'_> {
 }
 
 impl Table {
-    /// Takes room for a request, unless the bound is full that this returns.
+    /// Takes room for a request whose link is up, unless the bound is full that this returns.
     pub(in crate::kv::node) fn take_room(
         &mut self,
         asks: Asks<'_>,
         ticket: Option<u64>,
     ) -> Result<Permit, Full> {
-        // Before, because those who have waited go first.
-        self.admit();
-        let Self { peers, admission, .. } = self;
         // The caller has just seen the peer; without it there is no room.
-        let peer = peers.get(asks.peer).ok_or(Full::PeerTransfers)?;
-        admission.take(peer.gauge(asks.way), asks.turn(ticket), asks.bytes)
+        let gauge = self.gauge(asks).ok_or(Full::PeerTransfers)?;
+        self.admission.open(&gauge, true);
+        // Those who have waited go first.
+        self.admit();
+        self.admission.take(&gauge, asks.turn(ticket), asks.bytes)
     }
 
     /// Has a request wait for room, which it takes at once if there is room now.
     pub(in crate::kv::node) fn wait_for_room(&mut self, asks: Asks<'_>, ticket: u64) -> Result<Permit, Full> {
-        if let Some(peer) = self.peers.get(asks.peer) {
-            self.admission.wait(peer.gauge(asks.way), asks.turn(Some(ticket)), asks.bytes);
+        if let Some(gauge) = self.gauge(asks) {
+            self.admission.wait(&gauge, asks.turn(Some(ticket)), asks.bytes);
         }
         self.take_room(asks, Some(ticket))
+    }
+
+    /// Has a request wait for a link, before it waits for room.
+    pub(in crate::kv::node) fn wait_for_link(&mut self, asks: Asks<'_>, ticket: u64) {
+        if let Some(gauge) = self.gauge(asks) {
+            self.admission.wait(&gauge, asks.turn(Some(ticket)), asks.bytes);
+            self.admission.open(&gauge, false);
+            self.admit();
+        }
     }
 
     /// Adds a request that waits, for a link or for room, and returns its ticket.
@@ -53,25 +63,27 @@ impl Table {
         peer: (NodeName, u64),
         asks: Asks<'_>,
     ) -> Result<u64, Full> {
-        if self.tickets.requests() >= self.waiting_max {
+        if self.admission.load().waiting >= self.waiting_max {
             return Err(Full::Waiting);
         }
         Ok(self.tickets.add(peer, About::Link(asks.way), asks.deadline))
     }
 
-    /// Has a request wait no more for room, or give back what it has not taken; its turn passes on.
+    /// Has a request wait no more, or give back what it has not taken; its turn passes on.
     pub(in crate::kv::node) fn leave_room(&mut self, asks: Asks<'_>, ticket: u64) {
-        let Self { peers, admission, .. } = self;
-        let gauge = peers.get(asks.peer).map(|peer| peer.gauge(asks.way));
-        if gauge.is_some_and(|gauge| admission.leave(gauge, asks.turn(Some(ticket)))) {
+        let gauge = self.gauge(asks);
+        if gauge.is_some_and(|gauge| self.admission.leave(&gauge, asks.turn(Some(ticket)))) {
             self.admit();
         }
     }
 
     /// The bound for which a request waits.
     pub(in crate::kv::node) fn waits_for(&self, asks: Asks<'_>, ticket: u64) -> Option<Full> {
-        let gauge = self.peers.get(asks.peer)?.gauge(asks.way);
-        self.admission.waits_for(gauge, asks.turn(Some(ticket)))
+        self.admission.waits_for(&self.gauge(asks)?, asks.turn(Some(ticket)))
+    }
+
+    fn gauge(&self, asks: Asks<'_>) -> Option<Arc<Gauge>> {
+        Some(Arc::clone(self.peers.get(asks.peer)?.gauge(asks.way)))
     }
 
     /// Gives room to those who wait, and has them look.
