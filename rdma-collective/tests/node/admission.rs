@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rdma_collective::kv::layout::Shape;
-use rdma_collective::kv::{Begin, Full, KvNode, NodeError, NodeOptions, Pool, PoolUse, Push, Sending};
+use rdma_collective::kv::{Begin, Full, KvNode, NodeError, NodeOptions, PoolUse, Push, Sending};
 use rdma_core::{Deadline, Wire};
 
 use crate::common::long;
@@ -94,12 +94,12 @@ fn a_thousand_requests_of_one_peer_all_begin_and_move_their_blocks() {
     let room = pool(&engine, Shape { blocks: 1000, ..SHAPE }, PoolUse::Destination, |_, _, _| CANARY);
     let node = KvNode::new(&engine, &[&room], &TOKEN, &options("d")).unwrap();
     node.connect(&from.node.export(), long()).wait().unwrap();
-    // Each request has one deadline at both nodes, which begin in opposite orders.
+    // Each request has one deadline at both nodes, so that both have begun the same requests.
     let start = Instant::now() + Duration::from_secs(60);
     let deadline = |at: u32| Deadline::at(start + Duration::from_millis(at.into()));
     thread::scope(|threads| {
         threads.spawn(|| {
-            run_all((0..1000).rev().map(|at| {
+            run_all((0..1000).map(|at| {
                 let push = from.node.push("d", u64::from(at), &[at % 24], deadline(at));
                 Box::pin(async { drop(push.await.unwrap().await.unwrap()) })
                     as Pin<Box<dyn Future<Output = ()>>>
@@ -201,13 +201,12 @@ fn the_bound_of_the_node_is_shared_by_deadlines() {
 fn a_begin_that_is_dropped_while_it_waits_passes_its_turn_on() {
     let (from, to) = linked(one());
     for round in 0..200 {
-        let held = begin(&from, 2, long());
+        let (held, last) = (begin(&from, 2, long()), waits(&from, 3, seconds(50)));
         thread::scope(|threads| {
             let freed = threads.spawn(|| {
                 thread::sleep(Duration::from_micros(7 * round));
                 end(held);
             });
-            let last = waits(&from, 3, seconds(50));
             {
                 let mut dropped = pin!(from.node.push("d", 4, &[0], seconds(40)));
                 for _ in 0..1 + round % 4 {

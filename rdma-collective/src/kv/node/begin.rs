@@ -64,10 +64,12 @@ type Looked = (Poll<Result<(End, Permit), NodeError>>, [Option<Waker>; 2]);
 /// This is a future, whose output is the handle of the transfer. Dropping it before it is ready begins nothing, and
 /// holds no block. The transfer's deadline bounds this wait, too.
 ///
-/// There is room while no bound of [`NodeOptions`](super::NodeOptions) is full. Requests get it by their deadlines. Give
-/// a request the same deadline at both nodes: otherwise each may have begun transfers whose other half waits at the
-/// other node. A transfer counts until its outcome is taken or its handle dropped, so whoever begins many must take
-/// outcomes meanwhile.
+/// There is room while no bound of [`NodeOptions`](super::NodeOptions) is full. Requests get it by their deadlines. A
+/// transfer counts until its outcome is taken or its handle dropped, so whoever begins many must take outcomes
+/// meanwhile.
+///
+/// Give a request the same deadline at both nodes, and let one node begin it before it asks the other one to: otherwise
+/// each may be full of transfers whose other half waits at the other node, until their deadlines.
 #[must_use = "a transfer begins when this is awaited or waited for"]
 pub struct Begin<K: Begun> {
     inner: Arc<Inner>,
