@@ -33,14 +33,12 @@ async fn decode(node: &KvNode, request: u64) -> Got {
 
 /// Prefill of a request: announces each layer, waits until its memory is free, and ends with a note.
 async fn prefill(node: &KvNode, request: u64) -> Got {
-    let push = node.push_layers("d", request, &[0, 1], long()).await?;
+    let push = node.push_layers("d", Request::new(request).note_later(), &[0, 1], long()).await?;
     for layer in 0..SHAPE.layers {
-        if layer + 1 == SHAPE.layers {
-            push.set_note(b"token")?;
-        }
         push.layer_ready(layer)?;
         push.layer_sent(layer).await?;
     }
+    push.set_note(b"token")?;
     Ok(push.await?.note)
 }
 
