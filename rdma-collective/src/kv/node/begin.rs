@@ -167,8 +167,8 @@ impl<K: Begun> Begin<K> {
         }
     }
 
-    /// Looks for the link and for room, and has the link made; or keeps the waker, in one step with the look, so that no
-    /// change is missed. Drop the wakers that come back only after this has returned.
+    /// Looks for the link and for room, and has the link made; or keeps the waker, in one step with the look, so that
+    /// no change is missed. Drop the wakers that come back only after this has returned.
     fn look(&mut self, waker: &Waker) -> Looked {
         let inner = Arc::clone(&self.inner);
         inner.change(|table| {

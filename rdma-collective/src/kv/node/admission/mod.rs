@@ -1,10 +1,10 @@
 //! Admission: which request may begin a transfer now, and which waits for room.
 //!
 //! Each direction of a peer has a gauge of the transfers and bytes under way, and so has the node. A request that finds
-//! no link or no room waits in the line of its peer and direction, by its deadline. [`Admission::admit`] gives room to the first
-//! deadline of all lines with a link whose own gauge has room: so a peer whose bound is full delays no other peer. A node's bound
-//! that is full holds up all lines until there is room for the first of them, so that a long request is not overtaken
-//! for ever by short ones.
+//! no link or no room waits in the line of its peer and direction, by its deadline. [`Admission::admit`] gives room to
+//! the first deadline of all lines with a link whose own gauge has room: so a peer whose bound is full delays no other
+//! peer. A node's bound that is full holds up all lines until there is room for the first of them, so that a long
+//! request is not overtaken for ever by short ones.
 //!
 //! Time and numbers come in from outside, and nothing here wakes anybody: the table does.
 

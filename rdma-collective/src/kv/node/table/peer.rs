@@ -20,7 +20,7 @@ pub(in crate::kv::node) struct Peer {
     /// The link out of this node, and the link into it; and the number of the last one of each that was begun.
     out: (LinkSlot, u32),
     into: (LinkSlot, u32),
-    /// What is under way out of this node, and into it; transfers of links that have ended count, too.
+    /// Gauges of transfers out of this node, and into it; transfers of links that have ended count, too.
     pub(super) gauges: [Arc<Gauge>; 2],
     /// The bytes of a note that has not arrived in full.
     pub(super) said: Vec<u8>,

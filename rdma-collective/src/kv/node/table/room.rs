@@ -35,7 +35,7 @@ impl Table {
         // The caller has just seen the peer; without it there is no room.
         let gauge = self.gauge(asks).ok_or(Full::PeerTransfers)?;
         self.admission.open(&gauge, true);
-        // Those who have waited go first.
+        // Requests that have waited go first.
         self.admit();
         self.admission.take(&gauge, asks.turn(ticket), asks.bytes)
     }
