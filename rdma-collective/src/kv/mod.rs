@@ -59,6 +59,7 @@ mod checksum;
 mod decode;
 mod error;
 mod fence;
+mod gauge;
 mod given_up;
 mod journal;
 mod keep_alive;

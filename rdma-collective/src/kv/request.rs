@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::gauge::Permit;
 use super::journal::TransferKind;
-use super::node::Permit;
 use super::note::{NOTE_BYTES_MAX, Note};
 use crate::kv::{KvError, RequestId};
 

@@ -55,7 +55,7 @@ fn bounds() -> NodeOptions {
     options("p")
 }
 
-/// One transfer of each peer at a time.
+/// Bounds of one transfer of each peer at a time.
 fn one() -> NodeOptions {
     NodeOptions { peer_transfers_max: 1, ..bounds() }
 }

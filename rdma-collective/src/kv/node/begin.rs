@@ -9,13 +9,14 @@ use std::time::Instant;
 
 use rdma_core::Deadline;
 
-use super::admission::{Full, Permit};
+use super::admission::Full;
 use super::inner::Inner;
 use super::jobs::Job;
 use super::link_slot::{End, Way};
 use super::parked::block_on;
 use super::table::{Asks, Table};
 use super::{NodeError, NodeName};
+use crate::kv::gauge::Permit;
 use crate::kv::{Decode, Kind, KvError, Prefill, Receiving, Sending, Transfer};
 
 /// A kind of transfer that a node begins: [`Sending`] or [`Receiving`]. No other type can be one.

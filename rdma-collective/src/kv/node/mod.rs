@@ -40,7 +40,6 @@ use crate::bootstrap::JobToken;
 use crate::engine::{Engine, Nudge};
 use crate::liveness::Process;
 
-pub(super) use admission::Permit;
 pub use admission::{Full, Load};
 pub use begin::{Begin, Begun};
 pub use closing::Closing;
@@ -141,7 +140,7 @@ impl KvNode {
         };
         own.encode()?;
         let nudge = Arc::new(Nudge::new().map_err(|error| failed(std::io::Error::other(error)))?);
-        let table = Table::new(own.clone(), options, Arc::clone(&nudge));
+        let table = Table::new(own.clone(), options, &nudge);
         let link = options.link.clone();
         let (source, destination) = (source.map(|(pool, _)| pool), destination.map(|(pool, _)| pool));
         let inner = Inner::new((engine, source, destination), (*token, own), link, (nudge, table));

@@ -25,7 +25,7 @@ pub(super) enum About {
 pub(super) struct Tickets {
     tickets: BTreeMap<u64, Ticket>,
     last: u64,
-    /// Those who sleep, by deadline: there may be many, and the node's thread looks for the first often.
+    /// Sleepers, by deadline: there may be many, and the node's thread looks for the first often.
     asleep: BTreeSet<(Instant, u64)>,
     /// The first deadline of those who have gone to sleep since the node's thread was told.
     unslept: Option<Instant>,

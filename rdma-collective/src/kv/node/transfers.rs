@@ -166,6 +166,6 @@ impl KvNode {
 }
 
 /// Bytes of the blocks of a list in the pool of this end, whichever of their tokens move.
-fn bytes_of(pool: Option<&Layout>, list: &List) -> u64 {
-    pool.map_or(0, |layout| layout.bytes_of_blocks(list.blocks()))
+fn bytes_of(layout: Option<&Layout>, list: &List) -> u64 {
+    layout.map_or(0, |layout| layout.bytes_of_blocks(list.blocks()))
 }

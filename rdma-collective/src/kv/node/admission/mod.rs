@@ -8,7 +8,6 @@
 //!
 //! Time and numbers come in from outside, and nothing here wakes anybody: the table does.
 
-mod gauge;
 #[cfg(test)]
 mod tests;
 
@@ -18,13 +17,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Instant;
 
-use self::gauge::{Bound, NodeGauge};
-use super::NodeOptions;
+use super::options::NodeOptions;
 use crate::engine::Nudge;
+use crate::kv::gauge::{Bound, Gauge, NodeGauge, Permit};
 use crate::link::imm::TRANSFERS_MAX;
-
-pub(super) use gauge::Gauge;
-pub(in crate::kv) use gauge::Permit;
 
 /// The bound for which a request waits, or which it has found full.
 ///
@@ -65,8 +61,8 @@ pub(super) type Turn = (Instant, u64);
 #[derive(Debug)]
 pub(super) struct Admission {
     /// The bounds of each direction of a peer, and of the node.
-    peer: Bound,
-    node: Bound,
+    peer: Bound<Full>,
+    node: Bound<Full>,
     gauge: Arc<NodeGauge>,
     /// The lines in which anybody is.
     lines: Vec<Line>,
@@ -85,7 +81,7 @@ struct Line {
 }
 
 impl Admission {
-    pub(super) fn new(options: &NodeOptions, nudge: Arc<Nudge>) -> Self {
+    pub(super) fn new(options: &NodeOptions, nudge: &Arc<Nudge>) -> Self {
         let (transfers, bytes) = (options.peer_transfers_max.min(TRANSFERS_MAX), options.peer_bytes_max);
         let peer = Bound { transfers, bytes, names: [Full::PeerTransfers, Full::PeerBytes] };
         let (transfers, bytes) = (options.transfers_max, options.bytes_max);
@@ -189,22 +185,23 @@ impl Admission {
     }
 
     pub(super) fn load(&self) -> Load {
-        self.gauge.under_way.load(self.gauge.waiting.load(Ordering::Relaxed))
+        let (transfers, bytes) = self.gauge.under_way.load();
+        Load { transfers, bytes, waiting: self.gauge.waiting.load(Ordering::Relaxed) }
     }
 
     /// The load of both directions of a peer.
     pub(super) fn load_of(&self, gauges: &[Arc<Gauge>; 2]) -> Load {
-        let loads =
-            gauges.each_ref().map(|gauge| gauge.load(self.line(gauge).map_or(0, |line| line.waiting.len())));
-        let [out, into] = loads;
-        Load {
-            transfers: out.transfers + into.transfers,
-            bytes: out.bytes.saturating_add(into.bytes),
-            waiting: out.waiting + into.waiting,
-        }
+        gauges.iter().fold(Load::default(), |load, gauge| {
+            let (transfers, bytes) = gauge.load();
+            Load {
+                transfers: load.transfers + transfers,
+                bytes: load.bytes.saturating_add(bytes),
+                waiting: load.waiting + self.line(gauge).map_or(0, |line| line.waiting.len()),
+            }
+        })
     }
 
-    /// The bound that is full for a request at its turn: that which holds up the first of its line, or of the node.
+    /// The bound that is full for a request at its turn, because it holds up the first of its line, or of the node.
     fn full(&self, gauge: &Arc<Gauge>, turn: Turn, bytes: u64) -> Option<Full> {
         let ahead = |head: &(Turn, u64)| head.0 < turn;
         let of_line = self.line(gauge).and_then(Line::head).filter(ahead);
@@ -240,7 +237,7 @@ impl Line {
     }
 
     /// The first turn, if the peer has a link and room for it.
-    fn head_with_room(&self, bound: &Bound) -> Option<(Turn, u64)> {
+    fn head_with_room(&self, bound: &Bound<Full>) -> Option<(Turn, u64)> {
         self.head().filter(|(_, bytes)| self.is_open && self.gauge.full(*bytes, bound).is_none())
     }
 }

@@ -23,7 +23,7 @@ impl Scene {
             bytes_max: node.1,
             ..NodeOptions::new("n", "127.0.0.1:0".parse().unwrap())
         };
-        Self { admission: Admission::new(&options, Arc::clone(&nudge)), nudge, start: Instant::now() }
+        Self { admission: Admission::new(&options, &nudge), nudge, start: Instant::now() }
     }
 
     fn turn(&self, seconds: u64, id: u64) -> Turn {
@@ -274,7 +274,8 @@ fn whatever_happens_the_bounds_hold_and_room_is_given_to_those_who_wait() {
             assert_eq!((transfers, lines), (permits.len(), waiting.len()));
             assert!(transfers <= 6 && bytes <= 70);
             for peer in &peers {
-                assert!(peer.load(0).transfers <= 3 && peer.load(0).bytes <= 40);
+                let (transfers, bytes) = peer.load();
+                assert!(transfers <= 3 && bytes <= 40);
             }
             let idle =
                 waiting.iter().find(|(peer, turn, _)| scene.admission.waits_for(peer, *turn).is_none());

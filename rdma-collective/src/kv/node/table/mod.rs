@@ -59,7 +59,7 @@ pub(super) struct Table {
 }
 
 impl Table {
-    pub(super) fn new(own: NodeBlob, options: &NodeOptions, nudge: Arc<Nudge>) -> Self {
+    pub(super) fn new(own: NodeBlob, options: &NodeOptions, nudge: &Arc<Nudge>) -> Self {
         Self {
             own,
             peers_max: options.peers_max,

@@ -8,7 +8,7 @@ use rdma_core::Deadline;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 
-use crate::kv::node::admission::Gauge;
+use crate::kv::gauge::Gauge;
 use crate::kv::node::blob::NodeBlob;
 use crate::kv::node::jobs::{Job, LinkName};
 use crate::kv::node::link_slot::{End, LinkSlot, Way};

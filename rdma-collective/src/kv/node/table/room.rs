@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::Table;
+use crate::kv::gauge::{Gauge, Permit};
 use crate::kv::node::NodeName;
-use crate::kv::node::admission::{Full, Gauge, Load, Permit, Turn};
+use crate::kv::node::admission::{Full, Load, Turn};
 use crate::kv::node::link_slot::Way;
 use crate::kv::node::tickets::About;
 

@@ -29,7 +29,7 @@ fn blob(name: &str, incarnation: u64) -> NodeBlob {
 /// The table of node "m".
 fn table() -> Table {
     let options = NodeOptions { peers_max: 3, ..NodeOptions::new("m", "127.0.0.1:0".parse().unwrap()) };
-    Table::new(blob("m", 1), &options, Arc::new(Nudge::new().unwrap()))
+    Table::new(blob("m", 1), &options, &Arc::new(Nudge::new().unwrap()))
 }
 
 /// Both ends of a connection.

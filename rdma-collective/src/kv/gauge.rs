@@ -1,34 +1,34 @@
-//! Gauges of what is under way, and permits, which count in them.
+//! Gauges of what is under way at a node, and permits, which count in them.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 
-use super::{Full, Load};
 use crate::engine::Nudge;
 
 /// Transfers and bytes under way. Whoever has the table adds; permits subtract on any thread.
 #[derive(Debug, Default)]
-pub(in crate::kv::node) struct Gauge {
+pub(in crate::kv) struct Gauge {
     transfers: AtomicUsize,
     bytes: AtomicU64,
 }
 
 /// The bounds of a gauge.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Bound {
-    pub(super) transfers: usize,
-    pub(super) bytes: u64,
+pub(in crate::kv) struct Bound<Name> {
+    pub(in crate::kv) transfers: usize,
+    pub(in crate::kv) bytes: u64,
     /// The names of both bounds, for whoever waits.
-    pub(super) names: [Full; 2],
+    pub(in crate::kv) names: [Name; 2],
 }
 
 /// The gauge of a node, and the way to its thread, which admits those who wait.
 #[derive(Debug)]
-pub(super) struct NodeGauge {
-    pub(super) under_way: Gauge,
+pub(in crate::kv) struct NodeGauge {
+    pub(in crate::kv) under_way: Gauge,
     /// Requests that wait for a link or for room.
-    pub(super) waiting: AtomicUsize,
-    nudge: Arc<Nudge>,
+    pub(in crate::kv) waiting: AtomicUsize,
+    /// Gone with the node, while users may hold handles of transfers that have ended.
+    nudge: Weak<Nudge>,
 }
 
 /// Room for a transfer, which goes back when this is dropped: with the state of the transfer, so that an outcome that
@@ -43,7 +43,7 @@ pub(in crate::kv) struct Permit {
 impl Gauge {
     /// The bound that leaves no room for a transfer of so many bytes. The first transfer has room however long it is,
     /// because it would otherwise wait for ever.
-    pub(super) fn full(&self, bytes: u64, bound: &Bound) -> Option<Full> {
+    pub(in crate::kv) fn full<Name: Copy>(&self, bytes: u64, bound: &Bound<Name>) -> Option<Name> {
         let [transfers, too_long] = bound.names;
         match self.transfers.load(Ordering::SeqCst) {
             0 => None,
@@ -52,9 +52,9 @@ impl Gauge {
         }
     }
 
-    pub(super) fn load(&self, waiting: usize) -> Load {
-        let (transfers, bytes) = (self.transfers.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed));
-        Load { transfers, bytes, waiting }
+    /// Transfers and bytes under way.
+    pub(in crate::kv) fn load(&self) -> (usize, u64) {
+        (self.transfers.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
     }
 
     fn add(&self, bytes: u64) {
@@ -69,14 +69,14 @@ impl Gauge {
 }
 
 impl NodeGauge {
-    pub(super) fn new(nudge: Arc<Nudge>) -> Self {
-        Self { under_way: Gauge::default(), waiting: AtomicUsize::new(0), nudge }
+    pub(in crate::kv) fn new(nudge: &Arc<Nudge>) -> Self {
+        Self { under_way: Gauge::default(), waiting: AtomicUsize::new(0), nudge: Arc::downgrade(nudge) }
     }
 }
 
 impl Permit {
     /// Takes room. The caller has the table, so nobody else takes the same room.
-    pub(super) fn take(peer: &Arc<Gauge>, node: &Arc<NodeGauge>, bytes: u64) -> Self {
+    pub(in crate::kv) fn take(peer: &Arc<Gauge>, node: &Arc<NodeGauge>, bytes: u64) -> Self {
         peer.add(bytes);
         node.under_way.add(bytes);
         Self { peer: Arc::clone(peer), node: Arc::clone(node), bytes }
@@ -93,7 +93,7 @@ impl Drop for Permit {
         self.node.under_way.subtract(self.bytes);
         self.peer.subtract(self.bytes);
         if self.node.waiting.load(Ordering::SeqCst) > 0 {
-            self.node.nudge.send();
+            self.node.nudge.upgrade().into_iter().for_each(|nudge| nudge.send());
         }
     }
 }
