@@ -99,7 +99,8 @@ impl Prefill {
 
     /// Pushes like [`push`](Self::push), but layer by layer: the blocks of a layer are pushed once the layer was
     /// [announced](Transfer::layer_ready), in any order, while the next layers are computed. The memory of a layer may
-    /// be used for something else once the layer is [sent](Transfer::layer_sent).
+    /// be used for something else once the layer is [sent](Transfer::layer_sent). Blocks that decode has already are
+    /// [skipped](Transfer::skipped), and need not be computed.
     ///
     /// [`Pool::write`] refuses leased blocks, so this call is for pools over memory that the caller, or a device of
     /// the caller, writes directly.
