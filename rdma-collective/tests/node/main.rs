@@ -13,4 +13,5 @@ mod one_pool;
 mod pair;
 mod processes;
 mod requests;
+mod runtimes;
 mod storm;
