@@ -53,12 +53,6 @@ impl Sizes {
     /// Shows whether everything runs, not how fast.
     pub const QUICK: Self = Self { blocks: 8, rounds: 2, calls: 50, idle: 4, revokes: 5, kills: 2 };
 
-    /// The same with requests of a quarter of the blocks, but large enough to be seen under way.
-    #[must_use]
-    pub fn quarter(self) -> Self {
-        Self { blocks: (self.blocks / 4).max(8), ..self }
-    }
-
     /// The layout of a pool of `requests` requests.
     ///
     /// # Errors
