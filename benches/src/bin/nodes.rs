@@ -92,8 +92,8 @@ impl Part {
     /// How much the part measures.
     fn sizes(self, sizes: Sizes) -> Sizes {
         match self {
-            // 64 MiB.
-            Self::Revoke => Sizes { blocks: (sizes.blocks / 4).max(8), ..sizes },
+            // 64 MiB, which take long enough to be revoked under way in a quick run, too.
+            Self::Revoke => Sizes { blocks: 32, ..sizes },
             // 16 MiB.
             Self::Killed => Sizes { blocks: 8, ..sizes },
             Self::KilledLarge => Sizes { kills: sizes.kills.div_ceil(10), ..sizes },

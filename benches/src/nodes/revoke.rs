@@ -16,7 +16,7 @@ pub fn revokes(member: &Member, peer: &Peer, sizes: Sizes) -> Outcome<Vec<f64>> 
     let mut seconds = Vec::new();
     member.once(&peer.name, 1, &blocks)?;
     let bytes = sizes.bytes() as u64;
-    for request in 2..2 + 2 * sizes.revokes as u64 {
+    for request in 2..2 + 4 * sizes.revokes as u64 {
         let grant = member.node.grant(&peer.name, request, &blocks, within()).wait()?;
         // Up to 3/4 of the bytes have arrived before they are revoked, and something has.
         wait_for_bytes(&grant, bytes * (request * 7 % 24) / 32 + 1)?;
