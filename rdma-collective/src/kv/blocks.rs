@@ -48,12 +48,13 @@ impl<'a> Blocks<'a> {
         Self { blocks, having: &[], tokens: Ranges::All }
     }
 
-    /// The blocks of this list that decode has already, in any order: the cached prefix of a prompt, for example. No byte
-    /// of them moves, and the transfer [shares](super::Pool::share) them until it ends, so that they keep their bytes.
+    /// The blocks of this list that decode has already, in any order: the cached prefix of a prompt, for example. No
+    /// byte of them moves, and the transfer [shares](super::Pool::share) them until it ends, so that they keep their
+    /// bytes.
     ///
-    /// Blocks are named by number, because a list of several groups has the prefix of each in its midst. The list itself
-    /// keeps them, so that it pairs with that of prefill, which is [told](super::Transfer::skipped) what to skip. With a
-    /// token range a block is left out with all of its tokens. The verdict on such a block is
+    /// Blocks are named by number, because a list of several groups has the prefix of each in its midst. The list
+    /// itself keeps them, so that it pairs with that of prefill, which is [told](super::Transfer::skipped) what to
+    /// skip. With a token range a block is left out with all of its tokens. The verdict on such a block is
     /// [`Valid`](super::BlockVerdict::Valid).
     ///
     /// For a grant or a pull alone: prefill learns from decode what that has.

@@ -108,8 +108,8 @@ impl Decode {
     ///
     /// Prefill must push the same blocks as before, in the same order and with the same token ranges. All layers of a
     /// block are moved when it belongs to another pool, or was granted or [written](Pool::write) since the verdicts
-    /// were made, be it for other tokens of the block. Blocks that decode [had](Blocks::having) are had again. Writes that bypass [`Pool::write`] are not noticed: grant such a
-    /// block with [`grant`](Self::grant).
+    /// were made, be it for other tokens of the block. Blocks that decode [had](Blocks::having) are had again. Writes
+    /// that bypass [`Pool::write`] are not noticed: grant such a block with [`grant`](Self::grant).
     ///
     /// # Errors
     ///

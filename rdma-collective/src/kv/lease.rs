@@ -21,8 +21,8 @@ pub enum HoldKind {
     Leased,
     /// A transfer fills the block: a peer, or a read of this side, may write it at any moment.
     Granted,
-    /// Readers of this process use the block: those of a [`BlockShare`](crate::kv::BlockShare), and transfers whose decode
-    /// [has](crate::kv::Blocks::having) it. A block that is leased as well counts as leased.
+    /// Readers of this process use the block: those of a [`BlockShare`](crate::kv::BlockShare), and transfers whose
+    /// decode [has](crate::kv::Blocks::having) it. A block that is leased as well counts as leased.
     Shared,
     /// The device refused to end a lane over which the block may still be read or written, so it is never used again.
     Quarantined,

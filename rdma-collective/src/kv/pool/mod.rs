@@ -112,8 +112,8 @@ impl Pool {
     ///
     /// # Errors
     ///
-    /// [`PoolError::Held`] while a transfer or a reader holds the block; [`PoolError::Layout`] and [`PoolError::Range`] for a
-    /// block or bytes out of range. Nothing is written then.
+    /// [`PoolError::Held`] while a transfer or a reader holds the block; [`PoolError::Layout`] and [`PoolError::Range`]
+    /// for a block or bytes out of range. Nothing is written then.
     pub fn write(&self, layer: u32, block: u32, offset: u64, bytes: &[u8]) -> Result<(), PoolError> {
         let holds = self.looked_up().map_err(RegisterError::from)?;
         self.check(layer, block, offset, bytes.len())?;

@@ -24,16 +24,16 @@ impl BlockShare {
 }
 
 impl Pool {
-    /// Shares blocks with other readers, so that they keep their bytes. Any number of shares may have a block, on either
-    /// side, and leases of transfers go together with them.
+    /// Shares blocks with other readers, so that they keep their bytes. Any number of shares may have a block, on
+    /// either side, and leases of transfers go together with them.
     ///
     /// A server has one for each running request, so that a block of its prefix cache is neither granted nor written
     /// while a request reads it. Memory of the caller that somebody writes without [`Pool::write`] is not guarded.
     ///
     /// # Errors
     ///
-    /// [`KvError::Held`] for a block that is granted or quarantined; [`KvError::Plan`] for an empty list, and for a block
-    /// out of range or given twice; [`KvError::Engine`] in a forked child. No block is shared then.
+    /// [`KvError::Held`] for a block that is granted or quarantined; [`KvError::Plan`] for an empty list, and for a
+    /// block out of range or given twice; [`KvError::Engine`] in a forked child. No block is shared then.
     ///
     /// ```
     /// use rdma_collective::engine::{Engine, EngineOptions};

@@ -15,13 +15,13 @@ type Skipped = Result<Vec<u32>, KvError>;
 
 impl Transfer<Sending> {
     /// A future of the blocks of which decode wants no byte in any layer, for any runtime: those that decode
-    /// [has](crate::kv::Blocks::having), and those that a transfer which is resumed does not owe any more. One task at a
-    /// time may await them.
+    /// [has](crate::kv::Blocks::having), and those that a transfer which is resumed does not owe any more. One task at
+    /// a time may await them.
     ///
     /// The push knows them once it has met its grant, and reads no byte of them, so that prefill need not load or
-    /// compute them. Begin the push with [`push_layers`](crate::kv::Prefill::push_layers) then, because the other blocks
-    /// are read only once their layers are announced. A block of prefill is skipped when decode has all blocks that its
-    /// tokens go to. An offer is not told, and skips nothing.
+    /// compute them. Begin the push with [`push_layers`](crate::kv::Prefill::push_layers) then, because the other
+    /// blocks are read only once their layers are announced. A block of prefill is skipped when decode has all blocks
+    /// that its tokens go to. An offer is not told, and skips nothing.
     ///
     /// # Errors
     ///
@@ -49,7 +49,8 @@ impl Transfer<Sending> {
     ///
     /// # Errors
     ///
-    /// [`KvError::GrantLate`] at `deadline`, while the push goes on; otherwise the errors of [`skipped`](Self::skipped).
+    /// [`KvError::GrantLate`] at `deadline`, while the push goes on; otherwise the errors of
+    /// [`skipped`](Self::skipped).
     pub fn wait_skipped(&self, deadline: Deadline) -> Result<Vec<u32>, KvError> {
         self.check_open()?;
         let skipped = self.shared.engine.wait_for(deadline, |_, _| self.look_skipped(None));
