@@ -141,13 +141,8 @@ pub enum HandshakeError {
 pub enum PeerName {
     /// The address at which the handshake met the peer.
     Address(SocketAddr),
-    /// A peer that is known by a name, such as a node's.
-    Node {
-        /// The name.
-        name: Arc<str>,
-        /// The address at which the handshake met the peer.
-        address: SocketAddr,
-    },
+    /// A peer that is known by a name. In an `Arc`, because errors have the name of their peer and are small.
+    Node(Arc<NamedPeer>),
     /// The process and the device that the peer's blob names.
     Process {
         /// The pid of the peer, or 0 if it is not known.
@@ -157,11 +152,22 @@ pub enum PeerName {
     },
 }
 
+/// A peer with a name, such as a node.
+///
+/// A part of [`PeerName`].
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct NamedPeer {
+    /// The name.
+    pub name: String,
+    /// The address at which the handshake met the peer.
+    pub address: SocketAddr,
+}
+
 impl fmt::Display for PeerName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(address) => address.fmt(f),
-            Self::Node { name, address } => write!(f, "node {name} ({address})"),
+            Self::Node(peer) => write!(f, "node {} ({})", peer.name, peer.address),
             Self::Process { pid: 0, gid } => write!(f, "GID {gid}"),
             Self::Process { pid, gid } => write!(f, "GID {gid}, process {pid}"),
         }

@@ -18,7 +18,7 @@ mod rails;
 #[cfg(test)]
 pub(crate) use blob::PAYLOAD_BYTES_MAX;
 pub(crate) use blob::{Blob, LinkKind};
-pub use error::{BlobError, HandshakeError, LaneFailure, LaneName, PeerName};
+pub use error::{BlobError, HandshakeError, LaneFailure, LaneName, NamedPeer, PeerName};
 pub use handshake::Meet;
 pub(crate) use lane::{
     Arrival, ConnectOverrides, Connection, Lane, LaneMemory, LaneOptions, OpeningLane, Received, Unsent,

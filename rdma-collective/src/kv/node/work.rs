@@ -17,7 +17,7 @@ use crate::bootstrap::notice_vanishing;
 use crate::kv::link::Opening;
 use crate::kv::{Decode, LinkError, PoolUse, Prefill};
 use crate::link::handshake::{self, Met};
-use crate::link::{HandshakeError, PeerName};
+use crate::link::{HandshakeError, NamedPeer, PeerName};
 
 /// The time of one try to introduce this node, and the pause before the next one.
 const TRY_WITHIN: Duration = Duration::from_secs(1);
@@ -229,7 +229,7 @@ fn join(
 ) -> Result<End, LinkError> {
     let address = met.peer();
     let mut link = opening.join_over(met, theirs, deadline)?;
-    link.peer = PeerName::Node { name: peer.as_str().into(), address };
+    link.peer = PeerName::Node(Arc::new(NamedPeer { name: peer.as_str().to_owned(), address }));
     let (engine, options) = (&inner.engine, &inner.link);
     Ok(match way {
         Way::Out => End::Out(Arc::new(Prefill::over(link, engine, opening.pool(), options))),
