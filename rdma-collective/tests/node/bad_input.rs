@@ -1,23 +1,28 @@
 //! Bad input, and peers and runtimes that misbehave: each gets an error by name, and nothing is lost.
 //!
-//! | input | test |
-//! |---|---|
-//! | a blob of another job, or altered | `meet::blobs_that_are_none_altered_or_of_others_are_refused_by_name` |
-//! | a blob that has expired | `meet::a_blob_expires` |
-//! | a blob of a process that is gone | `meet::the_blob_of_a_node_that_is_gone_finds_nobody_even_where_another_listens` |
-//! | two processes of one name | `meet::the_name_of_a_living_peer_is_refused_and_that_of_one_that_left_is_free` |
-//! | 10,000 strangers | `ten_thousand_strangers_take_little_and_keep_no_peer_out` |
-//! | a wish whose connection a crowd pushes out | `a_wish_that_is_lost_before_it_is_heard_is_made_again` |
-//! | a grant to a peer that has left | `a_grant_to_a_peer_that_has_left_is_refused_and_holds_no_block` |
-//! | blocks granted twice | `blocks_that_one_peer_may_fill_are_granted_to_no_other` |
-//! | a peer that claims 4,294,967,295 blocks | `kv::tests::the_length_of_a_list_that_is_only_announced_takes_no_memory` |
-//! | a deadline that moves after the end | `transfers/extended::a_transfer_that_has_ended_or_is_given_up_cannot_be_extended` |
-//! | a note of 64 KiB and a byte | `transfers/notes::a_note_that_is_too_long_is_refused_and_holds_no_block` |
-//! | a handler dropped at every await | `requests::a_request_that_is_dropped_at_any_poll_of_either_end_leaves_nothing` |
-//! | a runtime that stalls | `requests::a_runtime_that_stalls_for_five_seconds_hurts_nobody` |
-//! | a decode that never revokes or pulls | `revoke::…` and `pull::…` of `transfers`; here `a_peer_that_is_silent_costs_no_block_beyond_the_deadline` |
-//! | a prefill that never stops | `revocation` (both wires); `transfers/revoke::a_grant_whose_peer_does_not_answer_at_its_deadline_ends_the_link` |
-//! | `strict` on a device that cannot | `on_device` (a device without such keys says `LinkError::NotStrict`) |
+//! Input, and the test that has it (`module::test` here, `executable: module::test` elsewhere):
+//!
+//! - A blob of another job, or altered: `meet::blobs_that_are_none_altered_or_of_others_are_refused_by_name`.
+//! - A blob that has expired: `meet::a_blob_expires`.
+//! - A blob of a process that is gone:
+//!   `meet::the_blob_of_a_node_that_is_gone_finds_nobody_even_where_another_listens`.
+//! - Two processes of one name: `meet::the_name_of_a_living_peer_is_refused_and_that_of_one_that_left_is_free`.
+//! - 10,000 strangers: `ten_thousand_strangers_take_little_and_keep_no_peer_out`.
+//! - A wish whose connection a crowd pushes out: `a_wish_that_is_lost_before_it_is_heard_is_made_again`.
+//! - A grant to a peer that has left: `a_grant_to_a_peer_that_has_left_is_refused_and_holds_no_block`.
+//! - Blocks granted twice: `blocks_that_one_peer_may_fill_are_granted_to_no_other`.
+//! - A peer that claims 4,294,967,295 blocks:
+//!   `lib: kv::tests::the_length_of_a_list_that_is_only_announced_takes_no_memory`.
+//! - A deadline that moves after the end:
+//!   `transfers: extended::a_transfer_that_has_ended_or_is_given_up_cannot_be_extended`.
+//! - A note of 64 KiB and a byte: `transfers: notes::a_note_that_is_too_long_is_refused_and_holds_no_block`.
+//! - A handler dropped at every await: `requests::a_request_that_is_dropped_at_any_poll_of_either_end_leaves_nothing`.
+//! - A runtime that stalls: `requests::a_runtime_that_stalls_for_five_seconds_hurts_nobody`.
+//! - A decode that never revokes or pulls: `a_peer_that_is_silent_costs_no_block_beyond_the_deadline`, and
+//!   `transfers: pull::a_reader_that_does_not_answer_a_revocation_is_fenced_at_its_deadline`.
+//! - A prefill that never stops: `revocation`, on both wires, and
+//!   `transfers: revoke::a_grant_whose_peer_does_not_answer_at_its_deadline_ends_the_link`.
+//! - `strict` on a device that cannot: `on_device: ends_that_exchange_blobs_connect_in_either_order`.
 
 use std::collections::VecDeque;
 use std::fs;
@@ -65,7 +70,7 @@ fn crowd(at: SocketAddr, come: &AtomicUsize, stop: &AtomicBool) {
         // A listener whose queue is full lets a stranger wait; a thread that waits brings no crowd.
         let Ok(mut stranger) = TcpStream::connect_timeout(&at, Duration::from_millis(200)) else { continue };
         let which = come.fetch_add(1, Ordering::Relaxed) % words.len();
-        // One that was sent away already is a stranger, too.
+        // A stranger may have been sent away already.
         _ = stranger.write_all(&words[which]);
         open.push_back(stranger);
         if open.len() > OPEN {

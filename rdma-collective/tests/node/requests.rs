@@ -121,8 +121,8 @@ fn a_request_that_is_dropped_at_any_poll_of_either_end_leaves_nothing() {
     }
 }
 
-/// Nobody polls the tasks of a runtime for five seconds. Its transfers end all the same, their blocks come back, and the
-/// transfers of another runtime on the same nodes keep their deadlines.
+/// Nobody polls the tasks of a runtime for five seconds. Its transfers end all the same, and their blocks come back.
+/// Transfers of another runtime on the same nodes keep their deadlines.
 #[test]
 fn a_runtime_that_stalls_for_five_seconds_hurts_nobody() {
     for wire in [Wire::Local, Wire::Tcp] {

@@ -1,4 +1,4 @@
-//! The same tasks under tokio, smol and the smallest runtime of all, and what they cost the thread of a runtime.
+//! Tasks of a server under tokio, smol and the smallest runtime of all, and what they cost the thread of a runtime.
 
 use std::cell::Cell;
 use std::future::Future;

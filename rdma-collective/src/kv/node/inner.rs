@@ -50,9 +50,9 @@ struct State {
     wakes_at: Option<Instant>,
 }
 
-/// What a node that was closed still has to do.
+/// The work that a node still has to do once it was closed.
 pub(super) enum Rest {
-    /// Its workers are at it.
+    /// Workers are at it.
     Busy,
     /// A job whose thread could not be started.
     Stranded(Job),
@@ -96,7 +96,7 @@ impl Inner {
         self.lock().own_thread.take()
     }
 
-    /// What is left to do at the end of the node.
+    /// The work that is left to do at the end of the node.
     pub(super) fn rest(&self) -> Rest {
         let mut state = self.lock();
         let State { table, workers, starting, threads, .. } = &mut *state;

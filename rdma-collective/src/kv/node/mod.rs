@@ -247,7 +247,8 @@ impl KvNode {
     /// # Errors
     ///
     /// The future fails with [`NodeError::StillClosing`] at the deadline; the node then goes on closing. A link
-    /// says goodbye within its [`linger`](super::LinkOptions::linger), and one that is just being made takes 5 s at most.
+    /// says goodbye within its [`linger`](super::LinkOptions::linger). A link that is just being made takes 5 s at
+    /// most.
     pub fn closed(self, deadline: Deadline) -> Closing {
         Closing::new(self.inner(), deadline)
     }
