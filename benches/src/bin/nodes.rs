@@ -1,5 +1,5 @@
-//! Transfers between nodes, prefill and decode in processes of their own: what a server feels, and whole requests beside
-//! what people would use instead.
+//! Transfers between nodes, prefill and decode in processes of their own: what a server feels, and whole requests
+//! beside what people would use instead.
 //!
 //! `cargo run --release -p benches --bin nodes`. The variable `PEERS` names the folder of the peers, as for the bench
 //! `mapped`. A peer that is not there is not measured, and the exit status is 1 then, as when a row does not hold.
@@ -52,7 +52,7 @@ enum WireName {
     Tcp,
 }
 
-/// What processes do with each other.
+/// The task that processes do with each other.
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum Part {
     /// Prefill times its calls.
@@ -282,8 +282,8 @@ impl Table<'_> {
         Ok(())
     }
 
-    /// Measures the time after kill -9 of a prefill. The kernel unmaps and frees the memory of a process before it tells
-    /// anybody of the end, so prefill has little of it in the rows that have a bound.
+    /// Measures the time after kill -9 of a prefill. The kernel unmaps and frees the memory of a process before it
+    /// tells anybody of the end, so prefill has little of it in the rows that have a bound.
     fn deaths(&mut self) -> Result<()> {
         let bounds = [Bound::AtMost(50.0), Bound::AtMost(1.0)];
         for (part, pool, [noticed, replaced]) in

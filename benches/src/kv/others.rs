@@ -44,7 +44,7 @@ impl Other {
     ///
     /// # Errors
     ///
-    /// Its program fails, or prints no figure.
+    /// The program fails, or prints no figure.
     pub fn rate(self, python: &Path) -> Outcome<f64> {
         let script = if self == Self::Nixl { "kv_nixl.py" } else { "kv_mooncake.py" };
         let mut command = Command::new(python);

@@ -41,7 +41,7 @@ pub struct Member {
 pub struct Peer {
     /// The name of its node.
     pub name: String,
-    /// What it said besides.
+    /// Everything else that the process has said.
     pub said: String,
 }
 

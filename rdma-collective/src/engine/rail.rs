@@ -66,8 +66,8 @@ impl Rail {
 /// Completion entries that a default queue has at least, which carry some 80 links of a node: 512 KiB on a NIC.
 const DEFAULT_CQE_MIN: u32 = 8192;
 
-/// Makes the worker. A NIC pins the completion entries, so where the system lets it pin little, a queue of default length
-/// becomes shorter.
+/// Makes the worker. A NIC pins the completion entries, so where the system lets it pin little, a queue of default
+/// length becomes shorter.
 fn worker(context: &Context, mut max_cqe: u32, options: &EngineOptions) -> Result<Worker, SetupError> {
     let is_default = options.max_cqe == EngineOptions::default().max_cqe;
     loop {
