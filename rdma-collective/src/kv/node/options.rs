@@ -34,7 +34,8 @@ pub struct NodeOptions {
     pub transfers_max: usize,
     /// Bytes of the node that are under way at most (no bound).
     pub bytes_max: u64,
-    /// Requests of the node that wait at most, for a link or for room (16,384). The next one fails at once.
+    /// Requests of the node that wait at most, for a link or for room (16,384). The next one fails at once, whichever
+    /// peer it is for: requests for a peer that is stopped wait until their deadlines, and count meanwhile.
     pub waiting_max: usize,
     /// The options of each link. The queues are shorter than those of a link made by hand (32 writes outstanding, 64
     /// messages), because a node has many: a link takes some 100 entries of the engine's
