@@ -71,6 +71,7 @@ pub const CALLS: &[Call] = &[
     harmless("Worker::batch", |mut f| done(f.worker.batch(&f.left))),
     refused("Worker::consume_events", |mut f| told(f.worker.consume_events())),
     harmless("Worker::context", |f| done(f.worker.context().name().len())),
+    harmless("Worker::cqe_reserved", |f| done(f.worker.cqe_reserved())),
     refused("Worker::create_queue_pair", |mut f| {
         told(f.worker.create_queue_pair(&f.pd, &QueuePairOptions::default()))
     }),
