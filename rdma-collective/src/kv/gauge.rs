@@ -81,6 +81,10 @@ impl Permit {
         node.under_way.add(bytes);
         Self { peer: Arc::clone(peer), node: Arc::clone(node), bytes }
     }
+
+    pub(in crate::kv) fn bytes(&self) -> u64 {
+        self.bytes
+    }
 }
 
 impl Drop for Permit {

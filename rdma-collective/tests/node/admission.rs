@@ -1,6 +1,7 @@
 //! Requests wait for room: by their deadlines, within the bounds of a node, and without delay for other peers.
 
 use std::future::Future;
+use std::net::TcpListener;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,11 +10,13 @@ use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
 use rdma_collective::kv::layout::Shape;
-use rdma_collective::kv::{Begin, Full, KvNode, NodeError, NodeOptions, PoolUse, Push, Sending};
+use rdma_collective::kv::{
+    Begin, Full, KvNode, Load, NodeError, NodeOptions, PoolUse, Push, Receiving, Sending,
+};
 use rdma_core::{Deadline, Wire};
 
 use crate::common::long;
-use crate::job::{Member, Role, member, member_with, options};
+use crate::job::{Member, Role, listen, member, member_with, options};
 use crate::pair::{CANARY, SHAPE, TOKEN, assert_moved, engine, pool};
 
 /// A task, and whether it is to be looked at.
@@ -306,4 +309,42 @@ fn an_outcome_that_nobody_takes_keeps_its_room() {
     let next = next.try_now().unwrap_err();
     push.wait().unwrap();
     end(next.wait().unwrap());
+}
+
+/// A node, and requests of it that wait for a peer whose listener never answers.
+fn waiting_for_nobody(until: Deadline) -> (Member, Vec<Begin<Receiving>>, impl Sized) {
+    let node = member(Wire::Local, "d", Role::Decode);
+    let silent = TcpListener::bind(listen()).unwrap();
+    let there = NodeOptions { addresses: vec![silent.local_addr().unwrap()], ..options("q") };
+    let elsewhere = member_with(Wire::Local, &there, Role::Prefill);
+    let connecting = node.node.connect(&elsewhere.node.export(), until);
+    let asked = (0..10_u64).map(|request| node.node.grant("q", request, &[3], long()));
+    let waiting: Vec<_> = asked.map(|begin| begin.try_now().unwrap_err()).collect();
+    assert_eq!(node.node.load().waiting, 10);
+    (node, waiting, (silent, elsewhere, connecting))
+}
+
+#[test]
+fn requests_to_a_peer_that_is_never_met_wait_no_more() {
+    let (node, waiting, _others) = waiting_for_nobody(Deadline::after(Duration::from_millis(300)));
+    let patience = long();
+    while node.node.load().waiting > 0 {
+        assert!(!patience.expired(), "{:?}", node.node.load());
+        thread::sleep(Duration::from_millis(5));
+    }
+    for begin in waiting {
+        let error = begin.wait().unwrap_err();
+        assert!(matches!(error, NodeError::Unreachable { .. } | NodeError::Late { .. }), "{error}");
+    }
+}
+
+#[test]
+fn requests_of_a_node_that_is_closed_wait_no_more() {
+    let (node, waiting, _others) = waiting_for_nobody(long());
+    node.node.clone().closed(long()).wait().unwrap();
+    assert_eq!(node.node.load(), Load::default());
+    for begin in waiting {
+        let error = begin.wait().unwrap_err();
+        assert!(matches!(error, NodeError::Closed), "{error}");
+    }
 }

@@ -57,7 +57,10 @@ impl Over for Receiving {
 type Ask<K> = Box<dyn FnMut(&<K as Over>::End, Permit) -> Result<Transfer<K>, KvError> + Send>;
 
 /// A link, and room on it; or the wait for either, and the wakers that are not kept any more.
-type Looked = (Poll<Result<(End, Permit), NodeError>>, [Option<Waker>; 2]);
+type Looked = (Poll<Result<Found, NodeError>>, [Option<Waker>; 2]);
+
+/// The end of a link, room on it, and the count of ends that are lent.
+type Found = (End, Permit, Arc<()>);
 
 /// A transfer that begins as soon as its peer is connected and linked, and there is room for it. Returned by
 /// [`KvNode::grant`](super::KvNode::grant) and its sisters.
@@ -148,13 +151,13 @@ impl<K: Begun> Begin<K> {
         loop {
             let (looked, replaced) = self.look(waker);
             drop(replaced);
-            let (end, permit) = match looked {
+            let (end, permit, lent) = match looked {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
                 Poll::Ready(Ok(found)) => found,
             };
             let begun = K::end(&end).map(|end| (self.ask)(end, permit));
-            self.release(end);
+            self.release(end, lent);
             match begun {
                 Some(Ok(transfer)) => return Poll::Ready(Ok(transfer)),
                 // The link has ended just now: another one is made.
@@ -185,11 +188,7 @@ impl<K: Begun> Begin<K> {
 
     /// Finds the link and room on it; `None` when this has to wait, by its ticket. Room comes after the link, so that a
     /// request that waits for a link takes none from others.
-    fn find(
-        &mut self,
-        table: &mut Table,
-        stale: &mut Option<Waker>,
-    ) -> Result<Option<(End, Permit)>, NodeError> {
+    fn find(&mut self, table: &mut Table, stale: &mut Option<Waker>) -> Result<Option<Found>, NodeError> {
         let now = Instant::now();
         let ticket = self.ticket.map(|(id, _)| id);
         let Some(end) = table.link(&self.peer, K::WAY, now) else {
@@ -205,6 +204,8 @@ impl<K: Begun> Begin<K> {
             table.wait_for_link(self.asks(), ticket);
             return Ok(None);
         };
+        // An error that the ticket has is that of an earlier link.
+        drop(ticket.and_then(|id| table.tickets.take_error(id)));
         let room = match table.take_room(self.asks(), ticket) {
             Err(full) if self.deadline.expired_at(now) => {
                 return Err(self.busy_with(self.full.unwrap_or(full)));
@@ -216,7 +217,7 @@ impl<K: Begun> Begin<K> {
             room => room,
         };
         self.full = room.as_ref().err().copied();
-        Ok(room.ok().map(|permit| (end, permit)))
+        Ok(room.ok().map(|permit| (end, permit, Arc::clone(&table.lent))))
     }
 
     /// The ticket of this request for the present process of the peer.
@@ -253,9 +254,16 @@ impl<K: Begun> Begin<K> {
     }
 
     /// Gives an end back: if the table has let go of it meanwhile, a thread that may block ends it.
-    fn release(&self, end: End) {
-        if let Some(last) = end.last() {
-            self.inner.change(|table| table.jobs.push(Job::Drop(last)));
+    fn release(&self, end: End, lent: Arc<()>) {
+        let last = end.last();
+        let is_closed = self.inner.change(|table| {
+            last.into_iter().for_each(|last| table.jobs.push(Job::Drop(last)));
+            // In one step with the job, so that a node which ends sees one of them.
+            drop(lent);
+            table.is_closed
+        });
+        if is_closed {
+            self.inner.nudge.send();
         }
     }
 }

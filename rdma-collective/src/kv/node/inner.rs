@@ -101,9 +101,10 @@ impl Inner {
         let mut state = self.lock();
         let State { table, workers, starting, threads, .. } = &mut *state;
         let mut idle = (0..).zip(&*workers).filter(|(_, workers)| **workers == 0);
+        let is_lent = Arc::strong_count(&table.lent) > 1;
         match idle.find_map(|(queue, _)| table.jobs.pop(queue)) {
             Some(job) => Rest::Stranded(job),
-            None if *starting > 0 || workers.iter().any(|workers| *workers > 0) => Rest::Busy,
+            None if is_lent || *starting > 0 || workers.iter().any(|workers| *workers > 0) => Rest::Busy,
             None => Rest::Done(std::mem::take(threads)),
         }
     }

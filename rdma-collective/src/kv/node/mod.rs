@@ -247,8 +247,9 @@ impl KvNode {
     /// # Errors
     ///
     /// The future fails with [`NodeError::StillClosing`] at the deadline; the node then goes on closing. A link
-    /// says goodbye within its [`linger`](super::LinkOptions::linger). A link that is just being made takes 5 s at
-    /// most.
+    /// says goodbye within its [`linger`](super::LinkOptions::linger), after half a second at most if a transfer on it
+    /// is under way or has an outcome that was not taken. 16 links end at a time. A link that is just being made takes
+    /// 5 s at most.
     pub fn closed(self, deadline: Deadline) -> Closing {
         Closing::new(self.inner(), deadline)
     }

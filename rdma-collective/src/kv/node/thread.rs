@@ -21,7 +21,7 @@ use super::{NodeError, NodeName};
 use crate::bootstrap::notice_vanishing;
 use crate::link::handshake::{First, Met, Strangers};
 
-/// The pause after a failure of the listener, so that it does not keep a core busy.
+/// The pause after a failure, of the listener for example, so that it does not keep a core busy.
 const FAILED_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
 
 /// A peer that was met, and the connection to it.
@@ -77,9 +77,14 @@ fn end(inner: &Arc<Inner>) {
         match inner.rest() {
             Rest::Done(threads) if threads.is_empty() => return,
             Rest::Done(threads) => threads.into_iter().for_each(|thread| _ = thread.join()),
-            Rest::Stranded(job) => work::run(inner, job),
+            Rest::Stranded(job) => {
+                work::run(inner, job);
+                inner.change(|table| table.wake_due(Instant::now()));
+            }
             Rest::Busy => {
                 let mut nudged = [PollFd::from_borrowed_fd(inner.nudge.as_fd(), PollFlags::IN)];
+                // A thread that panics with the end of a link nudges nobody.
+                let next = next.into_iter().chain([Instant::now() + FAILED_PAUSE]).min();
                 _ = poll(&mut nudged, next.map(|next| timeout(Deadline::at(next))).as_ref());
                 inner.nudge.clear();
                 inner.change(|table| table.wake_due(Instant::now()));

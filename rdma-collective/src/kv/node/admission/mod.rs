@@ -89,9 +89,17 @@ impl Admission {
         Self { peer, node, gauge: Arc::new(NodeGauge::new(nudge)), lines: Vec::new() }
     }
 
-    /// Notes whether a direction of a peer has a link. [`admit`](Self::admit) must follow.
+    /// Notes whether a direction of a peer has a link. Without one, requests that have not taken their room wait again,
+    /// because others can use it meanwhile. [`admit`](Self::admit) must follow.
     pub(super) fn open(&mut self, gauge: &Arc<Gauge>, has_link: bool) {
-        self.line_mut(gauge).into_iter().for_each(|line| line.is_open = has_link);
+        let Some(line) = self.line_mut(gauge) else { return };
+        line.is_open = has_link;
+        if !has_link {
+            let admitted = std::mem::take(&mut line.admitted);
+            line.waiting.extend(admitted.iter().map(|(turn, permit)| (*turn, permit.bytes())));
+            // Counted before the permits are dropped, so that these tell the node's thread.
+            self.gauge.waiting.fetch_add(admitted.len(), Ordering::SeqCst);
+        }
     }
 
     /// Takes room for a request: the room that it has been given, or room that nobody waits for whose turn is earlier.

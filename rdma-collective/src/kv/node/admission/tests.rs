@@ -158,6 +158,26 @@ fn those_who_wait_for_a_link_hold_nobody_up_and_begin_by_their_deadlines_once_th
     assert_eq!(scene.admission.waits_for(&unlinked, scene.turn(7, 1)), Some(Full::Transfers));
 }
 
+#[test]
+fn room_that_was_not_taken_when_the_link_ended_is_that_of_others() {
+    let mut scene = Scene::new((1, 1000), (1, 1000));
+    let [unlinked, other] = gauges();
+    scene.admission.wait(&unlinked, scene.turn(5, 1), 10);
+    scene.admission.open(&unlinked, true);
+    assert_eq!(scene.admission.admit(), [1]);
+    assert_eq!(scene.admission.load(), Load { transfers: 1, bytes: 10, waiting: 0 });
+    scene.admission.open(&unlinked, false);
+    assert_eq!(scene.admission.admit(), []);
+    assert_eq!(scene.admission.load(), Load { transfers: 0, bytes: 0, waiting: 1 });
+    let taken = scene.take(&other, scene.turn(9, 2)).unwrap();
+    scene.admission.open(&unlinked, true);
+    assert_eq!(scene.admission.admit(), []);
+    drop(taken);
+    assert_eq!(scene.admission.admit(), [1]);
+    drop(scene.admission.take(&unlinked, scene.turn(5, 1), 10).unwrap());
+    scene.assert_empty();
+}
+
 /// Peers that ask for ever share the bound of the node: each waits for those alone whose deadline is earlier.
 #[test]
 fn no_peer_starves_at_the_bound_of_the_node() {

@@ -54,6 +54,8 @@ pub(super) struct Table {
     /// behind them.
     pub(super) words: Vec<(Arc<TcpStream>, Vec<u8>)>,
     pub(super) is_closed: bool,
+    /// Held by each thread that has the end of a link, so that a node which is closed waits for them.
+    pub(super) lent: Arc<()>,
     /// Whether the node was closed, and nothing of it is left.
     pub(super) has_ended: bool,
 }
@@ -71,6 +73,7 @@ impl Table {
             woken: Vec::new(),
             words: Vec::new(),
             is_closed: false,
+            lent: Arc::default(),
             has_ended: false,
         }
     }
@@ -117,7 +120,7 @@ impl Table {
                 return Ok(self.tickets.add(ticket.0, ticket.1, ticket.2));
             }
             Some(peer) if peer.is_alive() => return Err(NodeError::NameTaken { name: blob.name }),
-            Some(_) => self.remove(&blob.name.clone()),
+            Some(_) => self.remove_left(&blob.name.clone()),
             None if is_full => {
                 return Err(NodeError::Full { node: self.own.name.clone(), max: self.peers_max });
             }
@@ -216,7 +219,7 @@ impl Table {
         let known = self.peers.get(&name);
         if known.is_some_and(|peer| peer.blob.incarnation != blob.incarnation || peer.stream().is_some()) {
             // Another process has the name now; or the links of an earlier meeting are over.
-            self.remove(&name);
+            self.remove_left(&name);
         }
         match self.peers.get_mut(&name) {
             Some(peer) => peer.meeting = meeting,
@@ -229,8 +232,7 @@ impl Table {
     /// Notes that a node was not met, for whoever waits for that.
     pub(super) fn fail_meeting(&mut self, peer: &NodeBlob, error: &NodeError) {
         if self.dialing(peer).is_some() {
-            self.peers.remove(&peer.name);
-            self.tickets.fail((&peer.name, peer.incarnation), None, error, &mut self.woken);
+            self.remove(&peer.name, error);
         }
     }
 
@@ -243,7 +245,7 @@ impl Table {
         };
         if self.peer(peer).is_some_and(is_this) {
             crate::log::info!(node = %self.own.name, peer = %peer.0, "a KV node has left");
-            self.remove(peer.0);
+            self.remove_left(peer.0);
         }
     }
 
@@ -252,10 +254,8 @@ impl Table {
         self.is_closed = true;
         // Nobody waits for what is begun now.
         drop(self.jobs.take_awaited());
-        for (name, mut peer) in std::mem::take(&mut self.peers) {
-            self.jobs.retire(peer.end());
-            let who = (&name, peer.blob.incarnation);
-            self.tickets.fail(who, None, &NodeError::Closed, &mut self.woken);
+        for name in self.peers.keys().cloned().collect::<Vec<_>>() {
+            self.remove(&name, &NodeError::Closed);
         }
         self.tickets.wake_due(None, &mut self.woken);
     }
@@ -272,14 +272,19 @@ impl Table {
         self.tickets.next_deadline().into_iter().chain(self.admission.next_deadline()).min()
     }
 
-    fn remove(&mut self, name: &NodeName) {
+    /// Removes a peer, which has left.
+    fn remove_left(&mut self, name: &NodeName) {
+        self.remove(name, &NodeError::Left { peer: name.clone() });
+    }
+
+    /// Removes a peer: its links end, and whoever waits for anything of it gets the error, and no room.
+    fn remove(&mut self, name: &NodeName, error: &NodeError) {
         if let Some(mut peer) = self.peers.remove(name) {
             self.jobs.retire(peer.end());
             peer.gauges.iter().for_each(|gauge| self.admission.remove(gauge));
             // The room of those who had not taken it yet.
             self.admit();
-            let error = NodeError::Left { peer: name.clone() };
-            self.tickets.fail((name, peer.blob.incarnation), None, &error, &mut self.woken);
+            self.tickets.fail((name, peer.blob.incarnation), None, error, &mut self.woken);
         }
     }
 }
