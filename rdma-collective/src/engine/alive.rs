@@ -152,7 +152,7 @@ impl EngineState {
             match &mut entry.slot {
                 // Without a thread, peers do not take this side's silence for a loss: only their clocks restart here.
                 LaneSlot::Open(lane) if beats => lane.back(now, gap),
-                LaneSlot::Open(lane) => lane.heard(now),
+                LaneSlot::Open(lane) => lane.restart(now),
                 _ => {}
             }
         }

@@ -14,13 +14,15 @@ pub(super) struct Known {
     taken: usize,
     /// The first drive after the queue was last found empty, or after a whole queue's worth was taken.
     since: Instant,
-    /// Completions that the queue could hold at most since then.
+    /// Completions that the queue could hold at most since then, and what it could hold at the last drive. A queue pair
+    /// that has ended since then may have left completions.
     queue: usize,
+    last: usize,
 }
 
 impl Known {
     pub(super) fn new(now: Instant) -> Self {
-        Self { until: now, taken: 0, since: now, queue: 0 }
+        Self { until: now, taken: 0, since: now, queue: 0, last: 0 }
     }
 
     /// Notes that a drive, begun at `looked`, took `taken` completions of a queue that can hold `queue`; `all` says
@@ -28,9 +30,10 @@ impl Known {
     pub(super) fn taken(&mut self, taken: usize, all: bool, looked: Instant, queue: u32) {
         if self.taken == 0 {
             self.since = looked;
-            self.queue = 0;
+            self.queue = self.last;
         }
-        self.queue = self.queue.max(queue as usize);
+        self.last = queue as usize;
+        self.queue = self.queue.max(self.last);
         self.taken += taken;
         if all {
             self.until = self.until.max(looked);
@@ -84,5 +87,9 @@ mod tests {
         assert_eq!(known.until(), ms(10));
         known.taken(50, false, ms(40), 50);
         assert_eq!(known.until(), ms(40), "the queue of now holds 50");
+        known.taken(20, false, ms(50), 20);
+        assert_eq!(known.until(), ms(40), "a queue pair that has ended may have left 30");
+        known.taken(30, false, ms(60), 20);
+        assert_eq!(known.until(), ms(50));
     }
 }

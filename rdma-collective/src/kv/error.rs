@@ -88,12 +88,12 @@ pub enum PoolError {
         "the region is registered on another engine; register the region on the engine that makes the pool"
     )]
     OtherEngine,
-    /// Handles, link ends or transfers still use the pool.
+    /// Handles, shares, link ends or transfers still use the pool.
     #[error(
-        "{users} other handles, link ends or transfers still use the pool; drop the handles and the link ends, then close again"
+        "{users} other handles, shares, link ends or transfers still use the pool; drop those, then close again"
     )]
     InUse {
-        /// How many handles, link ends and transfers there are.
+        /// How many handles, shares, link ends and transfers there are.
         users: usize,
     },
     /// A transfer or a reader holds the block, so the caller may not write it.
@@ -311,7 +311,7 @@ pub enum KvError {
     },
     /// The grant had expired before a push met it.
     #[error(
-        "the grant of request {request} to {peer} expired before a push met it; grant with a later deadline, or push earlier"
+        "the grant of request {request} ({peer}) expired before a push met it; grant with a later deadline, or push earlier"
     )]
     GrantExpired {
         /// The request.

@@ -186,7 +186,7 @@ impl Link {
     /// The signs of life of the peer; `None` once the lane is gone.
     pub(super) fn signs(&self, core: &mut EngineState) -> Option<Signs> {
         let beat = core.heartbeat();
-        self.heard_at(core).map(|heard| Signs { heard, beat })
+        self.lane(core).map(|lane| Signs { heard: lane.sign_at(), beat })
     }
 
     /// Has the lane watch the peer for the transfers that have begun since the last drive.

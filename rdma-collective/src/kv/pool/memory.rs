@@ -197,8 +197,8 @@ impl Pool {
     /// Closes the pool and returns its regions, each of which [gives its memory back](Region::deregister): one, unless
     /// the pool was made of [tensors](Self::register_tensors) or of [several regions](Self::in_regions).
     ///
-    /// The call waits until nothing uses the pool any more: other handles, the ends of links that were made with it,
-    /// and their transfers. Drop those first.
+    /// The call waits until nothing uses the pool any more: other handles, [shares](Self::share), the ends of links
+    /// that were made with it, and their transfers. Drop those first.
     ///
     /// [Quarantined](super::HoldKind::Quarantined) blocks do not keep the pool open. Deregister the region then, and
     /// do not make a pool of it again, since the device may still write those blocks.

@@ -43,9 +43,11 @@ pub enum PoolUse {
     /// Peers may write: blocks are pushed into this pool, or pulled into it by this side.
     Destination,
     /// [`Source`](Self::Source) and [`Destination`](Self::Destination) in one: the KV cache of a process that both
-    /// prefills and decodes. A block is leased or granted at a time, never both.
+    /// prefills and decodes. A block is leased or granted at a time, never both. On a NIC all peers have the key of the
+    /// region: one that may write the pool at all may write blocks that another reads.
     Both,
-    /// [`SourceToPull`](Self::SourceToPull) and [`Destination`](Self::Destination) in one.
+    /// [`SourceToPull`](Self::SourceToPull) and [`Destination`](Self::Destination) in one. On a NIC every peer of such
+    /// a pool may read and write all of it; take two pools where peers do not trust each other.
     BothToPull,
 }
 

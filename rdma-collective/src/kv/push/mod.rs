@@ -444,6 +444,13 @@ impl State {
         }
     }
 
+    /// The error of a push whose writes are done, and whose promised note is not set.
+    fn note_missing(&self, done: u64) -> Option<KvError> {
+        let Stage::Writing(of) = &self.stage else { return None };
+        let is_sent = of.all_posted.is_some_and(|last| done >= last);
+        (is_sent && self.note.is_due()).then_some(KvError::NoteMissing { request: self.request })
+    }
+
     /// Moves the deadline to a later one. The peer is not told, because a grant has a deadline of its own.
     fn extend(&mut self, deadline: Deadline) -> Result<bool, KvError> {
         match &self.stage {
@@ -480,6 +487,8 @@ impl Service for Pushes {
         self.link.watch(core, now);
         let taken = self.take_arrivals(core, now);
         let mut any = self.link.or_violation(core, taken);
+        // Before grants are met, so that one which has just come meets a push whose deadline moves.
+        self.keep_alive(core, now);
         // The order matters: arrivals first, since they bring grants and confirmations; then count and finish, so
         // that a push which is done is not expired below.
         any |= self.begin(core, now);
@@ -490,7 +499,6 @@ impl Service for Pushes {
         // Deadlines are compared with the time up to which completions were taken, and not with `now`: a completion
         // that still waits in the queue may be the one that makes the push in time.
         let known = core.known_until();
-        self.keep_alive(core, now);
         any |= self.expire(core, known, now);
         any |= self.finish_stopped(core, now);
         // Answers to the peer go before new blocks, because the peer frees its blocks on them and must not wait

@@ -83,7 +83,9 @@ impl Pushes {
             // The peer fences by its own deadline. This side does not fence before the push's own deadline has
             // passed.
             let fence = Fence::after(QUIESCE_WITHIN, now.max(state.deadline.instant()));
-            self.stop(at, reason, KvError::PeerRevoked { request, peer: self.link.peer.clone() }, fence);
+            let missing = state.note_missing(self.done).filter(|_| reason == Reason::Expired);
+            let revoked = || KvError::PeerRevoked { request, peer: self.link.peer.clone() };
+            self.stop(at, reason, missing.unwrap_or_else(revoked), fence);
         }
         // Any other grant was refused or given up already, and the peer has been told.
         if self.quiesced.len() > 2 * TRANSFERS_MAX {
@@ -172,13 +174,13 @@ impl Pushes {
                 last_progress: self.journal.idle(state.started, now),
                 waited: now.saturating_duration_since(state.started),
             };
+            let missing = state.note_missing(self.done);
             match &mut state.stage {
                 Stage::Ended(_) => {}
                 Stage::Quiescing { fence, .. } => fence_now |= fence.is_due(known, moved),
-                Stage::Writing(of) => {
+                Stage::Writing(_) => {
                     any = true;
-                    let is_sent = of.all_posted.is_some() && state.note.is_due();
-                    let error = if is_sent { KvError::NoteMissing { request: state.request } } else { error };
+                    let error = missing.unwrap_or(error);
                     self.stop(at, Reason::Expired, error, Fence::after(QUIESCE_WITHIN, now));
                 }
                 Stage::Waiting => {

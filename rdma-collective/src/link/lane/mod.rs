@@ -246,14 +246,20 @@ impl Lane {
         self.pulse.unwatch();
     }
 
-    /// The time of the peer's last sign of life.
+    /// The time since which the peer is silent.
     pub(crate) fn heard_at(&self) -> Instant {
         self.pulse.heard_at()
     }
 
-    /// Notes a sign of life of the peer.
-    pub(crate) fn heard(&mut self, now: Instant) {
-        self.pulse.heard(now);
+    /// The last sign of life of the peer. The time of [`heard_at`](Self::heard_at) also starts anew when this side did
+    /// not listen.
+    pub(crate) fn sign_at(&self) -> Instant {
+        self.pulse.sign_at()
+    }
+
+    /// Has the peer's timeout start anew, because this side did not listen.
+    pub(crate) fn restart(&mut self, now: Instant) {
+        self.pulse.restart(now);
     }
 
     /// Notes that this side did not listen for `gap`. A lane that is found ended after this may have ended because of

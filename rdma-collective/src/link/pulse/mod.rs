@@ -21,8 +21,10 @@ pub(crate) struct Patience {
 /// The state of one lane's heartbeat: the last signs of life in both directions, and the operations that wait.
 #[derive(Debug, Clone)]
 pub(crate) struct Pulse {
-    /// The last time at which something came from the peer's process.
+    /// The last time at which something came from the peer's process, or at which this side listened again.
     heard: Instant,
+    /// The last time at which something came from the peer's process.
+    sign: Instant,
     /// The last time at which something was sent that reaches the peer's process.
     said: Instant,
     /// The time since which an operation waits for the peer. Silence from before it does not count.
@@ -40,12 +42,32 @@ pub(crate) struct Pulse {
 
 impl Pulse {
     pub(crate) fn new(now: Instant, peer_beats: bool) -> Self {
-        Self { heard: now, said: now, watched: now, watchers: 0, until: None, peer_beats, away: None }
+        Self {
+            heard: now,
+            sign: now,
+            said: now,
+            watched: now,
+            watchers: 0,
+            until: None,
+            peer_beats,
+            away: None,
+        }
     }
 
     /// Notes a sign of life of the peer's process.
     pub(crate) fn heard(&mut self, now: Instant) {
+        self.sign = self.sign.max(now);
+        self.restart(now);
+    }
+
+    /// Has the peer's timeout start anew, because this side did not listen. No sign of life of the peer.
+    pub(crate) fn restart(&mut self, now: Instant) {
         self.heard = self.heard.max(now);
+    }
+
+    /// The last sign of life of the peer's process.
+    pub(crate) fn sign_at(&self) -> Instant {
+        self.sign
     }
 
     pub(crate) fn heard_at(&self) -> Instant {
@@ -54,7 +76,7 @@ impl Pulse {
 
     /// Notes that this side did not listen for `gap` and listens again. The peer's timeout starts anew.
     pub(crate) fn back(&mut self, now: Instant, gap: Duration) {
-        self.heard(now);
+        self.restart(now);
         self.away = Some((now, gap));
     }
 

@@ -50,7 +50,9 @@ fn who_was_away_knows_it_until_the_peer_is_heard_again() {
     assert_eq!(pulse.away(SECOND), None);
     pulse.back(start + 9 * SECOND, 8 * SECOND);
     assert_eq!(pulse.lost_at(patience(3 * SECOND)), Some(start + 12 * SECOND));
+    assert_eq!(pulse.sign_at(), start, "this side's own absence is no sign of the peer");
     pulse.heard(start + 10 * SECOND);
+    assert_eq!(pulse.sign_at(), start + 10 * SECOND);
     assert_eq!(pulse.away(SECOND), Some(8 * SECOND), "it may have said so before it went");
     pulse.heard(start + 11 * SECOND);
     assert_eq!(pulse.away(SECOND), None);

@@ -261,8 +261,8 @@ impl Worker {
     }
 
     /// Returns how many completions the queue can hold at present: the entries that its queue pairs have reserved, at
-    /// most [`max_cqe`](crate::WorkerOptions::max_cqe). Whoever has taken as many since some moment has taken all that
-    /// were there then.
+    /// most [`max_cqe`](crate::WorkerOptions::max_cqe). Completions of queue pairs that were
+    /// fenced may be there besides.
     ///
     /// ```
     /// use rdma_core::{Device, QueuePairOptions, SoftOptions, WorkerOptions};
