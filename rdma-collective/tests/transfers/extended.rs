@@ -7,7 +7,9 @@ use std::time::{Duration, Instant};
 use crate::common::{WIRES, long};
 use crate::pair::{CANARY, Pair, SHAPE, Setup, engine, link, pool, source_byte};
 use rdma_collective::engine::Driver;
-use rdma_collective::kv::{KvError, LinkOptions, PoolUse, Request, Revocable, Transfer};
+use rdma_collective::kv::{
+    Grant, KvError, LinkOptions, Offer, PoolUse, Pull, Push, Request, Revocable, Transfer,
+};
 use rdma_core::{Deadline, Wire};
 
 const SOURCES: [u32; 2] = [0, 1];
@@ -49,18 +51,21 @@ fn every_transfer_waits_until_the_later_deadline() {
         })
         .collect();
     thread::sleep(SHORT + Duration::from_millis(200));
-    for (Pair { prefill, decode, .. }, (grant, push, offer, pull)) in pairs.iter().zip(waiting) {
-        prefill.push(1, &SOURCES, long()).unwrap().wait().unwrap();
-        assert!(grant.wait().unwrap().verdicts.all_valid());
-        let met = decode.grant(2, &[0, 1], long()).unwrap();
-        push.wait().unwrap();
-        assert!(met.wait().unwrap().verdicts.all_valid());
-        assert!(decode.pull(3, &[0, 1], long()).unwrap().wait().unwrap().verdicts.all_valid());
-        offer.wait().unwrap();
-        let met = prefill.offer(4, &[2], long()).unwrap();
-        assert!(pull.wait().unwrap().verdicts.all_valid());
-        met.wait().unwrap();
-    }
+    pairs.iter().zip(waiting).for_each(|(pair, waiting)| all_are_met(pair, waiting));
+}
+
+/// Meets the requests 1 to 4 of transfers that wait, each of which then ends well.
+fn all_are_met(Pair { prefill, decode, .. }: &Pair, (grant, push, offer, pull): (Grant, Push, Offer, Pull)) {
+    prefill.push(1, &SOURCES, long()).unwrap().wait().unwrap();
+    assert!(grant.wait().unwrap().verdicts.all_valid());
+    let met = decode.grant(2, &[0, 1], long()).unwrap();
+    push.wait().unwrap();
+    assert!(met.wait().unwrap().verdicts.all_valid());
+    assert!(decode.pull(3, &[0, 1], long()).unwrap().wait().unwrap().verdicts.all_valid());
+    offer.wait().unwrap();
+    let met = prefill.offer(4, &[2], long()).unwrap();
+    assert!(pull.wait().unwrap().verdicts.all_valid());
+    met.wait().unwrap();
 }
 
 /// Far more than the cap that any test lives to see.
@@ -89,19 +94,9 @@ fn every_transfer_that_is_kept_alive_waits_while_its_peer_lives() {
         .collect();
     thread::sleep(SHORT * 3);
     for (pair, (grant, push, offer, pull, revoked)) in pairs.iter().zip(waiting) {
-        let Pair { prefill, decode, destination, .. } = pair;
         revoked.revoke(long()).unwrap();
-        assert_eq!(destination.held(4), None);
-        prefill.push(1, &SOURCES, long()).unwrap().wait().unwrap();
-        assert!(grant.wait().unwrap().verdicts.all_valid());
-        let met = decode.grant(2, &[0, 1], long()).unwrap();
-        push.wait().unwrap();
-        assert!(met.wait().unwrap().verdicts.all_valid());
-        assert!(decode.pull(3, &[0, 1], long()).unwrap().wait().unwrap().verdicts.all_valid());
-        offer.wait().unwrap();
-        let met = prefill.offer(4, &[2], long()).unwrap();
-        assert!(pull.wait().unwrap().verdicts.all_valid());
-        met.wait().unwrap();
+        assert_eq!(pair.destination.held(4), None);
+        all_are_met(pair, (grant, push, offer, pull));
     }
 }
 

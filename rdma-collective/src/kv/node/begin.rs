@@ -255,16 +255,12 @@ impl<K: Begun> Begin<K> {
 
     /// Gives an end back: if the table has let go of it meanwhile, a thread that may block ends it.
     fn release(&self, end: End, lent: Arc<()>) {
-        let last = end.last();
-        let is_closed = self.inner.change(|table| {
-            last.into_iter().for_each(|last| table.jobs.push(Job::Drop(last)));
-            // In one step with the job, so that a node which ends sees one of them.
-            drop(lent);
-            table.is_closed
-        });
-        if is_closed {
-            self.inner.nudge.send();
+        if let Some(last) = end.last() {
+            self.inner.change(|table| table.jobs.push(Job::Drop(last)));
         }
+        // Behind the job, so that a node which ends sees one of them. That node looks by itself from time to time, so
+        // nobody has to tell it.
+        drop(lent);
     }
 }
 

@@ -83,7 +83,7 @@ fn end(inner: &Arc<Inner>) {
             }
             Rest::Busy => {
                 let mut nudged = [PollFd::from_borrowed_fd(inner.nudge.as_fd(), PollFlags::IN)];
-                // A thread that panics with the end of a link nudges nobody.
+                // A thread that gives back the end of a link nudges nobody.
                 let next = next.into_iter().chain([Instant::now() + FAILED_PAUSE]).min();
                 _ = poll(&mut nudged, next.map(|next| timeout(Deadline::at(next))).as_ref());
                 inner.nudge.clear();
