@@ -15,7 +15,7 @@ use crate::kv::message::{Done, Reason, Release, Revoke};
 use crate::kv::outcome::Sent;
 use crate::kv::plan::Route;
 use crate::kv::tests::{SHAPE, TOLD, pair};
-use crate::kv::{KvError, Request};
+use crate::kv::{KvError, Prefill, Request};
 use crate::link::imm::TRANSFERS_MAX;
 use crate::link::{LaneFailure, PeerName};
 
@@ -110,6 +110,26 @@ fn happens(pushes: &mut Pushes, core: &mut EngineState, id: u64, event: Event) {
     }
 }
 
+/// The name of the stage in which an event leaves the only push of an end, which is put into a stage before.
+fn after(
+    prefill: &Prefill,
+    stage: &str,
+    event: Event,
+    name: impl Fn(&Stage) -> &'static str,
+) -> &'static str {
+    let shared = prefill.shared();
+    shared.engine.lock_with(|core| {
+        let mut pushes = shared.lock();
+        pushes.grants_seen = 1;
+        let state = pushes.pushes.iter_mut().flatten().next().unwrap();
+        let id = state.id();
+        state.stage = push_in(stage);
+        assert_eq!(of_push(&state.stage), stage);
+        happens(&mut pushes, core, id, event);
+        name(&pushes.pushes.iter().flatten().next().unwrap().stage)
+    })
+}
+
 #[test]
 fn every_stage_of_a_push_and_everything_that_can_happen_there() {
     // The columns are in the order of `EVENTS`.
@@ -156,17 +176,7 @@ fn every_stage_of_a_push_and_everything_that_can_happen_there() {
         for (event, expected) in EVENTS.into_iter().zip(row) {
             let (prefill, _decode) = pair();
             let push = prefill.push(5, &[1, 2], long()).unwrap();
-            let shared = prefill.shared();
-            let found = shared.engine.lock_with(|core| {
-                let mut pushes = shared.lock();
-                pushes.grants_seen = 1;
-                let state = pushes.pushes.iter_mut().flatten().next().unwrap();
-                let id = state.id();
-                state.stage = push_in(stage);
-                assert_eq!(of_push(&state.stage), stage);
-                happens(&mut pushes, core, id, event);
-                of_push(&pushes.pushes.iter().flatten().next().unwrap().stage)
-            });
+            let found = after(&prefill, stage, event, of_push);
             assert_eq!(found, expected, "{stage}, then {event:?}");
             let free = found.starts_with("ended") && stage != "ended: well";
             assert!(
@@ -189,18 +199,9 @@ fn every_stage_of_a_push_whose_promised_note_is_not_set() {
         for (event, expected) in EVENTS.into_iter().zip(row) {
             let (prefill, _decode) = pair();
             let push = prefill.push(Request::new(5).note_later(), &[1, 2], long()).unwrap();
-            let shared = prefill.shared();
-            let found = shared.engine.lock_with(|core| {
-                let mut pushes = shared.lock();
-                pushes.grants_seen = 1;
-                let state = pushes.pushes.iter_mut().flatten().next().unwrap();
-                let id = state.id();
-                state.stage = push_in(stage);
-                happens(&mut pushes, core, id, event);
-                match &pushes.pushes.iter().flatten().next().unwrap().stage {
-                    Stage::Quiescing { cause: KvError::NoteMissing { .. }, .. } => "quiescing, no note",
-                    stage => of_push(stage),
-                }
+            let found = after(&prefill, stage, event, |stage| match stage {
+                Stage::Quiescing { cause: KvError::NoteMissing { .. }, .. } => "quiescing, no note",
+                stage => of_push(stage),
             });
             assert_eq!(found, expected, "{stage}, then {event:?}");
             drop(push);
