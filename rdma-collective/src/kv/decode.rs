@@ -22,8 +22,9 @@ use crate::engine::Engine;
 use crate::kv::LinkError;
 use crate::kv::layout::LayoutError;
 use crate::kv::plan::{Cover, Gap, PlanError, Route, Wanted, gap};
-use crate::kv::{KvError, Request};
+use crate::kv::{KvError, Request, RequestId};
 use crate::link::handshake::Meet;
+use crate::link::imm::WRITES_MAX;
 use crate::link::{LaneFailure, PeerName};
 
 /// The decode end of a KV link: it has room for blocks, and grants or pulls them.
@@ -83,6 +84,9 @@ impl Decode {
 
     /// Grants `blocks`, in all layers, to `request`; the push fills them in that order.
     ///
+    /// Decode may [have](Blocks::having) all of them. Grant them all the same: no byte moves then, and prefill, which
+    /// may push the request already, hears so at once instead of waiting until its deadline.
+    ///
     /// The call returns at once. The grant lives until `deadline`, whoever waits for it: then the blocks are taken
     /// back, and a push that comes later is refused. Read the blocks only after [`wait`](Transfer::wait) has returned,
     /// because a peer may write them until then.
@@ -91,9 +95,8 @@ impl Decode {
     ///
     /// [`KvError::PartOfBlocks`] when the link brings a part of each block alone; [`KvError::Plan`] for an empty
     /// list, a block out of range or given twice, a token range that does not fit the blocks, or a
-    /// [had](Blocks::having) block that is not in the list; [`KvError::NothingMissing`] when decode has all blocks;
-    /// [`KvError::Held`], [`KvError::RequestRepeated`], [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After
-    /// any error no block is granted.
+    /// [had](Blocks::having) block that is not in the list; [`KvError::Held`], [`KvError::RequestRepeated`],
+    /// [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After any error no block is granted.
     pub fn grant<'a>(
         &self,
         request: impl Into<Request>,
@@ -109,11 +112,12 @@ impl Decode {
     /// Prefill must push the same blocks as before, in the same order and with the same token ranges. All layers of a
     /// block are moved when it belongs to another pool, or was granted or [written](Pool::write) since the verdicts
     /// were made, be it for other tokens of the block. Blocks that decode [had](Blocks::having) are had again. Writes
-    /// that bypass [`Pool::write`] are not noticed: grant such a block with [`grant`](Self::grant).
+    /// that bypass [`Pool::write`] are not noticed: grant such a block with [`grant`](Self::grant). When all verdicts
+    /// are valid, as after a transfer that lacked its note alone, no byte moves.
     ///
     /// # Errors
     ///
-    /// The errors of [`grant`](Self::grant), and [`KvError::NothingMissing`] when all verdicts are valid.
+    /// The errors of [`grant`](Self::grant).
     pub fn grant_missing(
         &self,
         request: impl Into<Request>,
@@ -181,7 +185,7 @@ impl Decode {
     ///
     /// # Errors
     ///
-    /// The errors of [`pull`](Self::pull), and [`KvError::NothingMissing`] when all verdicts are valid.
+    /// The errors of [`pull`](Self::pull).
     pub fn pull_missing(
         &self,
         request: impl Into<Request>,
@@ -207,7 +211,7 @@ impl Decode {
         let hold = |pool: &Pool| {
             let hold = hold(pool, &list, missing)?;
             // Only after the blocks are held: before, another transfer or [`Pool::write`] could still change them.
-            let wanted = owed(self, hold.list(), missing).ok_or(KvError::NothingMissing { request })?;
+            let wanted = owed(self, request, hold.list(), missing)?;
             Ok((hold, wanted))
         };
         self.begin(asked, list.clone(), hold, deadline)
@@ -332,17 +336,21 @@ pub(super) fn hold(pool: &Pool, list: &List, missing: Option<&Verdicts>) -> Resu
     missing.map_or_else(|| Hold::grant(pool, list.clone()), |verdicts| verdicts.hold(pool))
 }
 
-/// The blocks of a held list that the source of a link owes, if not all; `None` when it owes nothing.
-pub(super) fn owed(link: &Decode, held: &List, missing: Option<&Verdicts>) -> Option<Option<Wanted>> {
+/// The blocks of a held list that the source of a link owes, if not all.
+pub(super) fn owed(
+    link: &Decode,
+    request: RequestId,
+    held: &List,
+    missing: Option<&Verdicts>,
+) -> Result<Option<Wanted>, KvError> {
     let (pool, cover) = (link.pool(), link.cover());
-    match missing {
-        Some(verdicts) => verdicts.owed(cover, pool, held).map(Some),
-        None if held.had().is_empty() => Some(None),
-        None => {
-            let all = Verdicts::new(pool.layout().layers(), held, BlockVerdict::Missing);
-            all.owed(cover, pool, held).map(Some)
-        }
-    }
+    let all = || Verdicts::new(pool.layout().layers(), held, BlockVerdict::Missing);
+    let owed = match missing {
+        Some(verdicts) => verdicts.owed(cover, pool, held),
+        None if held.had().is_empty() => return Ok(None),
+        None => all().owed(cover, pool, held),
+    };
+    owed.map(Some).ok_or(KvError::TooManyWrites { request, max: WRITES_MAX })
 }
 
 /// Fails unless the verdicts have as many layers as the pool.

@@ -278,12 +278,6 @@ pub enum KvError {
         #[source]
         cause: Arc<Self>,
     },
-    /// All verdicts are valid, or decode has every block, so there is nothing to move.
-    #[error("decode has every block of request {request}; there is nothing to move")]
-    NothingMissing {
-        /// The request.
-        request: RequestId,
-    },
     /// Source and destination list different numbers of blocks.
     #[error(
         "request {request} has {source_blocks} source blocks and {granted} granted ones ({peer}); give both sides the same number"

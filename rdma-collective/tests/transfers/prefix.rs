@@ -7,7 +7,7 @@ use crate::common::{WIRES, block_on, long};
 use crate::pair::{CANARY, Pair, SHAPE, Setup, assert_freed, engine, link, pool, source_byte};
 use rdma_collective::kv::layout::{HeadOrder, Shape};
 use rdma_collective::kv::{
-    BlockVerdict, Blocks, Grant, HoldKind, KvError, LinkOptions, PlanError, PoolUse, Push,
+    BlockVerdict, Blocks, Grant, HoldKind, KvError, LinkOptions, PlanError, PoolUse, Push, Request,
 };
 use rdma_core::{Deadline, Wire};
 
@@ -31,7 +31,7 @@ fn connect(wire: Wire, destination: Shape, options: &LinkOptions) -> Pair {
     Pair { prefill, decode, source, destination }
 }
 
-fn receive(pair: &Pair, way: Way, request: u64, blocks: Blocks<'_>) -> Result<Grant, KvError> {
+fn receive(pair: &Pair, way: Way, request: impl Into<Request>, blocks: Blocks<'_>) -> Result<Grant, KvError> {
     match way {
         Way::Push | Way::PushLayers => pair.decode.grant(request, blocks, long()),
         Way::Pull => pair.decode.pull(request, blocks, long()),
@@ -125,6 +125,38 @@ fn a_prefix_is_shared_by_requests_at_once_and_is_granted_after_the_last() {
 }
 
 #[test]
+fn prefill_hears_at_once_that_decode_wants_nothing() {
+    for (wire, way) in WIRES.into_iter().flat_map(|wire| WAYS.map(|way| (wire, way))) {
+        for [checksums, strict] in [[false, false], [true, false], [false, true]] {
+            let options = LinkOptions { checksums, strict, ..LinkOptions::default() };
+            let pair = connect(wire, SHAPE, &options);
+            let context = format!("{wire:?} {way:?} {checksums} {strict}");
+            // No layer is announced, because none was computed.
+            let request = Request::new(1).note(b"token 5");
+            let sending = match way {
+                Way::Push => pair.prefill.push(request, &[1, 2], long()).unwrap(),
+                Way::PushLayers => pair.prefill.push_layers(request, &[1, 2], long()).unwrap(),
+                Way::Pull | Way::PullLayers => pair.prefill.offer(request, &[1, 2], long()).unwrap(),
+            };
+            let request = Request::new(1).note(b"all here");
+            let grant = receive(&pair, way, request, Blocks::new(&[5, 3]).having(&[3, 5])).unwrap();
+            let received = grant.wait().unwrap();
+            assert_eq!((received.bytes, &received.note[..]), (0, &b"token 5"[..]), "{context}");
+            assert!(received.verdicts.all_valid(), "{context}");
+            if way == Way::Push || way == Way::PushLayers {
+                assert_eq!(sending.wait_skipped(long()).unwrap(), [1, 2], "{context}");
+            }
+            let sent = sending.wait().unwrap();
+            assert_eq!((sent.bytes, &sent.note[..]), (0, &b"all here"[..]), "{context}");
+            assert_freed(&pair.source, &[1, 2]);
+            assert_freed(&pair.destination, &[5, 3]);
+            pair.transfer(2, &[(0, 5)]);
+            pair.assert_moved(&[(0, 5)]);
+        }
+    }
+}
+
+#[test]
 fn the_tokens_of_a_block_that_decode_has_are_left_out_of_the_range() {
     for way in WAYS {
         let pair = connect(Wire::Local, SHAPE, &LinkOptions::default());
@@ -163,7 +195,6 @@ fn what_cannot_be_had_is_refused_and_nothing_is_held() {
         };
         assert!(matches!(refused(&[5]), KvError::Plan(PlanError::HadNotListed { block: 5 })));
         assert!(matches!(refused(&[4, 4]), KvError::Plan(PlanError::BlockRepeated { block: 4, .. })));
-        assert!(matches!(refused(&[4, 3]), KvError::NothingMissing { request } if request == 1.into()));
         // A block that another transfer still fills.
         let other = pair.decode.grant(9, &[4], long()).unwrap();
         let error = receive(&pair, way, 1, Blocks::new(&[3, 4]).having(&[4])).unwrap_err();
@@ -217,8 +248,8 @@ fn a_transfer_that_is_resumed_has_the_blocks_that_it_had_unless_they_have_change
         assert_eq!(received.bytes, parts * pair.destination.layout().layer_block_bytes(), "{way:?}");
         let moved = [(0, 3), (2, 5), (1, 4)];
         pair.assert_moved(if change { &moved } else { &moved[..2] });
-        let none = pair.decode.grant_missing(3, &received.verdicts, long()).unwrap_err();
-        assert!(matches!(none, KvError::NothingMissing { .. }), "{none}");
+        let none = pair.decode.grant_missing(3, &received.verdicts, long()).unwrap();
+        assert_eq!(none.progress().bytes, 0);
     }
 }
 

@@ -13,7 +13,7 @@ use rdma_core::{Deadline, Refused};
 use super::blocks::{Blocks, List};
 use super::decode::{Decode, check_layers, hold, owed};
 use super::journal::TransferKind;
-use super::plan::{Gap, gap};
+use super::plan::{Gap, Wanted, gap};
 use super::pool::Pool;
 use super::request::Asked;
 use super::transfer::Joint;
@@ -108,7 +108,7 @@ impl Sources {
     }
 
     /// Grants `blocks`, in all layers, to `request`: each source fills its part of them, in that order. Every source
-    /// must push, unless decode [has](Blocks::having) all blocks of which it brings something.
+    /// must push, even one of whose blocks decode [has](Blocks::having) all.
     ///
     /// # Errors
     ///
@@ -124,14 +124,15 @@ impl Sources {
     }
 
     /// Grants again the blocks of an earlier transfer that `verdicts` has as missing or corrupt. A source that owes
-    /// nothing is not asked, and must not push again.
+    /// nothing is not asked, and must not push again, unless all verdicts are valid: then all sources are asked, and no
+    /// byte moves.
     ///
     /// The rules of [`Decode::grant_missing`] apply. A source counts as the one of before if it brings the same heads
     /// and layers, whoever it is: a replica may stand in for a rank that was lost.
     ///
     /// # Errors
     ///
-    /// The errors of [`grant`](Self::grant), and [`KvError::NothingMissing`] when all verdicts are valid.
+    /// The errors of [`grant`](Self::grant).
     pub fn grant_missing(
         &self,
         request: impl Into<Request>,
@@ -175,7 +176,7 @@ impl Sources {
     ///
     /// # Errors
     ///
-    /// The errors of [`pull`](Self::pull), and [`KvError::NothingMissing`] when all verdicts are valid.
+    /// The errors of [`pull`](Self::pull).
     pub fn pull_missing(
         &self,
         request: impl Into<Request>,
@@ -200,16 +201,16 @@ impl Sources {
         let hold = hold(pool, &list, missing)?;
         let list = hold.list().clone();
         // All before the first part begins, since that changes the contents.
-        let owed: Vec<_> = self.links.iter().map(|link| owed(link, &list, missing)).collect();
-        if owed.iter().all(Option::is_none) {
-            return Err(KvError::NothingMissing { request });
-        }
+        let owed = self.links.iter().map(|link| owed(link, request, &list, missing));
+        let owed = owed.collect::<Result<Vec<_>, _>>()?;
+        let owes = |wanted: &Option<Wanted>| wanted.as_ref().is_none_or(|wanted| !wanted.is_empty());
+        let all_are_asked = missing.is_none() || !owed.iter().any(owes);
         let mut joint = Joint::new(request, &hold, pool.layout());
-        for (link, owed) in self.links.iter().zip(owed) {
-            let Some(wanted) = owed else {
+        for (link, wanted) in self.links.iter().zip(owed) {
+            if !all_are_asked && !owes(&wanted) {
                 joint.add_valid(link);
                 continue;
-            };
+            }
             let share = hold.clone();
             match link.begin(asked.clone(), list.clone(), |_| Ok((share, wanted)), deadline) {
                 Ok(part) => joint.add(link, part),

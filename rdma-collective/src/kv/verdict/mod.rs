@@ -100,8 +100,8 @@ impl Verdicts {
         }
     }
 
-    /// The blocks that the source with this cover still owes to `pool`, of which `held` has the blocks; `None` when it
-    /// owes nothing.
+    /// The blocks that the source with this cover still owes to `pool`, of which `held` has the blocks; `None` when
+    /// they are more than messages can name.
     pub(super) fn owed(&self, cover: &Cover, pool: &Pool, held: &List) -> Option<Wanted> {
         self.about(cover).as_of_now(pool).having(held).only(cover, pool.layout()).wanted()
     }
@@ -114,7 +114,7 @@ impl Verdicts {
         self
     }
 
-    /// The blocks that are not valid; `None` when all are valid.
+    /// The blocks that are not valid; `None` when they are more than messages can name.
     pub(super) fn wanted(&self) -> Option<Wanted> {
         let blocks = self.blocks().len() as u32;
         Wanted::of(self.layers, blocks, |layer, place| {

@@ -146,35 +146,28 @@ fn resume(pair: &Pair, case: &Case, (verdicts, hold): (Option<&Verdicts>, bool))
             pair.source.write(layer, source, 0, &source_block(&pair.source, layer, source)).unwrap();
         }
     }
-    if hold && verdicts.is_some_and(Verdicts::all_valid) {
-        let error = pair.decode.grant_missing(2, verdicts.unwrap(), long()).unwrap_err();
-        assert!(matches!(error, KvError::NothingMissing { request } if request == 2.into()), "{error}");
-    } else {
-        let sending = match case.way {
-            Way::Push => pair.prefill.push(2, &sources, long()).unwrap(),
-            Way::Stream => pair.prefill.push_layers(2, &sources, long()).unwrap(),
-            Way::Pull => pair.prefill.offer(2, &sources, long()).unwrap(),
-        };
-        if case.way == Way::Stream {
-            (0..SHAPE.layers).for_each(|layer| sending.layer_ready(layer).unwrap());
-        }
-        let received = match verdicts {
-            Some(verdicts) if case.way == Way::Pull => {
-                pair.decode.pull_missing(2, verdicts, long()).unwrap().wait().unwrap()
-            }
-            Some(verdicts) => pair.decode.grant_missing(2, verdicts, long()).unwrap().wait().unwrap(),
-            None if case.way == Way::Pull => {
-                pair.decode.pull(2, &destinations, long()).unwrap().wait().unwrap()
-            }
-            None => pair.decode.grant(2, &destinations, long()).unwrap().wait().unwrap(),
-        };
-        assert!(received.verdicts.all_valid());
-        let parts = verdicts
-            .filter(|_| hold)
-            .map_or(SHAPE.layers as usize * sources.len(), |verdicts| verdicts.invalid().count());
-        let bytes = pair.destination.layout().layer_block_bytes() * parts as u64;
-        assert_eq!(received.bytes, bytes);
-        assert_eq!(sending.wait().unwrap().bytes, bytes);
+    let sending = match case.way {
+        Way::Push => pair.prefill.push(2, &sources, long()).unwrap(),
+        Way::Stream => pair.prefill.push_layers(2, &sources, long()).unwrap(),
+        Way::Pull => pair.prefill.offer(2, &sources, long()).unwrap(),
+    };
+    if case.way == Way::Stream {
+        (0..SHAPE.layers).for_each(|layer| sending.layer_ready(layer).unwrap());
     }
+    let received = match verdicts {
+        Some(verdicts) if case.way == Way::Pull => {
+            pair.decode.pull_missing(2, verdicts, long()).unwrap().wait().unwrap()
+        }
+        Some(verdicts) => pair.decode.grant_missing(2, verdicts, long()).unwrap().wait().unwrap(),
+        None if case.way == Way::Pull => pair.decode.pull(2, &destinations, long()).unwrap().wait().unwrap(),
+        None => pair.decode.grant(2, &destinations, long()).unwrap().wait().unwrap(),
+    };
+    assert!(received.verdicts.all_valid());
+    let parts = verdicts
+        .filter(|_| hold)
+        .map_or(SHAPE.layers as usize * sources.len(), |verdicts| verdicts.invalid().count());
+    let bytes = pair.destination.layout().layer_block_bytes() * parts as u64;
+    assert_eq!(received.bytes, bytes);
+    assert_eq!(sending.wait().unwrap().bytes, bytes);
     pair.assert_moved(&case.pairs);
 }

@@ -10,7 +10,8 @@ pub(in crate::kv) struct Wanted {
 }
 
 impl Wanted {
-    /// The blocks of a request that `is_wanted` has, by layer and position; `None` for an empty set.
+    /// The blocks of a request that `is_wanted` has, by layer and position; `None` when they are more than messages can
+    /// name.
     pub(in crate::kv) fn of(layers: u32, blocks: u32, is_wanted: impl Fn(u32, u32) -> bool) -> Option<Self> {
         let mut words = vec![0; words_of(layers, blocks)? as usize];
         for (layer, place) in pairs(layers, blocks).filter(|(layer, place)| is_wanted(*layer, *place)) {
@@ -20,14 +21,13 @@ impl Wanted {
         Self::from_words(layers, blocks, &words)
     }
 
-    /// The set that a peer sends as bits; `None` for an empty set, for a wrong length, and for bits after the last
-    /// block.
+    /// The set that a peer sends as bits; `None` for a wrong length, and for bits after the last block.
     pub(in crate::kv) fn from_words(layers: u32, blocks: u32, words: &[u32]) -> Option<Self> {
-        if words_of(layers, blocks)? as usize != words.len() || words.iter().all(|word| *word == 0) {
+        if words_of(layers, blocks)? as usize != words.len() {
             return None;
         }
         let beyond = words.len() * 32 - layers as usize * blocks as usize;
-        let clear = words.last().is_some_and(|word| word.leading_zeros() as usize >= beyond);
+        let clear = words.last().is_none_or(|word| word.leading_zeros() as usize >= beyond);
         clear.then(|| Self { layers, blocks, words: words.into() })
     }
 
@@ -38,6 +38,11 @@ impl Wanted {
     pub(in crate::kv) fn has(&self, layer: u32, place: u32) -> bool {
         let bit = bit_of(self.blocks, layer, place);
         place < self.blocks && self.words.get(bit / 32).is_some_and(|word| word >> (bit % 32) & 1 == 1)
+    }
+
+    /// Whether no block is in the set.
+    pub(in crate::kv) fn is_empty(&self) -> bool {
+        self.words.iter().all(|word| *word == 0)
     }
 
     /// Number of blocks in the set, summed over all layers.
