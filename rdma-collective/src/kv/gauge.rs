@@ -1,6 +1,7 @@
 //! Gauges of what is under way at a node, and permits, which count in them.
 
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 
 use crate::engine::Nudge;
@@ -10,7 +11,13 @@ use crate::engine::Nudge;
 pub(in crate::kv) struct Gauge {
     transfers: AtomicUsize,
     bytes: AtomicU64,
+    /// Whether the next permit that goes back tells the node of this gauge.
+    is_awaited: AtomicBool,
 }
+
+/// A gauge, among those that live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::kv) struct GaugeId(usize);
 
 /// The bounds of a gauge.
 #[derive(Debug, Clone, Copy)]
@@ -27,6 +34,8 @@ pub(in crate::kv) struct NodeGauge {
     pub(in crate::kv) under_way: Gauge,
     /// Requests that wait for a link or for room.
     pub(in crate::kv) waiting: AtomicUsize,
+    /// Hears of each gauge that was awaited, once. It never waits, because a permit may go back under any lock.
+    freed: Sender<GaugeId>,
     /// Gone with the node, while users may hold handles of transfers that have ended.
     nudge: Weak<Nudge>,
 }
@@ -52,6 +61,16 @@ impl Gauge {
         }
     }
 
+    /// Whether there is room for a transfer of so many bytes. If not, the node hears once a permit has gone back.
+    pub(in crate::kv) fn has_room_or_tells<Name: Copy>(&self, bytes: u64, bound: &Bound<Name>) -> bool {
+        let has_room = || self.full(bytes, bound).is_none();
+        has_room() || {
+            self.is_awaited.store(true, Ordering::SeqCst);
+            // The last permit may have gone back just before.
+            has_room()
+        }
+    }
+
     /// Transfers and bytes under way.
     pub(in crate::kv) fn load(&self) -> (usize, u64) {
         (self.transfers.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
@@ -68,9 +87,18 @@ impl Gauge {
     }
 }
 
+impl GaugeId {
+    /// The address, which no other gauge has meanwhile.
+    pub(in crate::kv) fn of(gauge: &Arc<Gauge>) -> Self {
+        Self(Arc::as_ptr(gauge).addr())
+    }
+}
+
 impl NodeGauge {
-    pub(in crate::kv) fn new(nudge: &Arc<Nudge>) -> Self {
-        Self { under_way: Gauge::default(), waiting: AtomicUsize::new(0), nudge: Arc::downgrade(nudge) }
+    /// The gauge of a node, and the awaited gauges of its peers that permits have gone back to.
+    pub(in crate::kv) fn new(nudge: &Arc<Nudge>) -> (Self, Receiver<GaugeId>) {
+        let ((freed, heard), nudge) = (channel(), Arc::downgrade(nudge));
+        (Self { under_way: Gauge::default(), waiting: AtomicUsize::new(0), freed, nudge }, heard)
     }
 }
 
@@ -88,7 +116,7 @@ impl Permit {
 }
 
 impl Drop for Permit {
-    /// Only counts, and writes to an eventfd if anybody waits, because this may run under the lock of the engine, of a
+    /// Only counts, and says so without a lock if anybody waits, because this may run under the lock of the engine, of a
     /// link's end, or of the table.
     ///
     /// No turn is missed: this subtracts before it looks for those who wait, and they are counted before the table
@@ -96,6 +124,10 @@ impl Drop for Permit {
     fn drop(&mut self) {
         self.node.under_way.subtract(self.bytes);
         self.peer.subtract(self.bytes);
+        if self.peer.is_awaited.swap(false, Ordering::SeqCst) {
+            // Nobody hears after the end of the node.
+            _ = self.node.freed.send(GaugeId::of(&self.peer));
+        }
         if self.node.waiting.load(Ordering::SeqCst) > 0 {
             self.node.nudge.upgrade().into_iter().for_each(|nudge| nudge.send());
         }

@@ -24,6 +24,8 @@ pub(super) enum About {
 #[derive(Debug, Default)]
 pub(super) struct Tickets {
     tickets: BTreeMap<u64, Ticket>,
+    /// The tickets of each peer, by its name.
+    of_peer: BTreeMap<NodeName, BTreeSet<u64>>,
     last: u64,
     /// Sleepers, by deadline: there may be many, and the node's thread looks for the first often.
     asleep: BTreeSet<(Instant, u64)>,
@@ -52,6 +54,7 @@ impl Tickets {
         deadline: Instant,
     ) -> u64 {
         self.last += 1;
+        self.of_peer.entry(peer.clone()).or_default().insert(self.last);
         let ticket = Ticket { peer, incarnation, about, deadline, waker: None, error: None };
         self.tickets.insert(self.last, ticket);
         self.last
@@ -61,6 +64,12 @@ impl Tickets {
     #[must_use]
     pub(super) fn remove(&mut self, id: u64) -> Option<Waker> {
         let ticket = self.tickets.remove(&id)?;
+        if let Some(others) = self.of_peer.get_mut(&ticket.peer) {
+            others.remove(&id);
+            if others.is_empty() {
+                self.of_peer.remove(&ticket.peer);
+            }
+        }
         self.asleep.remove(&(ticket.deadline, id));
         ticket.waker
     }
@@ -93,23 +102,20 @@ impl Tickets {
         error: &NodeError,
         woken: &mut Vec<Waker>,
     ) {
-        let of_this = |ticket: &Ticket| {
-            ticket.peer == *peer
-                && ticket.incarnation == incarnation
-                && about.is_none_or(|about| about == ticket.about)
-        };
-        for (id, ticket) in self.tickets.iter_mut().filter(|(_, ticket)| of_this(ticket)) {
-            ticket.error = Some(error.clone());
-            self.asleep.remove(&(ticket.deadline, *id));
-            woken.extend(ticket.waker.take());
+        for id in self.of_peer.get(peer).into_iter().flatten() {
+            let Some(ticket) = self.tickets.get_mut(id) else { continue };
+            if ticket.incarnation == incarnation && about.is_none_or(|about| about == ticket.about) {
+                ticket.error = Some(error.clone());
+                self.asleep.remove(&(ticket.deadline, *id));
+                woken.extend(ticket.waker.take());
+            }
         }
     }
 
     /// Has all who wait for anything of a peer look again.
     pub(super) fn wake(&mut self, peer: &NodeName, woken: &mut Vec<Waker>) {
-        for (id, ticket) in self.tickets.iter_mut().filter(|(_, ticket)| ticket.peer == *peer) {
-            self.asleep.remove(&(ticket.deadline, *id));
-            woken.extend(ticket.waker.take());
+        for id in self.of_peer.get(peer).into_iter().flatten().copied().collect::<Vec<_>>() {
+            self.wake_one(id, woken);
         }
     }
 

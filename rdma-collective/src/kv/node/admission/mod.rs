@@ -11,15 +11,16 @@
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::mpsc::Receiver;
 use std::time::Instant;
 
 use super::options::NodeOptions;
 use crate::engine::Nudge;
-use crate::kv::gauge::{Bound, Gauge, NodeGauge, Permit};
+use crate::kv::gauge::{Bound, Gauge, GaugeId, NodeGauge, Permit};
 use crate::link::imm::TRANSFERS_MAX;
 
 /// The bound for which a request waits, or which it has found full.
@@ -64,8 +65,15 @@ pub(super) struct Admission {
     peer: Bound<Full>,
     node: Bound<Full>,
     gauge: Arc<NodeGauge>,
+    /// Gauges on which a line has found no room, and which have got some since.
+    freed: Receiver<GaugeId>,
     /// The lines in which anybody is.
-    lines: Vec<Line>,
+    lines: BTreeMap<GaugeId, Line>,
+    /// All who are in a line, by their deadlines.
+    turns: BTreeSet<(Turn, GaugeId)>,
+    /// The first who waits in each line that has a link, without the lines that were found full: those come back when
+    /// their gauge is freed, or when the line changes.
+    heads: BTreeSet<(Turn, GaugeId)>,
 }
 
 /// The requests of a peer, in one direction, that wait for a link or for room, or have room that they have not taken.
@@ -78,6 +86,8 @@ struct Line {
     /// The bytes of each request.
     waiting: BTreeMap<Turn, u64>,
     admitted: BTreeMap<Turn, Permit>,
+    /// The turn that this line has among the heads.
+    head: Option<Turn>,
 }
 
 impl Admission {
@@ -86,13 +96,17 @@ impl Admission {
         let peer = Bound { transfers, bytes, names: [Full::PeerTransfers, Full::PeerBytes] };
         let (transfers, bytes) = (options.transfers_max, options.bytes_max);
         let node = Bound { transfers, bytes, names: [Full::Transfers, Full::Bytes] };
-        Self { peer, node, gauge: Arc::new(NodeGauge::new(nudge)), lines: Vec::new() }
+        let (gauge, freed) = NodeGauge::new(nudge);
+        let (lines, turns, heads) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
+        Self { peer, node, gauge: Arc::new(gauge), freed, lines, turns, heads }
     }
 
     /// Notes whether a direction of a peer has a link. Without one, requests that have not taken their room wait again,
     /// because others can use it meanwhile. [`admit`](Self::admit) must follow.
     pub(super) fn open(&mut self, gauge: &Arc<Gauge>, has_link: bool) {
-        let Some(line) = self.line_mut(gauge) else { return };
+        let id = GaugeId::of(gauge);
+        let changed = self.lines.get_mut(&id).filter(|line| line.is_open != has_link);
+        let Some(line) = changed else { return };
         line.is_open = has_link;
         if !has_link {
             let admitted = std::mem::take(&mut line.admitted);
@@ -100,15 +114,16 @@ impl Admission {
             // Counted before the permits are dropped, so that these tell the node's thread.
             self.gauge.waiting.fetch_add(admitted.len(), Ordering::SeqCst);
         }
+        self.rank(id);
     }
 
     /// Takes room for a request: the room that it has been given, or room that nobody waits for whose turn is earlier.
     /// Fails with the bound that is full.
     pub(super) fn take(&mut self, gauge: &Arc<Gauge>, turn: Turn, bytes: u64) -> Result<Permit, Full> {
-        if let Some(line) = self.line_mut(gauge)
-            && let Some(permit) = line.admitted.remove(&turn)
-        {
-            self.close_lines();
+        let id = GaugeId::of(gauge);
+        if let Some(permit) = self.lines.get_mut(&id).and_then(|line| line.admitted.remove(&turn)) {
+            self.turns.remove(&(turn, id));
+            self.rank(id);
             return Ok(permit);
         }
         match self.full(gauge, turn, bytes) {
@@ -120,23 +135,28 @@ impl Admission {
     /// Has a request wait, unless it does already. [`admit`](Self::admit) must follow, because room that came before
     /// the request was counted wakes nobody.
     pub(super) fn wait(&mut self, gauge: &Arc<Gauge>, turn: Turn, bytes: u64) {
-        if self.line_mut(gauge).is_none() {
-            let (waiting, admitted) = (BTreeMap::new(), BTreeMap::new());
-            self.lines.push(Line { gauge: Arc::clone(gauge), is_open: false, waiting, admitted });
-        }
-        let line = self.line_mut(gauge).filter(|line| !line.admitted.contains_key(&turn));
-        if line.is_some_and(|line| line.waiting.insert(turn, bytes).is_none()) {
+        let id = GaugeId::of(gauge);
+        if self.turns.insert((turn, id)) {
+            let line = self.lines.entry(id).or_insert_with(|| Line::new(gauge));
+            line.waiting.insert(turn, bytes);
             self.gauge.waiting.fetch_add(1, Ordering::SeqCst);
+            self.rank(id);
         }
     }
 
     /// Gives room to as many as there is room for. Returns the numbers of their tickets.
     pub(super) fn admit(&mut self) -> Vec<u64> {
+        while let Ok(freed) = self.freed.try_recv() {
+            self.rank(freed);
+        }
         let mut admitted = Vec::new();
-        loop {
-            let heads =
-                self.lines.iter_mut().filter_map(|line| Some((line.head_with_room(&self.peer)?, line)));
-            let Some(((turn, bytes), line)) = heads.min_by_key(|(head, _)| *head) else { break };
+        while let Some((turn, id)) = self.heads.first().copied() {
+            let line = self.lines.get_mut(&id);
+            let head = line.and_then(|line| Some((line.head_with_room(&self.peer)?, line)));
+            let Some(((_, bytes), line)) = head else {
+                self.heads.pop_first();
+                continue;
+            };
             if self.gauge.under_way.full(bytes, &self.node).is_some() {
                 break;
             }
@@ -144,6 +164,7 @@ impl Admission {
             line.admitted.insert(turn, Permit::take(&line.gauge, &self.gauge, bytes));
             self.gauge.waiting.fetch_sub(1, Ordering::SeqCst);
             admitted.push(turn.1);
+            self.rank(id);
         }
         admitted
     }
@@ -151,44 +172,36 @@ impl Admission {
     /// Removes a request that waits no more, or does not take its room. [`admit`](Self::admit) must follow if this
     /// returns `true`, because the turn passes on.
     pub(super) fn leave(&mut self, gauge: &Arc<Gauge>, turn: Turn) -> bool {
-        let Some(line) = self.line_mut(gauge) else { return false };
-        let (waited, had_room) =
-            (line.waiting.remove(&turn).is_some(), line.admitted.remove(&turn).is_some());
-        self.gauge.waiting.fetch_sub(usize::from(waited), Ordering::SeqCst);
-        self.close_lines();
-        waited || had_room
+        self.remove_turn(turn, GaugeId::of(gauge))
     }
 
     /// Removes all requests of a direction of a peer, which has left.
     pub(super) fn remove(&mut self, gauge: &Arc<Gauge>) {
-        let left = self.lines.extract_if(.., |line| Arc::ptr_eq(&line.gauge, gauge));
-        let waited: usize = left.map(|line| line.waiting.len()).sum();
-        self.gauge.waiting.fetch_sub(waited, Ordering::SeqCst);
+        let id = GaugeId::of(gauge);
+        let line = self.lines.get(&id);
+        let turns = line.into_iter().flat_map(|line| line.waiting.keys().chain(line.admitted.keys()));
+        for turn in turns.copied().collect::<Vec<_>>() {
+            self.remove_turn(turn, id);
+        }
     }
 
     /// Removes the requests whose deadline has passed. A task that does not look any more so delays nobody for longer.
     /// [`admit`](Self::admit) must follow.
     pub(super) fn expire(&mut self, now: Instant) {
-        for line in &mut self.lines {
-            let before = line.waiting.len();
-            // The number of a ticket is never the highest one.
-            line.waiting = line.waiting.split_off(&(now, u64::MAX));
-            line.admitted = line.admitted.split_off(&(now, u64::MAX));
-            self.gauge.waiting.fetch_sub(before - line.waiting.len(), Ordering::SeqCst);
+        let is_due = |((deadline, _), _): &(Turn, GaugeId)| *deadline <= now;
+        while let Some((turn, id)) = self.turns.first().copied().filter(is_due) {
+            self.remove_turn(turn, id);
         }
-        self.close_lines();
     }
 
     /// The first deadline of those in a line.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
-        let firsts =
-            self.lines.iter().flat_map(|line| [line.waiting.keys().next(), line.admitted.keys().next()]);
-        firsts.flatten().map(|(deadline, _)| *deadline).min()
+        self.turns.first().map(|((deadline, _), _)| *deadline)
     }
 
     /// The bound that a request waits for; `None` while it waits for a link.
     pub(super) fn waits_for(&self, gauge: &Arc<Gauge>, turn: Turn) -> Option<Full> {
-        let bytes = self.line(gauge).filter(|line| line.is_open)?.waiting.get(&turn)?;
+        let bytes = self.lines.get(&GaugeId::of(gauge)).filter(|line| line.is_open)?.waiting.get(&turn)?;
         self.full(gauge, turn, *bytes)
     }
 
@@ -204,17 +217,17 @@ impl Admission {
             Load {
                 transfers: load.transfers + transfers,
                 bytes: load.bytes.saturating_add(bytes),
-                waiting: load.waiting + self.line(gauge).map_or(0, |line| line.waiting.len()),
+                waiting: load.waiting + self.waiting_of(gauge),
             }
         })
     }
 
     /// The bound that is full for a request at its turn, because it holds up the first of its line, or of the node.
     fn full(&self, gauge: &Arc<Gauge>, turn: Turn, bytes: u64) -> Option<Full> {
-        let ahead = |head: &(Turn, u64)| head.0 < turn;
-        let of_line = self.line(gauge).and_then(Line::head).filter(ahead);
-        let of_node =
-            self.lines.iter().filter_map(|line| line.head_with_room(&self.peer)).min().filter(ahead);
+        let line = self.lines.get(&GaugeId::of(gauge));
+        let of_line = line.and_then(Line::head).filter(|(head, _)| *head < turn);
+        let ahead = self.heads.iter().take_while(|(head, _)| *head < turn);
+        let of_node = ahead.filter_map(|(_, id)| self.lines.get(id)?.head_with_room(&self.peer)).next();
         let bytes_of_line = of_line.map_or(bytes, |(_, bytes)| bytes);
         let bytes_of_node = of_node.map_or(bytes_of_line, |(_, bytes)| bytes);
         let full = gauge.full(bytes_of_line, &self.peer);
@@ -224,29 +237,48 @@ impl Admission {
         full.or((of_line.is_some() || of_node.is_some()).then_some(behind))
     }
 
-    fn line(&self, gauge: &Arc<Gauge>) -> Option<&Line> {
-        self.lines.iter().find(|line| Arc::ptr_eq(&line.gauge, gauge))
+    /// Requests that wait in the line of a gauge.
+    pub(super) fn waiting_of(&self, gauge: &Arc<Gauge>) -> usize {
+        self.lines.get(&GaugeId::of(gauge)).map_or(0, |line| line.waiting.len())
     }
 
-    fn line_mut(&mut self, gauge: &Arc<Gauge>) -> Option<&mut Line> {
-        self.lines.iter_mut().find(|line| Arc::ptr_eq(&line.gauge, gauge))
+    /// Removes a request from its line; `false` when it is not there.
+    fn remove_turn(&mut self, turn: Turn, id: GaugeId) -> bool {
+        let Some(line) = self.lines.get_mut(&id) else { return false };
+        let waited = line.waiting.remove(&turn).is_some();
+        self.gauge.waiting.fetch_sub(usize::from(waited), Ordering::SeqCst);
+        line.admitted.remove(&turn);
+        self.rank(id);
+        self.turns.remove(&(turn, id))
     }
 
-    /// Forgets the lines in which nobody is.
-    fn close_lines(&mut self) {
-        self.lines.retain(|line| !(line.waiting.is_empty() && line.admitted.is_empty()));
+    /// Gives a line that has changed its place among the heads; forgets it when nobody is in it.
+    fn rank(&mut self, id: GaugeId) {
+        let Some(line) = self.lines.get_mut(&id) else { return };
+        line.head.take().into_iter().for_each(|head| _ = self.heads.remove(&(head, id)));
+        line.head = line.head().filter(|_| line.is_open).map(|(turn, _)| turn);
+        self.heads.extend(line.head.map(|head| (head, id)));
+        if line.waiting.is_empty() && line.admitted.is_empty() {
+            self.lines.remove(&id);
+        }
     }
 }
 
 impl Line {
+    fn new(gauge: &Arc<Gauge>) -> Self {
+        let (waiting, admitted) = (BTreeMap::new(), BTreeMap::new());
+        Self { gauge: Arc::clone(gauge), is_open: false, waiting, admitted, head: None }
+    }
+
     /// The first turn, and its bytes.
     fn head(&self) -> Option<(Turn, u64)> {
         self.waiting.first_key_value().map(|(turn, bytes)| (*turn, *bytes))
     }
 
-    /// The first turn, if the peer has a link and room for it.
+    /// The first turn, if the peer has room for it; otherwise the gauge is among those [`freed`](Admission::freed)
+    /// once that may have changed.
     fn head_with_room(&self, bound: &Bound<Full>) -> Option<(Turn, u64)> {
-        self.head().filter(|(_, bytes)| self.is_open && self.gauge.full(*bytes, bound).is_none())
+        self.head().filter(|(_, bytes)| self.gauge.has_room_or_tells(*bytes, bound))
     }
 }
 

@@ -46,7 +46,8 @@ impl Scene {
 
     fn assert_empty(&self) {
         assert_eq!(self.admission.load(), Load::default());
-        assert!(self.admission.lines.is_empty() && self.admission.next_deadline().is_none());
+        let Admission { lines, turns, heads, .. } = &self.admission;
+        assert!(lines.is_empty() && turns.is_empty() && heads.is_empty());
     }
 }
 

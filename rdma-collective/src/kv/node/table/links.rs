@@ -169,23 +169,25 @@ impl Table {
         is_wanted
     }
 
-    /// Puts a link that was made into its slot; returns it when it is not wanted any more.
+    /// Puts a link that was made into its slot, and has those look for whom there is room; returns the link when it is
+    /// not wanted any more.
     pub(in crate::kv::node) fn link_up(
         &mut self,
         (name, incarnation): (&NodeName, u64),
         number: u32,
         end: End,
     ) -> Result<(), End> {
-        let Self { peers, tickets, woken, .. } = self;
-        let known = peers.get_mut(name).filter(|peer| peer.blob.incarnation == incarnation);
-        let Some(peer) = known else { return Err(end) };
-        let (slot, last) = peer.slot(end.way());
+        let way = end.way();
+        let Some(peer) = self.peer_mut((name, incarnation)) else { return Err(end) };
+        let (slot, last) = peer.slot(way);
         // The slot may be empty: making took longer than those waited who needed the link.
         if *last != number || matches!(slot, LinkSlot::Up(_)) {
             return Err(end);
         }
         *slot = LinkSlot::Up(end);
-        tickets.wake(name, woken);
+        let gauge = Arc::clone(peer.gauge(way));
+        self.admission.open(&gauge, true);
+        self.admit();
         Ok(())
     }
 

@@ -1,5 +1,6 @@
 //! The table's decisions, without I/O but for the connections by which peers are met.
 
+use std::collections::VecDeque;
 use std::net::TcpListener;
 use std::time::Instant;
 
@@ -269,4 +270,58 @@ fn connecting_again_dials_as_long_as_the_later_deadline() {
     table.forget((&name("a"), 2), None);
     assert_eq!(table.dialing(&blob("a", 2)), None, "nobody dials a peer that was forgotten");
     assert!(!table.welcomed(&blob("a", 2), connection().0, "10.0.0.1:80".parse().unwrap()));
+}
+
+/// Prints how long the table's lock is held for many requests of many peers, in all.
+#[test]
+#[ignore = "a measurement: run it alone, in release, with --nocapture"]
+fn a_hundred_thousand_requests_over_512_peers() {
+    const PEERS: u64 = 512;
+    const REQUESTS: u64 = 100_000;
+    let mut options = NodeOptions::new("m", "127.0.0.1:0".parse().unwrap());
+    (options.peer_transfers_max, options.waiting_max) = (1, usize::MAX);
+    let mut table = Table::new(blob("m", 1), &options, &Arc::new(Nudge::new().unwrap()));
+    let names: Vec<_> = (0..PEERS).map(|peer| name(&format!("n{peer}"))).collect();
+    names.iter().for_each(|name| _ = table.connect(blob(name.as_str(), 2), soon()).unwrap());
+    let start = Instant::now();
+    let asks = |request: u64| Asks {
+        peer: names[(request % PEERS) as usize].as_str(),
+        way: Way::Out,
+        bytes: 1,
+        // Not in the order of the requests.
+        deadline: start + Duration::from_secs(1000 + request * 7919 % 1000),
+    };
+    let since = |what: &str, start: Instant| println!("{what}: {:?}", start.elapsed());
+    let mut under_way: VecDeque<_> =
+        (0..PEERS).map(|request| table.take_room(asks(request), None).unwrap()).collect();
+    let mut tickets = BTreeMap::new();
+    let began = Instant::now();
+    for request in PEERS..REQUESTS {
+        let ticket =
+            table.add_request((names[(request % PEERS) as usize].clone(), 2), asks(request)).unwrap();
+        table.wait_for_room(asks(request), ticket).unwrap_err();
+        _ = table.tickets.sleep(ticket, Waker::noop());
+        tickets.insert(ticket, request);
+    }
+    since("asked, and wait for room", began);
+    let began = Instant::now();
+    names.iter().for_each(|name| table.tickets.wake(name, &mut table.woken));
+    since("512 peers are met", began);
+    let began = Instant::now();
+    for _ in 0..REQUESTS / 4 {
+        // A transfer ends, and the node's thread gives its room to the first of the peer.
+        drop(under_way.pop_front());
+        for ticket in table.admission.admit() {
+            let request = asks(tickets[&ticket]);
+            under_way.push_back(table.take_room(request, Some(ticket)).unwrap());
+            _ = table.tickets.remove(ticket);
+        }
+        table.wake_due(start);
+        table.next_deadline().unwrap();
+    }
+    assert_eq!(under_way.len() as u64, PEERS);
+    since("25,000 end, and as many begin", began);
+    let began = Instant::now();
+    table.close();
+    since("closed", began);
 }
