@@ -168,6 +168,24 @@ fn of_a_hundred_thousand_requests_those_wait_that_may_and_the_others_fail_at_onc
 }
 
 #[test]
+fn requests_of_a_peer_that_wait_leave_others_room_to_wait() {
+    let (from, _to) = linked(NodeOptions { waiting_max: 4, peer_waiting_max: 3, ..one() });
+    let other = member(Wire::Local, "e", Role::Decode);
+    from.meet(&other);
+    let _held = begin(&from, 2, long());
+    let mut waiting: Vec<_> = (3..6).map(|request| waits(&from, request, seconds(50))).collect();
+    let next = |peer, request| from.node.push(peer, request, &[0], seconds(50)).try_now();
+    assert!(matches!(next("d", 6), Ok(Err(NodeError::Busy { full: Full::PeerWaiting, .. }))));
+    let held = from.node.push("e", 2, &[0], long()).wait().unwrap();
+    let other = next("e", 3).unwrap_err();
+    assert!(matches!(next("d", 6), Ok(Err(NodeError::Busy { full: Full::Waiting, .. }))));
+    end(held);
+    end(other.wait().unwrap());
+    waiting.pop();
+    waiting.push(next("d", 6).unwrap_err());
+}
+
+#[test]
 fn a_peer_that_does_not_answer_delays_no_other() {
     let (from, _silent) = linked(bounds());
     let quick = member(Wire::Local, "q", Role::Decode);
@@ -266,12 +284,13 @@ fn requests_of_a_peer_that_leaves_fail_by_its_name() {
 #[test]
 fn a_request_that_finds_no_room_by_its_deadline_says_which_bound_is_full() {
     let (bytes, many) = (1, u64::MAX);
-    for (peer, node, waiting_max, full, option) in [
-        ((1, many), (9, many), 9, Full::PeerTransfers, "peer_transfers_max"),
-        ((9, bytes), (9, many), 9, Full::PeerBytes, "peer_bytes_max"),
-        ((9, many), (1, many), 9, Full::Transfers, "::transfers_max"),
-        ((9, many), (9, bytes), 9, Full::Bytes, "::bytes_max"),
-        ((1, many), (9, many), 1, Full::Waiting, "waiting_max"),
+    for (peer, node, (peer_waiting_max, waiting_max), full, option) in [
+        ((1, many), (9, many), (9, 9), Full::PeerTransfers, "peer_transfers_max"),
+        ((9, bytes), (9, many), (9, 9), Full::PeerBytes, "peer_bytes_max"),
+        ((9, many), (1, many), (9, 9), Full::Transfers, "::transfers_max"),
+        ((9, many), (9, bytes), (9, 9), Full::Bytes, "::bytes_max"),
+        ((1, many), (9, many), (9, 1), Full::Waiting, "::waiting_max"),
+        ((1, many), (9, many), (1, 9), Full::PeerWaiting, "peer_waiting_max"),
     ] {
         let (from, _to) = linked(NodeOptions {
             peer_transfers_max: peer.0,
@@ -279,17 +298,19 @@ fn a_request_that_finds_no_room_by_its_deadline_says_which_bound_is_full() {
             transfers_max: node.0,
             bytes_max: node.1,
             waiting_max,
+            peer_waiting_max,
             ..bounds()
         });
         let _held = begin(&from, 2, long());
-        let _waits = (full == Full::Waiting).then(|| waits(&from, 3, long()));
+        let is_at_once = matches!(full, Full::Waiting | Full::PeerWaiting);
+        let _waits = is_at_once.then(|| waits(&from, 3, long()));
         let asked = Instant::now();
         let error =
             from.node.push("d", 4, &[0], Deadline::after(Duration::from_millis(200))).wait().unwrap_err();
         let waited = asked.elapsed();
         assert!(matches!(&error, NodeError::Busy { full: is, .. } if *is == full), "{full:?}: {error}");
         assert!(error.to_string().contains("node d") && error.to_string().contains(option), "{error}");
-        assert_eq!(waited < Duration::from_millis(200), full == Full::Waiting, "{waited:?}");
+        assert_eq!(waited < Duration::from_millis(200), is_at_once, "{waited:?}");
         // A deadline that has passed asks, and does not wait.
         let over = from.node.push("d", 5, &[0], Deadline::after(Duration::ZERO)).try_now().unwrap();
         assert!(matches!(over, Err(NodeError::Busy { .. })), "{over:?}");

@@ -35,8 +35,11 @@ pub struct NodeOptions {
     /// Bytes of the node that are under way at most (no bound).
     pub bytes_max: u64,
     /// Requests of the node that wait at most, for a link or for room (16,384). The next one fails at once, whichever
-    /// peer it is for: requests for a peer that is stopped wait until their deadlines, and count meanwhile.
+    /// peer it is for.
     pub waiting_max: usize,
+    /// Requests of one peer in one direction that wait at most (4,096). The next one fails at once. Give the node several
+    /// times this bound, because requests for a peer that is stopped wait until their deadlines, and count meanwhile.
+    pub peer_waiting_max: usize,
     /// The options of each link. The queues are shorter than those of a link made by hand (32 writes outstanding, 64
     /// messages), because a node has many: a link takes some 100 entries of the engine's
     /// [`max_cqe`](crate::engine::EngineOptions::max_cqe), and 64 KiB.
@@ -58,6 +61,7 @@ impl NodeOptions {
             transfers_max: 16_384,
             bytes_max: u64::MAX,
             waiting_max: 16_384,
+            peer_waiting_max: 4_096,
             link: LinkOptions { max_send_wr: 32, credits: 64, ..LinkOptions::default() },
         }
     }

@@ -39,6 +39,9 @@ pub enum Full {
     Bytes,
     /// [`NodeOptions::waiting_max`]: requests of the node that wait. No request waits for this bound: it fails at once.
     Waiting,
+    /// [`NodeOptions::peer_waiting_max`]: requests of the peer in this direction that wait. No request waits for this
+    /// bound: it fails at once.
+    PeerWaiting,
 }
 
 /// Transfers and bytes under way, and the requests that wait to begin.
@@ -64,6 +67,8 @@ pub(super) struct Admission {
     /// The bounds of each direction of a peer, and of the node.
     peer: Bound<Full>,
     node: Bound<Full>,
+    /// Requests that wait at most, of a direction of a peer and of the node.
+    waiting_max: [usize; 2],
     gauge: Arc<NodeGauge>,
     /// Gauges on which a line has found no room, and which have got some since.
     freed: Receiver<GaugeId>,
@@ -98,7 +103,8 @@ impl Admission {
         let node = Bound { transfers, bytes, names: [Full::Transfers, Full::Bytes] };
         let (gauge, freed) = NodeGauge::new(nudge);
         let (lines, turns, heads) = (BTreeMap::new(), BTreeSet::new(), BTreeSet::new());
-        Self { peer, node, gauge: Arc::new(gauge), freed, lines, turns, heads }
+        let waiting_max = [options.peer_waiting_max, options.waiting_max];
+        Self { peer, node, waiting_max, gauge: Arc::new(gauge), freed, lines, turns, heads }
     }
 
     /// Notes whether a direction of a peer has a link. Without one, requests that have not taken their room wait again,
@@ -130,6 +136,15 @@ impl Admission {
             Some(full) => Err(full),
             None => Ok(Permit::take(gauge, &self.gauge, bytes)),
         }
+    }
+
+    /// The bound that lets no further request of a gauge wait.
+    pub(super) fn too_many_wait(&self, gauge: &Arc<Gauge>) -> Option<Full> {
+        let [peer_max, node_max] = self.waiting_max;
+        if self.gauge.waiting.load(Ordering::SeqCst) >= node_max {
+            return Some(Full::Waiting);
+        }
+        (self.waiting_of(gauge) >= peer_max).then_some(Full::PeerWaiting)
     }
 
     /// Has a request wait, unless it does already. [`admit`](Self::admit) must follow, because room that came before
@@ -238,7 +253,7 @@ impl Admission {
     }
 
     /// Requests that wait in the line of a gauge.
-    pub(super) fn waiting_of(&self, gauge: &Arc<Gauge>) -> usize {
+    fn waiting_of(&self, gauge: &Arc<Gauge>) -> usize {
         self.lines.get(&GaugeId::of(gauge)).map_or(0, |line| line.waiting.len())
     }
 
@@ -304,6 +319,10 @@ impl fmt::Display for Full {
             Self::Waiting => {
                 "as many requests of this node wait as NodeOptions::waiting_max allows; send requests to other nodes, \
                  or raise the bound"
+            }
+            Self::PeerWaiting => {
+                "as many requests of it wait as NodeOptions::peer_waiting_max allows; see whether its process is \
+                 stopped, send requests to other nodes, or raise the bound"
             }
         })
     }

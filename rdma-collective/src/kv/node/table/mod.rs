@@ -44,8 +44,6 @@ pub(super) struct Table {
     peers_max: usize,
     peers: BTreeMap<NodeName, Peer>,
     admission: Admission,
-    /// Requests that wait at most.
-    waiting_max: usize,
     pub(super) tickets: Tickets,
     pub(super) jobs: Jobs,
     /// Tasks to be woken once the table is released.
@@ -67,7 +65,6 @@ impl Table {
             peers_max: options.peers_max,
             peers: BTreeMap::new(),
             admission: Admission::new(options, nudge),
-            waiting_max: options.waiting_max,
             tickets: Tickets::default(),
             jobs: Jobs::default(),
             woken: Vec::new(),

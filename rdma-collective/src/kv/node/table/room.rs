@@ -64,8 +64,8 @@ impl Table {
         peer: (NodeName, u64),
         asks: Asks<'_>,
     ) -> Result<u64, Full> {
-        if self.admission.load().waiting >= self.waiting_max {
-            return Err(Full::Waiting);
+        if let Some(full) = self.gauge(asks).and_then(|gauge| self.admission.too_many_wait(&gauge)) {
+            return Err(full);
         }
         Ok(self.tickets.add(peer, About::Link(asks.way), asks.deadline))
     }
