@@ -1,5 +1,10 @@
 //! Nodes that are closed: nothing is left of them when that is said, peers notice, and other handles say so.
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -134,6 +139,66 @@ fn closing_that_takes_too_long_says_so_and_goes_on() {
         assert!(matches!(error, NodeError::StillClosing { .. }), "{error}");
     }
     a.node.clone().closed(long()).wait().unwrap();
+}
+
+/// A waker that runs this.
+struct Runs<F>(F);
+
+impl<F: Fn() + Send + Sync> Wake for Runs<F> {
+    fn wake(self: Arc<Self>) {
+        (self.0)();
+    }
+}
+
+fn poll<F: Future + Unpin>(future: &mut F, waker: impl Fn() + Send + Sync + 'static) -> Poll<F::Output> {
+    Pin::new(future).poll(&mut Context::from_waker(&Waker::from(Arc::new(Runs(waker)))))
+}
+
+#[test]
+fn a_node_whose_tasks_have_wakers_that_panic_ends_nevertheless() {
+    let (a, b) = (member(Wire::Local, "a", Role::Prefill), member(Wire::Local, "b", Role::Decode));
+    // Without the message of a panic, which is no failure here.
+    let panics = || std::panic::resume_unwind(Box::new("a waker"));
+    // A worker wakes the first and the third, the node's own thread the others.
+    let mut connecting = a.node.connect(&b.node.export(), long());
+    assert!(poll(&mut connecting, panics).is_pending());
+    let patience = long();
+    while a.node.peers().is_empty() {
+        assert!(!patience.expired());
+        thread::yield_now();
+    }
+    let mut left = a.node.left("b");
+    assert!(poll(&mut left, panics).is_pending());
+    let mut begin = a.node.push("b", 1, &[0], long());
+    assert!(poll(&mut begin, panics).is_pending());
+    let mut late = a.node.push("b", 2, &[0], Deadline::after(Duration::from_millis(100)));
+    _ = poll(&mut late, panics);
+    drop(begin.wait().unwrap());
+    drop(b);
+    block_on(a.node.left("b"));
+    let mut first = a.node.clone().closed(long());
+    _ = poll(&mut first, panics);
+    a.node.clone().closed(long()).wait().unwrap();
+    first.wait().unwrap();
+}
+
+#[test]
+fn who_waits_for_the_end_of_a_node_does_not_wait_for_the_waker_of_another() {
+    let a = member(Wire::Local, "a", Role::Prefill);
+    let ((entered, enters), (leave, leaves)) = (channel(), channel::<()>());
+    let leaves = Mutex::new(leaves);
+    let mut first = a.node.clone().closed(long());
+    let mut second = a.node.clone().closed(long());
+    let blocks = move || {
+        entered.send(()).unwrap();
+        _ = leaves.lock().unwrap().recv_timeout(long().remaining());
+    };
+    if poll(&mut first, blocks).is_pending() {
+        enters.recv().unwrap();
+        assert!(matches!(poll(&mut second, || {}), Poll::Ready(Ok(()))));
+        leave.send(()).expect("the waker was left before its time");
+    }
+    first.wait().unwrap();
 }
 
 #[test]

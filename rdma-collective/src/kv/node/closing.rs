@@ -5,7 +5,6 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::thread;
 use std::time::Instant;
 
 use rdma_core::Deadline;
@@ -72,10 +71,6 @@ impl Future for Closing {
         });
         drop(replaced);
         if has_ended {
-            // The thread has nothing left to do but to end. One that polls tasks as it wakes them waits for itself.
-            let own_thread = inner.take_own_thread();
-            let other = own_thread.filter(|own| own.thread().id() != thread::current().id());
-            _ = other.map(thread::JoinHandle::join);
             self.waiting = None;
             return Poll::Ready(Ok(()));
         }

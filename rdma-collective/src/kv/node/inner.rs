@@ -13,6 +13,7 @@ use super::blob::NodeBlob;
 use super::jobs::{Job, QUEUES};
 use super::link_slot::Way;
 use super::table::Table;
+use super::tickets::wake;
 use super::work;
 use crate::bootstrap::JobToken;
 use crate::engine::{Engine, Nudge};
@@ -31,7 +32,8 @@ pub(super) struct Inner {
     pub(super) link: LinkOptions,
     /// Wakes the node's own thread.
     pub(super) nudge: Arc<Nudge>,
-    state: Mutex<State>,
+    /// Shared with the node's own thread, which lets go of all else before it says that the node has ended.
+    state: Arc<Mutex<State>>,
 }
 
 struct State {
@@ -44,8 +46,6 @@ struct State {
     starting: usize,
     /// The threads of workers that have begun, and that nobody has joined.
     threads: Vec<JoinHandle<()>>,
-    /// The node's own thread.
-    own_thread: Option<JoinHandle<()>>,
     /// The time at which the node's own thread wakes by itself.
     wakes_at: Option<Instant>,
 }
@@ -67,15 +67,14 @@ impl Inner {
         link: LinkOptions,
         (nudge, table): (Arc<Nudge>, Table),
     ) -> Self {
-        let state = Mutex::new(State {
+        let state = Arc::new(Mutex::new(State {
             table,
             pools: [source.cloned(), destination.cloned()],
             workers: [0; QUEUES],
             starting: 0,
             threads: Vec::new(),
-            own_thread: None,
             wakes_at: None,
-        });
+        }));
         Self { engine: engine.clone(), token, own, link, nudge, state }
     }
 
@@ -84,16 +83,6 @@ impl Inner {
         let state = self.lock();
         let [source, destination] = &state.pools;
         if way == Way::Out { source.clone() } else { destination.clone() }
-    }
-
-    /// Keeps the node's own thread, for whoever waits for its end.
-    pub(super) fn keep_own_thread(&self, thread: JoinHandle<()>) {
-        self.lock().own_thread = Some(thread);
-    }
-
-    /// The node's own thread, once.
-    pub(super) fn take_own_thread(&self) -> Option<JoinHandle<()>> {
-        self.lock().own_thread.take()
     }
 
     /// The work that is left to do at the end of the node.
@@ -109,22 +98,22 @@ impl Inner {
         }
     }
 
-    /// Lets the pools go; returns the tasks that wait for the end of the node, to be woken.
-    pub(super) fn finish(&self) -> Vec<Waker> {
-        let mut state = self.lock();
-        let pools = std::mem::take(&mut state.pools);
+    /// Lets go of the pools and of the node, and then says that it has ended. Returns the tasks that wait for that, to
+    /// be woken: nobody waits for a waker, because the node has ended before.
+    pub(super) fn finish(self: Arc<Self>) -> Vec<Waker> {
+        let pools = std::mem::take(&mut self.lock().pools);
+        drop(pools);
+        let shared = Arc::clone(&self.state);
+        drop(self);
+        let mut state = lock(&shared);
         let table = &mut state.table;
         table.has_ended = true;
         table.tickets.wake_due(None, &mut table.woken);
-        let woken = std::mem::take(&mut table.woken);
-        drop(state);
-        drop(pools);
-        woken
+        std::mem::take(&mut table.woken)
     }
 
     fn lock(&self) -> Held<MutexGuard<'_, State>> {
-        // A poisoned lock is safe to use: the table's changes do not panic.
-        Held::lock(|| self.state.lock().unwrap_or_else(PoisonError::into_inner))
+        lock(&self.state)
     }
 
     /// Looks at the table, and changes nothing that anybody waits for.
@@ -165,7 +154,7 @@ impl Inner {
         for (queue, new) in new.into_iter().enumerate() {
             (0..new).for_each(|_| self.start_worker(queue));
         }
-        woken.into_iter().for_each(Waker::wake);
+        wake(woken);
         result
     }
 
@@ -216,6 +205,11 @@ impl Inner {
             self.nudge.send();
         }
     }
+}
+
+fn lock(state: &Mutex<State>) -> Held<MutexGuard<'_, State>> {
+    // A poisoned lock is safe to use: the table's changes do not panic.
+    Held::lock(|| state.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
 /// Says something short to a peer, and never waits. A connection that does not take so few bytes is that of a peer

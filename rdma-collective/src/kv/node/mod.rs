@@ -238,9 +238,9 @@ impl KvNode {
     ///
     /// The node takes no peer any more from this call on. Its transfers end with an error, its peers learn at once that
     /// it has left, and calls on other handles fail with [`NodeError::Closed`]. Once the future is ready, the links
-    /// have said goodbye, the threads have ended, and the pools are free of the node: a server may exit, or
-    /// [close](Pool::close) its pools. Handles of transfers are the caller's, and keep their pool until they are
-    /// dropped.
+    /// have said goodbye, the pools are free of the node, and the threads have ended, but for the last one, which has
+    /// let go of everything and may still wake tasks: a server may exit, or [close](Pool::close) its pools. Handles of
+    /// transfers are the caller's, and keep their pool until they are dropped.
     ///
     /// A node that is dropped closes likewise, in the background.
     ///

@@ -3,7 +3,6 @@
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::sync::Arc;
-use std::task::Waker;
 use std::thread::Builder;
 use std::time::Instant;
 
@@ -16,6 +15,7 @@ use super::inner::{Inner, Rest, tell};
 use super::jobs::Job;
 use super::message::{Answer, NOTE_BYTES, Request};
 use super::table::{MAKE_WITHIN, is_open};
+use super::tickets::wake;
 use super::work::{self, say};
 use super::{NodeError, NodeName};
 use crate::bootstrap::notice_vanishing;
@@ -32,13 +32,9 @@ pub(super) fn start(inner: &Arc<Inner>, listener: TcpListener) -> Result<(), Nod
     let started = Builder::new().name("rdma-node".to_owned()).spawn(move || {
         run(&own, listener);
         end(&own);
-        let woken = own.finish();
-        // A task that is woken may be the last to have the node, and counts what is left of it.
-        drop(own);
-        woken.into_iter().for_each(Waker::wake);
+        wake(own.finish());
     });
-    inner.keep_own_thread(started.map_err(|source| NodeError::Thread { source: Arc::new(source) })?);
-    Ok(())
+    started.map(drop).map_err(|source| NodeError::Thread { source: Arc::new(source) })
 }
 
 /// Runs until the node is closed.
