@@ -116,7 +116,7 @@ impl Permit {
 }
 
 impl Drop for Permit {
-    /// Only counts, and says so without a lock if anybody waits, because this may run under the lock of the engine, of a
+    /// Only counts, and tells without a lock if anybody waits, because this may run under the lock of the engine, of a
     /// link's end, or of the table.
     ///
     /// No turn is missed: this subtracts before it looks for those who wait, and they are counted before the table

@@ -236,7 +236,8 @@ fn whoever_waits_for_a_peer_is_told_that_it_has_gone() {
         if gone == 0 {
             table.connect(blob("a", 2), soon()).unwrap();
         }
-        let ticket = table.tickets.add((name("a"), 2), About::Link(Way::Out), now + MAKE_WITHIN);
+        let [ticket, of_other_process, of_other_peer] = [("a", 2), ("a", 9), ("b", 2)]
+            .map(|(peer, of)| table.tickets.add((name(peer), of), About::Link(Way::Out), now + MAKE_WITHIN));
         let a = name("a");
         match gone {
             0 => table.fail_meeting(&blob("a", 2), &NodeError::Closed),
@@ -254,6 +255,8 @@ fn whoever_waits_for_a_peer_is_told_that_it_has_gone() {
         let error = table.tickets.take_error(ticket).unwrap();
         assert!(error.to_string().contains(expected), "{gone}: {error}");
         assert_eq!(table.has_met(&a, 2), None);
+        let others = [of_other_process, of_other_peer].map(|ticket| table.tickets.take_error(ticket));
+        assert!(others.iter().all(Option::is_none), "{others:?}");
     }
 }
 
