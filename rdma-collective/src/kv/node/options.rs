@@ -38,7 +38,8 @@ pub struct NodeOptions {
     /// peer it is for.
     pub waiting_max: usize,
     /// Requests of one peer in one direction that wait at most (4,096); the next one fails at once. Give the node
-    /// several times this bound, because requests for a peer that is stopped wait until their deadlines, and count meanwhile.
+    /// several times this bound, because requests for a peer that is stopped wait until their deadlines, and count
+    /// meanwhile.
     pub peer_waiting_max: usize,
     /// The options of each link. The queues are shorter than those of a link made by hand (32 writes outstanding, 64
     /// messages), because a node has many: a link takes some 100 entries of the engine's
