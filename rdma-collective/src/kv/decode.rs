@@ -236,7 +236,7 @@ impl Decode {
             let same = hold.list().had() == list.had();
             let bytes = bytes.map(|bytes| if same { bytes } else { bytes_of(hold.list()) });
             // Behind the hold, because no other transfer may have the blocks when they are opened.
-            let open = |bytes| pool.open_blocks(shared.engine.pd(), bytes);
+            let open = |bytes| pool.open_blocks(&shared.pd, bytes);
             let keys = bytes.map_or_else(|| Ok((PeerKeys::none(), Vec::new())), open);
             let keys = keys.map_err(|cause| KvError::NoKey { request, cause: Arc::new(cause) })?;
             Ok(Taken { hold, wanted, keys })

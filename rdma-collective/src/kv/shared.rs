@@ -6,7 +6,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use rdma_core::memory::OwnProcess;
-use rdma_core::{Deadline, PeerAccess};
+use rdma_core::{Deadline, PeerAccess, ProtectionDomain};
 
 use super::blocks::List;
 use super::journal::{Journal, LinkEvent, LinkStats};
@@ -31,6 +31,8 @@ pub(super) struct Shared<S> {
     service: ServiceId,
     pub(super) journal: Journal,
     pub(super) pool: Pool,
+    /// The domain in which the peer's keys are made.
+    pub(super) pd: ProtectionDomain,
     lane: LaneId,
     pub(super) peer: PeerName,
     pub(super) access: PeerAccess,
@@ -57,10 +59,11 @@ impl<S: Service + 'static> Shared<S> {
     ) -> Arc<Self> {
         let (lane, peer, access, own_keys) = (link.lane, link.peer.clone(), link.access, link.keys.are_own());
         let (route, cover) = (Arc::clone(&link.route), Arc::clone(&link.cover));
+        let (rail, pd) = (link.rail, link.pd.clone());
         let (staging, over) = ([link.staging.clone(), link.inbox.clone()], Arc::clone(&link.over));
         let journal = Journal::new(peer.clone(), link.route.layer_block_bytes());
         let mut core = engine.lock();
-        let attached = pool.attach(&mut core);
+        let attached = pool.attach(&mut core, rail);
         let state = Arc::new(Mutex::new(make(link, pool.clone(), attached, journal.clone(), options)));
         let service = core.register_for(lane, &state);
         drop(core);
@@ -74,6 +77,7 @@ impl<S: Service + 'static> Shared<S> {
             service,
             journal,
             pool,
+            pd,
             lane,
             peer,
             access,

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use rdma_core::error::{RangeError, RegisterError};
 use rdma_core::memory::CacheHint;
-use rdma_core::{Access, Attached, AttachedRange, Memory, Region, RemoteMemory};
+use rdma_core::{Access, AttachedRange, Memory, Region, RemoteMemory};
 
 use super::layout::Side;
 use super::plan::Run;
 use super::pool::Pool;
 use crate::engine::Engine;
-use crate::link::{AttachedOnRails, FIRST_RAIL};
+use crate::link::AttachedOnRails;
 
 /// Bytes of a slot: 64 KiB, so that a slot that is packed is still in a core's cache when it is sent.
 pub(super) const SLOT_BYTES: u32 = 64 * 1024;
@@ -26,7 +26,10 @@ pub(super) const KEPT: CacheHint = CacheHint::Cached;
 #[derive(Debug, Clone)]
 pub(super) struct Staging {
     region: Region,
+    /// The memory, as the peer names it on the rail of the link.
+    remote: RemoteMemory,
     attached: Arc<AttachedOnRails>,
+    rail: usize,
 }
 
 impl Staging {
@@ -37,12 +40,17 @@ impl Staging {
         engine.register(memory, access).map_err(|refused| refused.error)
     }
 
-    pub(super) fn new(region: Region, attached: AttachedOnRails) -> Self {
-        Self { region, attached: Arc::new(attached) }
+    /// The staging memory of a link on a rail, where the peer names it so.
+    pub(super) fn new(
+        (region, remote): (Region, RemoteMemory),
+        attached: AttachedOnRails,
+        rail: usize,
+    ) -> Self {
+        Self { region, remote, attached: Arc::new(attached), rail }
     }
 
     pub(super) fn remote(&self) -> RemoteMemory {
-        self.region.remote()
+        self.remote
     }
 
     pub(super) fn attached(&self) -> AttachedOnRails {
@@ -51,8 +59,7 @@ impl Staging {
 
     /// The first bytes of a slot.
     pub(super) fn range(&self, slot: u32, len: u64) -> AttachedRange {
-        let attached: Attached = self.attached.on(FIRST_RAIL);
-        attached.range(start(slot), len as usize)
+        self.attached.on(self.rail).range(start(slot), len as usize)
     }
 
     /// Packs the pieces of the runs, which lie in the pool of the source, into a slot.

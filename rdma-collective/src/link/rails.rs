@@ -5,7 +5,7 @@ use rdma_core::{Attached, AttachedRange};
 /// Rails of an engine, at most.
 pub(crate) const RAILS_MAX: usize = 8;
 
-/// The rail of what uses a single one: windows of shared memory, and KV links.
+/// The rail of what uses a single one: windows of shared memory.
 pub(crate) const FIRST_RAIL: usize = 0;
 
 /// A region that is attached on each rail.

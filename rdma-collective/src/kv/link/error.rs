@@ -40,6 +40,17 @@ pub enum LinkError {
          or use the software device"
     )]
     NotStrict,
+    /// The link was to be on a [rail](crate::kv::LinkOptions::rail) that the engine does not have.
+    #[error(
+        "the link is to be on rail {rail}, and the engine has {rails} (numbered from 0); \
+         lower LinkOptions::rail, or make the engine over more devices"
+    )]
+    NoRail {
+        /// Rail of the options.
+        rail: usize,
+        /// Rails of the engine.
+        rails: usize,
+    },
     /// The ends have devices of different kinds, software and RDMA, which do not reach each other.
     #[error(
         "this end has {}, and the peer has the other kind; choose devices of one kind on both sides",

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use rdma_core::{Deadline, PeerAccess, RemoteMemory};
+use rdma_core::{Deadline, PeerAccess, ProtectionDomain, RemoteMemory};
 
 use super::keep_alive::Signs;
 use super::plan::{Cover, Route};
@@ -71,6 +71,11 @@ pub struct LinkOptions {
     pub keep_alive: Option<Duration>,
     /// Time that dropping an end may wait for its last messages to arrive (1 s).
     pub linger: Duration,
+    /// The rail of this end (0): the index of a device among those that the engine is [over](crate::engine::Engine::over).
+    ///
+    /// All bytes of the link go over that device, and the link ends with it. The trap: the other end must have a rail
+    /// that this one reaches. A [`KvNode`](crate::kv::KvNode) ignores it, because it spreads its links by itself.
+    pub rail: usize,
 }
 
 impl Default for LinkOptions {
@@ -85,6 +90,7 @@ impl Default for LinkOptions {
             strict: false,
             keep_alive: None,
             linger: Duration::from_secs(1),
+            rail: 0,
         }
     }
 }
@@ -93,6 +99,9 @@ impl Default for LinkOptions {
 #[derive(Debug)]
 pub(super) struct Link {
     pub(super) lane: LaneId,
+    /// The rail of the lane, and its domain.
+    pub(super) rail: usize,
+    pub(super) pd: ProtectionDomain,
     pub(super) name: LaneName,
     pub(super) peer: PeerName,
     pub(super) access: PeerAccess,

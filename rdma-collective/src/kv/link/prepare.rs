@@ -8,7 +8,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdma_core::{Deadline, Region};
+use rdma_core::{Deadline, ProtectionDomain, Region, RemoteMemory};
 
 use super::payload::Payload;
 use super::{CONTROL_BYTES_MIN, FENCE_WITHIN, Link, LinkOptions};
@@ -23,7 +23,7 @@ use crate::kv::staging::Staging;
 use crate::kv::{Decode, Prefill};
 use crate::link::control::MESSAGE_BYTES_MAX;
 use crate::link::handshake::{Meet, Met, exchange};
-use crate::link::{Blob, ConnectOverrides, FIRST_RAIL, LaneOptions, LinkKind};
+use crate::link::{Blob, ConnectOverrides, LaneOptions, LinkKind};
 use crate::link::{BlobError, LaneFailure, PeerName};
 use crate::liveness::{EXIT_WITHIN, Process};
 
@@ -82,6 +82,8 @@ pub(in crate::kv) struct Opening {
     purpose: PoolUse,
     job: u32,
     options: LinkOptions,
+    /// The domain of the rail.
+    pd: ProtectionDomain,
     /// The lane, until it is connected or lost.
     lane: Option<LaneId>,
     exported: Vec<u8>,
@@ -135,7 +137,7 @@ impl Prepared<Decode> {
 }
 
 impl Opening {
-    /// Opens a lane of `engine` for `pool`, and makes the blob.
+    /// Opens a lane for `pool` on the options' rail of `engine`, and makes the blob.
     pub(in crate::kv) fn new(
         engine: &Engine,
         pool: &Pool,
@@ -154,18 +156,20 @@ impl Opening {
             credits: options.credits.max(4),
             control_bytes_max: options.control_bytes_max.clamp(CONTROL_BYTES_MIN, MESSAGE_BYTES_MAX),
         };
+        let (rail, rails) = (options.rail, engine.pds().len());
+        let pd = engine.pds().nth(rail).ok_or(LinkError::NoRail { rail, rails })?.clone();
         let strict = options.strict && at_decode;
-        if strict && engine.pd().export_pins() {
+        if strict && pd.export_pins() {
             return Err(LinkError::NotStrict);
         }
         if !pool.is_of(engine) {
             return Err(LinkError::OtherEngine);
         }
-        let lane = engine.open_lane(FIRST_RAIL, lane_options)?;
+        let lane = engine.open_lane(rail, lane_options)?;
         let (engine, pool, job) = (engine.clone(), pool.clone(), token.fingerprint());
         let options = LinkOptions { strict, ..options.clone() };
         let (lane_of, exported, keys) = (Some(lane), Vec::new(), PeerKeys::none());
-        let mut opening = Self { engine, pool, purpose, job, options, lane: lane_of, exported, keys };
+        let mut opening = Self { engine, pool, purpose, job, options, pd, lane: lane_of, exported, keys };
         opening.describe(lane)?;
         Ok(opening)
     }
@@ -175,9 +179,9 @@ impl Opening {
         let blob = self.engine.blob(lane, LinkKind::KV, self.job)?;
         let strict = self.options.strict;
         let memory = if strict {
-            Some(self.pool.without_keys())
+            Some(self.pool.without_keys(&self.pd))
         } else {
-            let opened = self.pool.open_to_peer(self.engine.pd(), self.purpose);
+            let opened = self.pool.open_to_peer(&self.pd, self.purpose);
             let (memory, keys) = opened.map_err(SetupError::from)?;
             self.keys = keys;
             memory
@@ -240,8 +244,12 @@ impl Opening {
         let at_decode = self.purpose == PoolUse::Destination;
         let packs = route.has_pieces_below(self.options.pack_bytes);
         let register = |needed: bool, is_written: bool| {
-            let region = needed.then(|| Staging::register(&self.engine, is_written));
-            region.transpose().map_err(SetupError::from)
+            let Some(region) = needed.then(|| Staging::register(&self.engine, is_written)) else {
+                return Ok(None);
+            };
+            let region = region.map_err(SetupError::from)?;
+            let remote = self.pd.remote(&region).ok_or(SetupError::LaneGone)?;
+            Ok::<_, SetupError>(Some((region, remote)))
         };
         let staging = register(packs, at_decode)?;
         let inbox = register(packs && at_decode && remote.is_some(), false)?;
@@ -258,16 +266,19 @@ impl Opening {
         let keys = std::mem::replace(&mut self.keys, PeerKeys::none());
         let (name, access, control) = joined?;
         let own_keys = keys.are_own();
-        crate::log::info!(%peer, lane = %name, pool = ?purpose, ?access, own_keys, "a KV link is up");
+        crate::log::info!(%peer, lane = %name, pool = ?purpose, ?access, own_keys, rail = self.options.rail, "a KV link is up");
         let cover = Arc::new(Cover::of(&route));
-        let attach = |region: Region| {
-            let attached = self.engine.lock_with(|core| core.attach(&region));
-            Staging::new(region, attached)
+        let (rail, pd) = (self.options.rail, self.pd.clone());
+        let attach = |memory: (Region, RemoteMemory)| {
+            let attached = self.engine.lock_with(|core| core.attach(&memory.0));
+            Staging::new(memory, attached, rail)
         };
         let (staging, inbox) = (staging.map(attach), inbox.map(attach));
         let (waits, ended, over, _control) = (0, None, Arc::default(), control);
         Ok(Link {
             lane,
+            rail,
+            pd,
             name,
             peer,
             access,

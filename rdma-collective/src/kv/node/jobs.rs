@@ -15,8 +15,8 @@ use crate::link::handshake::Met;
 pub(super) enum Job {
     /// Introduces this node to a peer, once; so many tries were in vain.
     Introduce { peer: Arc<NodeBlob>, tries: usize },
-    /// Makes a link to a peer.
-    Make { peer: Arc<NodeBlob>, link: LinkName, deadline: Deadline },
+    /// Makes a link to a peer; so many rails were tried in vain.
+    Make { peer: Arc<NodeBlob>, link: LinkName, deadline: Deadline, tries: u32 },
     /// Makes this node's end of the link that a peer has wished for.
     Grant(Box<(Met, Wish)>),
     /// Ends a link that the table has let go of.

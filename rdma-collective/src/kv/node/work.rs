@@ -15,7 +15,7 @@ use super::message::{Answer, Reason, Request, Wish};
 use super::table::MAKE_WITHIN;
 use crate::bootstrap::notice_vanishing;
 use crate::kv::link::Opening;
-use crate::kv::{Decode, LinkError, PoolUse, Prefill};
+use crate::kv::{Decode, LinkError, LinkOptions, PoolUse, Prefill};
 use crate::link::handshake::{self, Met};
 use crate::link::{HandshakeError, NamedPeer, PeerName};
 
@@ -28,12 +28,15 @@ const RETIRE_AFTER: Duration = Duration::from_millis(500);
 pub(super) fn run(inner: &Arc<Inner>, job: Job) {
     match job {
         Job::Introduce { peer, tries } => introduce(inner, peer, tries),
-        Job::Make { peer, link, deadline } => {
-            let made = make(inner, &peer, link, deadline);
+        Job::Make { peer, link, deadline, tries } => {
+            let left = rails(inner).saturating_sub(tries).max(1);
+            let made = make(inner, &peer, link, (deadline, left));
+            let on_the_next = left > 1 && is_of_the_rail(&made);
             // A crowd of strangers may have pushed the connection out before the wish was heard.
-            if is_lost(&made) && !deadline.expired() {
+            if (is_lost(&made) || on_the_next) && !deadline.expired() {
                 std::thread::sleep(TRY_PAUSE);
-                if inner.change(|table| table.make_again(&peer, link, deadline)) {
+                let tries = tries + u32::from(on_the_next);
+                if inner.change(|table| table.make_again(&peer, link, (deadline, tries))) {
                     return;
                 }
             }
@@ -42,9 +45,13 @@ pub(super) fn run(inner: &Arc<Inner>, job: Job) {
         Job::Grant(asked) => {
             let (met, wish) = *asked;
             let link = LinkName { way: wish.way.at_peer(), number: wish.number };
-            let made = grant(inner, met, &wish, link.way);
+            let made = grant(inner, met, &wish, link);
             inner.change(|table| table.granted(&wish));
-            put(inner, (&wish.from, wish.incarnation), link, made);
+            match made {
+                // The peer tries the next rail, or says that it has tried them all.
+                Err(error) if rails(inner) > 1 => warn_unmade(&error),
+                made => put(inner, (&wish.from, wish.incarnation), link, made),
+            }
         }
         Job::Retire(end) => retire(end),
         Job::EndWithPeer(end) => {
@@ -151,12 +158,18 @@ fn ask(met: Met, peer: &NodeBlob, request: &Request, deadline: Deadline) -> Resu
     Ok((met, Answer::decode(&answer).map_err(violation)?))
 }
 
-/// Makes a link to a peer, which was met at an address that it listens at.
-fn make(inner: &Inner, peer: &NodeBlob, link: LinkName, deadline: Deadline) -> Result<End, NodeError> {
+/// Makes a link to a peer, which was met at an address that it listens at. So many rails are `left` to try, this one
+/// included, and each has its share of the time.
+fn make(
+    inner: &Inner,
+    peer: &NodeBlob,
+    link: LinkName,
+    (deadline, left): (Deadline, u32),
+) -> Result<End, NodeError> {
     let unmade = |source| NodeError::Link { peer: peer.name.clone(), source: Arc::new(source) };
     let gone = || NodeError::Left { peer: peer.name.clone() };
     let address: SocketAddr = inner.look(|table| table.dialed_at(peer)).ok_or_else(gone)?;
-    let mut opening = open(inner, link.way).map_err(unmade)?;
+    let mut opening = open(inner, peer.incarnation, link).map_err(unmade)?;
     let (from, incarnation) = (inner.own.name.clone(), inner.own.incarnation);
     let blob = opening.exported().to_vec();
     let LinkName { way, number } = link;
@@ -166,7 +179,8 @@ fn make(inner: &Inner, peer: &NodeBlob, link: LinkName, deadline: Deadline) -> R
     })?;
     match ask(met, peer, &Request::Wish(wish), deadline)? {
         (met, Answer::Welcome(theirs)) => {
-            join(inner, &mut opening, (&peer.name, way), (met, &theirs), deadline).map_err(unmade)
+            let share = Deadline::after(deadline.remaining() / left);
+            join(inner, &mut opening, (&peer.name, way), (met, &theirs), share).map_err(unmade)
         }
         (_, Answer::Refused(reason)) => Err(refused(inner, peer, reason)),
     }
@@ -177,14 +191,22 @@ fn is_lost(made: &Result<End, NodeError>) -> bool {
     matches!(made, Err(NodeError::Unreachable { source, .. }) if matches!(**source, HandshakeError::Lost { .. }))
 }
 
+/// Whether another rail may do, because this one did not or nobody knows why there is no link.
+fn is_of_the_rail(made: &Result<End, NodeError>) -> bool {
+    match made {
+        Err(NodeError::Link { source, .. }) => matches!(**source, LinkError::Setup(_)),
+        made => matches!(made, Err(NodeError::LinkUnmade { .. })),
+    }
+}
+
 /// Makes this node's end of the link that a peer has wished for.
-fn grant(inner: &Inner, met: Met, wish: &Wish, way: Way) -> Result<End, NodeError> {
+fn grant(inner: &Inner, met: Met, wish: &Wish, link: LinkName) -> Result<End, NodeError> {
     let deadline = Deadline::after(MAKE_WITHIN);
     let mut met = met.until(deadline);
-    let made = match open(inner, way) {
+    let made = match open(inner, wish.incarnation, link) {
         Ok(mut opening) => {
             say(&mut met, &Answer::Welcome(opening.exported().to_vec()));
-            join(inner, &mut opening, (&wish.from, way), (met, &wish.blob), deadline)
+            join(inner, &mut opening, (&wish.from, link.way), (met, &wish.blob), deadline)
         }
         Err(error) => {
             say(&mut met, &Answer::Refused(Reason::Failed));
@@ -203,21 +225,42 @@ fn put(inner: &Arc<Inner>, peer: (&super::NodeName, u64), link: LinkName, made: 
             }
         }
         Err(error) => {
-            crate::log::warn!(%error, "a link between two KV nodes was not made");
+            warn_unmade(&error);
             inner.change(|table| table.link_failed(peer, link, &error));
         }
     }
 }
 
+fn warn_unmade(error: &NodeError) {
+    crate::log::warn!(%error, "a link between two KV nodes was not made");
+}
+
+/// The number of rails, which is 8 at most.
+fn rails(inner: &Inner) -> u32 {
+    inner.engine.contexts().len() as u32
+}
+
+/// The rail of a link, as a number that both nodes count alike; each takes it modulo its own number of rails.
+///
+/// The incarnations are random, so that links of many peers spread. The links of two nodes in both directions are on
+/// rails side by side, and so are those of consecutive numbers: a link whose rail has failed is made again on the next.
+fn rail(own: u64, peer: u64, LinkName { way, number }: LinkName) -> u64 {
+    let is_forth = (own < peer) == (way == Way::Out);
+    own.wrapping_add(peer).wrapping_add(number.into()).wrapping_add(is_forth.into())
+}
+
 /// Opens this node's end of a link.
-fn open(inner: &Inner, way: Way) -> Result<Opening, LinkError> {
-    let needed = match way {
+fn open(inner: &Inner, peer: u64, link: LinkName) -> Result<Opening, LinkError> {
+    let needed = match link.way {
         Way::Out => PoolUse::Source,
         Way::In => PoolUse::Destination,
     };
     // The table asks for links of pools alone that there are.
-    let pool = inner.pool(way).ok_or(LinkError::OtherEngine)?;
-    Opening::new(&inner.engine, &pool, needed, &inner.token, &inner.link)
+    let pool = inner.pool(link.way).ok_or(LinkError::OtherEngine)?;
+    // The cast is exact: the remainder is below 8.
+    let rail = (rail(inner.own.incarnation, peer, link) % u64::from(rails(inner))) as usize;
+    let options = LinkOptions { rail, ..inner.link.clone() };
+    Opening::new(&inner.engine, &pool, needed, &inner.token, &options)
 }
 
 fn join(

@@ -64,7 +64,7 @@ impl Pool {
         purpose: PoolUse,
     ) -> Result<Opened, RegisterError> {
         let Some(rights) = purpose.of_the_peer() else { return Ok((None, PeerKeys::none())) };
-        let memory = self.remote().with_lengths(self.layout());
+        let memory = self.remote(pd).with_lengths(self.layout());
         if pd.export_pins() {
             return Ok((Some(memory), PeerKeys { left: Vec::new(), shared: true }));
         }
@@ -86,8 +86,8 @@ impl Pool {
     }
 
     /// Where the pool is, for the peer of a strict link, which gets its keys with each grant.
-    pub(in crate::kv) fn without_keys(&self) -> Pieces<RemoteMemory> {
-        let memory = self.remote().with_lengths(self.layout());
+    pub(in crate::kv) fn without_keys(&self, pd: &ProtectionDomain) -> Pieces<RemoteMemory> {
+        let memory = self.remote(pd).with_lengths(self.layout());
         memory.map(|piece| RemoteMemory { rkey: NO_KEY, ..*piece })
     }
 
@@ -134,11 +134,13 @@ impl Pool {
         Ok((keys, self.inner.memory.iter().map(key).collect()))
     }
 
-    /// The remote addresses of the pieces, and the keys of their regions.
-    fn remote(&self) -> Pieces<RemoteMemory> {
+    /// The remote addresses of the pieces, and the keys that their regions have in that domain.
+    fn remote(&self, pd: &ProtectionDomain) -> Pieces<RemoteMemory> {
         self.inner.memory.map(|(region, start)| {
-            let remote = region.remote();
-            RemoteMemory { addr: remote.addr + *start as u64, ..remote }
+            let RemoteMemory { addr, len, .. } = region.remote();
+            // Memory of an engine is registered in all its domains.
+            let rkey = pd.remote(region).map_or(NO_KEY, |memory| memory.rkey);
+            RemoteMemory { addr: addr + *start as u64, len, rkey }
         })
     }
 }

@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use rdma_core::error::RegisterError;
 use rdma_core::memory::OwnProcess;
-use rdma_core::{Access, Attached, AttachedRange, Deadline, Memory, Refused, Region};
+use rdma_core::{Access, Attached, AttachedRange, Deadline, Memory, ProtectionDomain, Refused, Region};
 
 use super::{Inner, Pieces, Pool, PoolUse};
 use crate::engine::{Engine, EngineState};
 use crate::kv::PoolError;
 use crate::kv::layout::Layout;
 use crate::kv::lease::Holds;
-use crate::link::{AttachedOnRails, FIRST_RAIL};
+use crate::link::AttachedOnRails;
 use crate::log::Held;
 
 /// Pause between two looks at a pool that is being closed: 1 ms, short for the caller and little work for the
@@ -51,7 +51,7 @@ impl PoolUse {
 impl PoolUse {
     /// The access rights of memory that a pool registers by itself: none for peers where links have keys of their own.
     pub(super) fn access_on(self, engine: &Engine) -> Access {
-        if engine.pd().export_pins() { self.access() } else { Access::LOCAL_WRITE }
+        if engine.pds().any(ProtectionDomain::export_pins) { self.access() } else { Access::LOCAL_WRITE }
     }
 
     /// The use of such a pool at the prefill end of a link: [`Source`](Self::Source) or
@@ -227,15 +227,16 @@ impl Pool {
         }
     }
 
-    /// Attaches the pool to the worker on first use. Call [`detach`](Self::detach) once for each call.
-    pub(in crate::kv) fn attach(&self, core: &mut EngineState) -> AttachedPool {
+    /// Attaches the pool to the workers on first use, and names it at that of a rail. Call [`detach`](Self::detach)
+    /// once for each call.
+    pub(in crate::kv) fn attach(&self, core: &mut EngineState, rail: usize) -> AttachedPool {
         let mut attachments = self.attachments();
         attachments.users += 1;
         let memory = &self.inner.memory;
         let attached = attachments
             .attached
             .get_or_insert_with(|| memory.map(|(region, start)| (core.attach(region), *start)));
-        AttachedPool(attached.map(|(attached, start)| (attached.on(FIRST_RAIL), *start)))
+        AttachedPool(attached.map(|(attached, start)| (attached.on(rail), *start)))
     }
 
     /// Takes back one [`attach`](Self::attach). The worker forgets the memory with the last user.

@@ -55,7 +55,7 @@ impl Table {
         let last = *last;
         match &peer.meeting {
             Meeting::Dialing(_) => {}
-            Meeting::Met { dialed: Some(_), .. } => jobs.push(peer.make(way, now + MAKE_WITHIN)),
+            Meeting::Met { dialed: Some(_), .. } => jobs.push(peer.make(way, now + MAKE_WITHIN, 0)),
             Meeting::Met { stream, dialed: None } => {
                 let want = Note::Want { way: way.at_peer(), last };
                 words.push((Arc::clone(stream), want.encode().to_vec()));
@@ -101,7 +101,7 @@ impl Table {
                     return true;
                 }
                 slot.take().into_iter().for_each(|end| jobs.push(Job::EndWithPeer(end)));
-                jobs.push(peer.make(way, now + MAKE_WITHIN));
+                jobs.push(peer.make(way, now + MAKE_WITHIN, 0));
             }
             Note::Failed { way, number } if !makes_links => {
                 let (slot, _) = peer.slot(way);
@@ -152,18 +152,18 @@ impl Table {
         }
     }
 
-    /// Has a link made again under the next number, because the peer may have heard of this one, and nobody knows.
-    /// Returns `false` when the link is not wanted any more.
+    /// Has a link made again under the next number, and so on the next rail, because the peer may have heard of this
+    /// one, and nobody knows. Returns `false` when the link is not wanted any more.
     pub(in crate::kv::node) fn make_again(
         &mut self,
         blob: &NodeBlob,
         LinkName { way, number }: LinkName,
-        deadline: Deadline,
+        (deadline, tries): (Deadline, u32),
     ) -> bool {
         let Some(peer) = self.peer_mut((&blob.name, blob.incarnation)) else { return false };
         let is_wanted = peer.slot(way).0.makes(number);
         if is_wanted {
-            let job = peer.make(way, deadline.instant());
+            let job = peer.make(way, deadline.instant(), tries);
             self.jobs.push(job);
         }
         is_wanted

@@ -117,13 +117,13 @@ impl Peer {
         }
     }
 
-    /// Begins to make the next link of a direction.
-    pub(super) fn make(&mut self, way: Way, until: Instant) -> Job {
+    /// Begins to make the next link of a direction, after so many tries on other rails.
+    pub(super) fn make(&mut self, way: Way, until: Instant, tries: u32) -> Job {
         let peer = Arc::clone(&self.blob);
         let (slot, last) = self.slot(way);
         *last = last.wrapping_add(1);
         *slot = LinkSlot::Making { number: *last, until };
-        Job::Make { peer, link: LinkName { way, number: *last }, deadline: Deadline::at(until) }
+        Job::Make { peer, link: LinkName { way, number: *last }, deadline: Deadline::at(until), tries }
     }
 
     /// Ends the meeting, and returns the ends of its links.

@@ -169,7 +169,7 @@ fn the_node_that_has_dialed_makes_each_link_once() {
     assert_eq!(makes(&mut table), [(Way::Out, 3)]);
     // A wish that was lost goes out under the next number, unless nobody waits for that link any more.
     let mut again = |name, way, number| {
-        let lost = table.make_again(&blob(name, 2), LinkName { way, number }, soon());
+        let lost = table.make_again(&blob(name, 2), LinkName { way, number }, (soon(), 0));
         (lost, makes(&mut table))
     };
     assert_eq!(again("a", Way::Out, 3), (true, vec![(Way::Out, 4)]));
