@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use rdma_collective::engine::Engine;
 use rdma_collective::kv::{KvNode, NodeOptions, Pool, PoolUse};
 use rdma_core::Wire;
 
@@ -37,12 +38,15 @@ pub fn member(wire: Wire, name: &str, role: Role) -> Member {
 }
 
 pub fn member_with(wire: Wire, options: &NodeOptions, role: Role) -> Member {
-    let engine = engine(wire, None);
-    let source = (role != Role::Decode).then(|| pool(&engine, SHAPE, PoolUse::SourceToPull, source_byte));
+    member_on(&engine(wire, None), options, role)
+}
+
+pub fn member_on(engine: &Engine, options: &NodeOptions, role: Role) -> Member {
+    let source = (role != Role::Decode).then(|| pool(engine, SHAPE, PoolUse::SourceToPull, source_byte));
     let destination =
-        (role != Role::Prefill).then(|| pool(&engine, SHAPE, PoolUse::Destination, |_, _, _| CANARY));
+        (role != Role::Prefill).then(|| pool(engine, SHAPE, PoolUse::Destination, |_, _, _| CANARY));
     let pools: Vec<&Pool> = source.iter().chain(&destination).collect();
-    let node = KvNode::new(&engine, &pools, &TOKEN, options).unwrap();
+    let node = KvNode::new(engine, &pools, &TOKEN, options).unwrap();
     Member { node, source, destination }
 }
 

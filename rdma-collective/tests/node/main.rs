@@ -12,6 +12,7 @@ mod one_pool;
 #[path = "../pair/mod.rs"]
 mod pair;
 mod processes;
+mod rails;
 mod requests;
 mod runtimes;
 mod storm;

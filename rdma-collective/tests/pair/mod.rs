@@ -39,10 +39,16 @@ pub fn engine_driven(wire: Wire, faults: Option<FaultPlan>, driver: Driver) -> E
 }
 
 pub fn engine_on(context: &Context, driver: Driver) -> Engine {
-    let retry = RetryOptions { ack_timeout: AckTimeout::new(10), ..RetryOptions::default() };
+    engine_over(std::slice::from_ref(context), driver)
+}
+
+/// An engine over several devices.
+pub fn engine_over(contexts: &[Context], driver: Driver) -> Engine {
+    let retry = Some(RetryOptions { ack_timeout: AckTimeout::new(10), ..RetryOptions::default() });
     let heartbeat = Duration::from_millis(20);
-    Engine::new(context, EngineOptions { retry: Some(retry), heartbeat, driver, ..EngineOptions::default() })
-        .unwrap()
+    let options = EngineOptions { retry, heartbeat, driver, ..EngineOptions::default() };
+    let devices: Vec<_> = contexts.iter().map(|context| (context.clone(), options.clone())).collect();
+    Engine::over(&devices).unwrap()
 }
 
 pub fn pool(engine: &Engine, shape: Shape, purpose: PoolUse, content: impl Fn(u32, u32, u64) -> u8) -> Pool {

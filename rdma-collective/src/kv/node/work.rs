@@ -49,7 +49,10 @@ pub(super) fn run(inner: &Arc<Inner>, job: Job) {
             inner.change(|table| table.granted(&wish));
             match made {
                 // The peer tries the next rail, or says that it has tried them all.
-                Err(error) if rails(inner) > 1 => warn_unmade(&error),
+                Err(error) if rails(inner) > 1 => {
+                    warn_unmade(&error);
+                    inner.change(|table| table.want_again((&wish.from, wish.incarnation), link));
+                }
                 made => put(inner, (&wish.from, wish.incarnation), link, made),
             }
         }

@@ -105,8 +105,10 @@ impl Table {
             }
             Note::Failed { way, number } if !makes_links => {
                 let (slot, _) = peer.slot(way);
-                // The number of a link that is wanted, and not heard of yet, may be any later one.
-                if matches!(slot, LinkSlot::Making { number: wanted, .. } if number >= *wanted) {
+                // The number of a link that is wanted, and not heard of yet, may be any later one. A peer that was just
+                // making the one before makes no other.
+                if matches!(slot, LinkSlot::Making { number: wanted, .. } if number.saturating_add(1) >= *wanted)
+                {
                     *slot = LinkSlot::Unmade;
                     let error = NodeError::LinkUnmade { peer: name.clone() };
                     tickets.fail((name, incarnation), Some(About::Link(way)), &error, woken);
@@ -208,6 +210,20 @@ impl Table {
         if slot.makes(number) {
             *slot = LinkSlot::Unmade;
             self.tickets.fail((name, incarnation), Some(About::Link(way)), error, &mut self.woken);
+        }
+    }
+
+    /// Has those who wait for a link that this node could not grant want the next one: the peer may not know that there
+    /// is none, and that one is on another rail.
+    pub(in crate::kv::node) fn want_again(
+        &mut self,
+        peer: (&NodeName, u64),
+        LinkName { way, number }: LinkName,
+    ) {
+        let Some((slot, _)) = self.peer_mut(peer).map(|peer| peer.slot(way)) else { return };
+        if slot.makes(number) {
+            *slot = LinkSlot::Unmade;
+            self.tickets.wake(peer.0, &mut self.woken);
         }
     }
 
