@@ -471,7 +471,7 @@ impl EngineState {
     }
 
     /// Marks the device of a rail as failed, and every open lane on it.
-    pub(super) fn fail(&mut self, number: usize, error: PollError) {
+    pub(crate) fn fail(&mut self, number: usize, error: PollError) {
         let Some(rail) = self.rails.get_mut(number).filter(|rail| !rail.broken) else { return };
         rail.broken = true;
         self.news.note();

@@ -314,3 +314,6 @@ fn retire(end: End) {
     }
     drop(end.last());
 }
+
+#[cfg(test)]
+mod tests;

@@ -104,11 +104,10 @@ impl Table {
                 jobs.push(peer.make(way, now + MAKE_WITHIN, 0));
             }
             Note::Failed { way, number } if !makes_links => {
-                let (slot, _) = peer.slot(way);
-                // The number of a link that is wanted, and not heard of yet, may be any later one. A peer that was just
-                // making the one before makes no other.
-                if matches!(slot, LinkSlot::Making { number: wanted, .. } if number.saturating_add(1) >= *wanted)
-                {
+                let (slot, last) = peer.slot(way);
+                // The number of a link that is wanted, and not heard of yet, may be any later one. A peer that was still
+                // making the last one when it heard of the want makes no other.
+                if matches!(slot, LinkSlot::Making { .. }) && number >= *last {
                     *slot = LinkSlot::Unmade;
                     let error = NodeError::LinkUnmade { peer: name.clone() };
                     tickets.fail((name, incarnation), Some(About::Link(way)), &error, woken);

@@ -216,6 +216,10 @@ fn the_other_node_wants_links_and_grants_each_wish_once() {
     assert_eq!(notes(&mut table), [Note::Want { way: Way::Out, last: 1 }]);
     // The peer has failed to make the next one before this node has heard of it.
     assert!(told(&mut table, 3));
+    assert!(table.need("a", Way::In, now).is_ok());
+    assert!(!told(&mut table, 0));
+    assert!(told(&mut table, 1), "the peer was making that one when it heard of the want");
+    notes(&mut table);
     let want = Note::Want { way: Way::In, last: 0 }.encode();
     assert!(!table.hear(&name("a"), &near, &want, now), "this node makes no links");
     assert_eq!(makes(&mut table), []);
