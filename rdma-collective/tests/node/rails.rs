@@ -5,6 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use rdma_collective::engine::{Driver, Engine};
+use rdma_collective::kv::layout::{HeadOrder, Shape};
 use rdma_collective::kv::{Decode, LinkError, LinkOptions, Pool, PoolUse, Prefill};
 use rdma_core::fault::FaultPlan;
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
@@ -164,6 +165,36 @@ fn a_link_by_hand_is_on_the_rail_that_its_options_name() {
         }
         assert_moved(&destination, &[(0, 3), (7, 2)]);
         assert_eq!([left.used(), right.used()], [[false, true]; 2]);
+    }
+}
+
+#[test]
+fn pieces_that_are_packed_go_over_the_rail_of_their_link() {
+    for wire in WIRES {
+        let (left, right) = (Rails::new(wire), Rails::new(wire));
+        let source = pool(&left.engine, SHAPE, PoolUse::SourceToPull, source_byte);
+        let heads_first = Shape { head_order: HeadOrder::Hnd, ..SHAPE };
+        let destination = pool(&right.engine, heads_first, PoolUse::Destination, |_, _, _| CANARY);
+        let link = |rail, strict| {
+            let options = LinkOptions { rail, strict, ..LinkOptions::default() };
+            pair::link((&left.engine, &source), (&right.engine, &destination), &options)
+        };
+        for (rail, strict, pushed, pulled) in [(0, false, 0, 1), (1, false, 2, 3), (1, true, 4, 5)] {
+            let (prefill, decode) = link(rail, strict);
+            transfer(&prefill, &decode, 1, &[(7, pushed)]);
+            let offer = prefill.offer(2, &[7], long()).unwrap();
+            assert!(decode.pull(2, &[pulled], long()).unwrap().wait().unwrap().verdicts.all_valid());
+            offer.wait().unwrap();
+        }
+        let block = |block| {
+            let mut bytes = vec![0; destination.layout().layer_block_bytes() as usize];
+            destination.read(1, block, 0, &mut bytes).unwrap();
+            bytes
+        };
+        let expected = block(0);
+        assert!(expected.iter().filter(|byte| **byte == CANARY).count() < expected.len() / 4);
+        assert!((1..6).all(|other| block(other) == expected), "{wire:?}");
+        assert_eq!([left.used(), right.used()], [[true; 2]; 2]);
     }
 }
 

@@ -225,6 +225,11 @@ fn the_other_node_wants_links_and_grants_each_wish_once() {
     assert_eq!(makes(&mut table), []);
     // A peer that wishes on and on is granted a few.
     assert_eq!(table.hear_wish(&wish(4, Way::Out), now), Ok(()));
+    for (unmade, wanted) in [(3, vec![]), (4, vec![Note::Want { way: Way::Out, last: 4 }])] {
+        table.want_again((&name("a"), 2), LinkName { way: Way::In, number: unmade });
+        assert!(table.need("a", Way::In, now).is_ok());
+        assert_eq!(notes(&mut table), wanted);
+    }
     assert_eq!(table.hear_wish(&wish(5, Way::Out), now), Ok(()));
     assert_eq!(table.hear_wish(&wish(6, Way::Out), now), Err(Reason::Failed));
     table.granted(&wish(1, Way::Out));
