@@ -163,7 +163,10 @@ impl Engine {
     /// costs time only. A rail that loses completions, or does not let go of a queue pair, ends the communicators, and
     /// so does the loss of the first rail in operations through shared memory. All ranks name as many
     /// devices, in the same order, because the first rail of one rank is connected to the first of another. Memory of
-    /// the engine is registered on every device. A KV link uses the first.
+    /// the engine is registered on every device.
+    ///
+    /// A KV link is on one rail, and ends with it: the one that its [options](crate::kv::LinkOptions::rail) name, or
+    /// that a [`KvNode`](crate::kv::KvNode) chooses. A node spreads its links over all rails.
     ///
     /// [`driver`](EngineOptions::driver), [`spin`](EngineOptions::spin), [`heartbeat`](EngineOptions::heartbeat) and
     /// [`peer_timeout`](EngineOptions::peer_timeout) are those of the first device, since they belong to the engine.

@@ -43,7 +43,8 @@ pub struct NodeOptions {
     pub peer_waiting_max: usize,
     /// The options of each link. The queues are shorter than those of a link made by hand (32 writes outstanding, 64
     /// messages), because a node has many: a link takes some 100 entries of the engine's
-    /// [`max_cqe`](crate::engine::EngineOptions::max_cqe), and 64 KiB.
+    /// [`max_cqe`](crate::engine::EngineOptions::max_cqe), and 64 KiB. Their [`rail`](LinkOptions::rail) is ignored,
+    /// because [the node chooses it](super::KvNode#several-devices).
     pub link: LinkOptions,
 }
 
