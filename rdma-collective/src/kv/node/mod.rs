@@ -58,19 +58,6 @@ pub(crate) use message::fuzz;
 /// others. One of both connecting is enough, and both may. The links to a peer are made when a transfer first needs
 /// them, and again when they have ended: a peer that nothing moves to or from costs a connection, and no link.
 ///
-/// # Several devices
-///
-/// A node on an engine [over several devices](Engine::over) spreads its links over all of them. Each link is on one
-/// rail, those of a peer in both directions on different ones. A link that a rail could not carry is made again on the
-/// next: at once if it could not be made, otherwise for the next transfer. The transfers under way on it end with an
-/// error.
-///
-/// Both nodes choose the rail without asking each other, so the first device of one host must reach the first of the
-/// other, and so on. Give all nodes as many devices, in the same order; where the numbers differ, any device must reach
-/// any other.
-///
-/// # Peers that leave
-///
 /// A peer leaves when its node is dropped or its process ends. Its transfers then fail, and its name is free for the
 /// next process. Other hosts see the end of a process by its connections, which a forked child keeps open: a server
 /// that forks should start its children by `exec`, which closes them.
@@ -104,6 +91,17 @@ pub(crate) use message::fuzz;
 /// push.wait()?;
 /// # Ok::<(), Error>(())
 /// ```
+///
+/// # Several devices
+///
+/// A node on an engine [over several devices](Engine::over) spreads its links over all of them. Each link is on one
+/// rail, those of a peer in both directions on different ones. A link that a rail could not carry is made again on the
+/// next: at once if it could not be made, otherwise for the next transfer. The transfers under way on it end with an
+/// error.
+///
+/// Both nodes choose the rail without asking each other, so the first device of one host must reach the first of the
+/// other, and so on. Give all nodes as many devices, in the same order; where the numbers differ, any device must reach
+/// any other.
 #[derive(Clone)]
 pub struct KvNode {
     handle: Arc<Handle>,

@@ -1,3 +1,5 @@
+//! The rails of links between two nodes, and devices that have failed before a link is made.
+
 use rdma_core::error::PollError;
 use rdma_core::{Device, SoftOptions, Wire};
 
