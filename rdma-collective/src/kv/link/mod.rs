@@ -71,7 +71,8 @@ pub struct LinkOptions {
     pub keep_alive: Option<Duration>,
     /// Time that dropping an end may wait for its last messages to arrive (1 s).
     pub linger: Duration,
-    /// The rail of this end (0): the index of a device among those that the engine is [over](crate::engine::Engine::over).
+    /// The rail of this end (0): the number of a device among those that the engine is
+    /// [over](crate::engine::Engine::over), from 0.
     ///
     /// All bytes of the link go over that device, and the link ends with it. The trap: the other end must have a rail
     /// that this one reaches. A [`KvNode`](crate::kv::KvNode) ignores it, because it spreads its links by itself.

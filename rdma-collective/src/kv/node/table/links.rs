@@ -105,8 +105,8 @@ impl Table {
             }
             Note::Failed { way, number } if !makes_links => {
                 let (slot, last) = peer.slot(way);
-                // The number of a link that is wanted, and not heard of yet, may be any later one. A peer that was still
-                // making the last one when it heard of the want makes no other.
+                // The number of a link that is wanted, and not heard of yet, may be any later one. A peer that was
+                // still making the last one when it heard of the want makes no other.
                 if matches!(slot, LinkSlot::Making { .. }) && number >= *last {
                     *slot = LinkSlot::Unmade;
                     let error = NodeError::LinkUnmade { peer: name.clone() };

@@ -46,7 +46,7 @@ fn no_request_fails_because_a_device_of_either_node_has_failed() {
         let [a, b] = ["a", "b"].map(node);
         [&a, &b][at].0.lock().fail(number, PollError::Overrun);
         a.1.connect(&b.1.export(), soon()).wait().unwrap();
-        // One of the two directions is on the failed rail at first.
+        // The link of one direction is on the failed rail at first.
         for (from, to) in [(&a.1, &b.1), (&b.1, &a.1)] {
             let grant = to.grant(from.name().as_str(), 1, &[3], soon());
             let push = from.push(to.name().as_str(), 1, &[0], soon());
@@ -63,8 +63,8 @@ fn a_request_fails_with_the_reason_once_every_rail_has_failed() {
     let [a, b] = ["a", "b"].map(node);
     a.1.connect(&b.1.export(), soon()).wait().unwrap();
     (0..2).for_each(|number| b.0.lock().fail(number, PollError::Overrun));
-    let [pushed, granted] =
+    let [from_a, from_b] =
         [a.1.push("b", 1, &[0], soon()).wait().err(), b.1.push("a", 1, &[0], soon()).wait().err()];
-    assert!(matches!(pushed, Some(NodeError::LinkUnmade { .. })), "{pushed:?}");
-    assert!(granted.is_some());
+    assert!(matches!(from_a, Some(NodeError::LinkUnmade { .. })), "{from_a:?}");
+    assert!(from_b.is_some());
 }
