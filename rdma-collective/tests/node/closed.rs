@@ -161,7 +161,8 @@ fn a_node_whose_tasks_have_wakers_that_panic_ends_nevertheless() {
     let panics = || std::panic::resume_unwind(Box::new("a waker"));
     // A worker wakes the first and the third, the node's own thread the others.
     let mut connecting = a.node.connect(&b.node.export(), long());
-    assert!(poll(&mut connecting, panics).is_pending());
+    // The two may have met by now.
+    _ = poll(&mut connecting, panics);
     let patience = long();
     while a.node.peers().is_empty() {
         assert!(!patience.expired());
