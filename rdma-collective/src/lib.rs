@@ -18,6 +18,7 @@ mod parse_name;
 mod quoted;
 #[cfg(any(fuzzing, test))]
 mod tests;
+mod wake;
 
 pub use parse_name::ParseNameError;
 use rdma_core::log;

@@ -9,6 +9,7 @@ use std::task::Waker;
 
 use super::{EngineState, Shared};
 use crate::log::Hold;
+use crate::wake::wake_all;
 
 /// The guard of the engine's lock.
 pub(crate) struct Locked<'a> {
@@ -109,7 +110,7 @@ impl Drop for Waking<'_> {
             core.news.note();
         }
         if self.wakers.capacity() > 0 {
-            self.wakers.drain(..).for_each(Waker::wake);
+            wake_all(self.wakers.drain(..));
             if let Some(mut core) = self.shared.try_lock() {
                 core.news.keep_room(std::mem::take(&mut self.wakers));
             }

@@ -2,18 +2,20 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rdma_collective::engine::Driver;
 use rdma_collective::kv::{KvError, KvNode, NodeError, NodeOptions, Pool, PoolUse};
 use rdma_core::{Deadline, Wire};
 
 use crate::common::{WIRES, assert_books, block_on, books, long};
-use crate::job::{Member, Role, member, options};
-use crate::pair::{CANARY, SHAPE, TOKEN, assert_freed, engine, pool};
+use crate::job::{Member, Role, member, member_on, options};
+use crate::pair::{CANARY, SHAPE, TOKEN, assert_freed, engine, engine_driven, pool};
 
 /// A peer that is killed would be noticed later, because lanes beat each 20 ms here, and are lost after a second.
 const AT_ONCE: Duration = Duration::from_millis(900);
@@ -212,4 +214,28 @@ fn a_pool_is_closed_right_after_its_node() {
     node.closed(long()).wait().unwrap();
     source.close(long()).unwrap();
     drop(other);
+}
+
+/// A worker of node b makes a link, and so drives the engine, which wakes the task of a transfer.
+#[test]
+fn the_waker_of_a_transfer_that_panics_stops_no_thread_of_a_node() {
+    let own = engine_driven(Wire::Local, None, Driver::Caller);
+    let (a, b) = (member(Wire::Local, "a", Role::Both), member_on(&own, &options("b"), Role::Both));
+    b.meet(&a);
+    let mut grant = b.node.grant("a", 1, &[3], long()).wait().unwrap();
+    let push = a.node.push("b", 1, &[0], long()).wait().unwrap();
+    let panicked = Arc::new(AtomicBool::new(false));
+    let noted = Arc::clone(&panicked);
+    let panics = move || {
+        noted.store(true, Ordering::SeqCst);
+        std::panic::resume_unwind(Box::new("a waker"))
+    };
+    assert!(poll(&mut grant, panics).is_pending());
+    drop(push);
+    drop(b.node.push("a", 2, &[0], long()).wait().unwrap());
+    while !panicked.load(Ordering::SeqCst) {
+        own.drive(Instant::now(), 64).unwrap();
+    }
+    drop(grant);
+    b.node.clone().closed(long()).wait().unwrap();
 }

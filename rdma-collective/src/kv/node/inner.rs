@@ -1,6 +1,7 @@
 //! The part of a node that its handle, its tasks and its threads share.
 
 use std::net::TcpStream;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::thread::{Builder, JoinHandle};
@@ -13,12 +14,12 @@ use super::blob::NodeBlob;
 use super::jobs::{Job, QUEUES};
 use super::link_slot::Way;
 use super::table::Table;
-use super::tickets::wake;
 use super::work;
 use crate::bootstrap::JobToken;
 use crate::engine::{Engine, Nudge};
 use crate::kv::{LinkOptions, Pool};
 use crate::log::Held;
+use crate::wake::wake_all;
 
 /// Threads of each queue of jobs. Each may wait for a peer that does not answer, and the others go on.
 const WORKERS_MAX: usize = 16;
@@ -154,7 +155,7 @@ impl Inner {
         for (queue, new) in new.into_iter().enumerate() {
             (0..new).for_each(|_| self.start_worker(queue));
         }
-        wake(woken);
+        wake_all(woken);
         result
     }
 
@@ -183,7 +184,10 @@ impl Inner {
     /// Does jobs of a queue until none is left.
     fn work(self: Arc<Self>, queue: usize) {
         while let Some(job) = self.next_job(queue) {
-            work::run(&self, job);
+            // Jobs run code of the user's, such as subscribers of the log. The node counts this thread.
+            if catch_unwind(AssertUnwindSafe(|| work::run(&self, job))).is_err() {
+                crate::log::error!("a job of a KV node has panicked");
+            }
         }
     }
 

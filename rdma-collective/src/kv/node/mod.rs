@@ -95,9 +95,9 @@ pub(crate) use message::fuzz;
 /// # Several devices
 ///
 /// A node on an engine [over several devices](Engine::over) spreads its links over all of them. Each link is on one
-/// rail, those of a peer in both directions on different ones. A link that a rail could not carry is made again on the
-/// next: at once if it could not be made, otherwise for the next transfer. The transfers under way on it end with an
-/// error.
+/// rail, the first ones of a peer in both directions on different ones. A link that a rail could not carry is made
+/// again on the next: for the next transfer, and at once if it could not be made. One of the two nodes makes the links,
+/// and tries as many rails as it has itself. The transfers under way on a link that ends, end with an error.
 ///
 /// Both nodes choose the rail without asking each other, so the first device of one host must reach the first of the
 /// other, and so on. Give all nodes as many devices, in the same order; where the numbers differ, any device must reach

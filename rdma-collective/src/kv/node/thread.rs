@@ -15,11 +15,11 @@ use super::inner::{Inner, Rest, tell};
 use super::jobs::Job;
 use super::message::{Answer, NOTE_BYTES, Request};
 use super::table::{MAKE_WITHIN, is_open};
-use super::tickets::wake;
 use super::work::{self, say};
 use super::{NodeError, NodeName};
 use crate::bootstrap::notice_vanishing;
 use crate::link::handshake::{First, Met, Strangers};
+use crate::wake::wake_all;
 
 /// The pause after a failure, of the listener for example, so that it does not keep a core busy.
 const FAILED_PAUSE: std::time::Duration = std::time::Duration::from_millis(100);
@@ -32,7 +32,7 @@ pub(super) fn start(inner: &Arc<Inner>, listener: TcpListener) -> Result<(), Nod
     let started = Builder::new().name("rdma-node".to_owned()).spawn(move || {
         run(&own, listener);
         end(&own);
-        wake(own.finish());
+        wake_all(own.finish());
     });
     started.map(drop).map_err(|source| NodeError::Thread { source: Arc::new(source) })
 }

@@ -1,7 +1,6 @@
 //! The tasks that wait at a node: for a peer to be met, for a link, and for a peer to leave.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 use std::time::Instant;
 
@@ -19,15 +18,6 @@ pub(super) enum About {
     Leaving,
     /// The node itself ends.
     Closing,
-}
-
-/// Wakes tasks. A waker that panics stops neither the others nor the thread, which the node counts.
-pub(super) fn wake(woken: Vec<Waker>) {
-    for waker in woken {
-        if catch_unwind(AssertUnwindSafe(|| waker.wake())).is_err() {
-            crate::log::error!("the waker of a task that waits at a KV node has panicked");
-        }
-    }
 }
 
 /// All who wait, by number.

@@ -14,10 +14,11 @@ use crate::kv::node::link_slot::{End, LinkSlot, Way};
 use crate::kv::node::message::{NOTE_BYTES, Note, Reason, Wish};
 use crate::kv::node::tickets::About;
 use crate::kv::node::{NodeError, NodeName};
+use crate::link::RAILS_MAX;
 
-/// Wishes of one peer that are granted at once, at most. A peer makes one link of each direction at a time, and may
-/// give up before this node does.
-const GRANTS_MAX: u32 = 4;
+/// Wishes of one peer that are granted at once, at most. A peer makes one link of each direction at a time. It may try
+/// all of its rails before this node gives up on the first.
+const GRANTS_MAX: u32 = 2 * RAILS_MAX as u32;
 
 impl Table {
     /// Returns the link of a direction, if it is up; has nothing made.
@@ -107,7 +108,7 @@ impl Table {
                 let (slot, last) = peer.slot(way);
                 // The number of a link that is wanted, and not heard of yet, may be any later one. A peer that was
                 // still making the last one when it heard of the want makes no other.
-                if matches!(slot, LinkSlot::Making { .. }) && number >= *last {
+                if !matches!(slot, LinkSlot::Up(_)) && number >= *last {
                     *slot = LinkSlot::Unmade;
                     let error = NodeError::LinkUnmade { peer: name.clone() };
                     tickets.fail((name, incarnation), Some(About::Link(way)), &error, woken);

@@ -230,10 +230,27 @@ fn the_other_node_wants_links_and_grants_each_wish_once() {
         assert!(table.need("a", Way::In, now).is_ok());
         assert_eq!(notes(&mut table), wanted);
     }
-    assert_eq!(table.hear_wish(&wish(5, Way::Out), now), Ok(()));
-    assert_eq!(table.hear_wish(&wish(6, Way::Out), now), Err(Reason::Failed));
+    let all = (5..30).find(|number| table.hear_wish(&wish(*number, Way::Out), now).is_err()).unwrap();
+    assert!(all < 30);
+    assert_eq!(table.hear_wish(&wish(all, Way::Out), now), Err(Reason::Failed));
     table.granted(&wish(1, Way::Out));
-    assert_eq!(table.hear_wish(&wish(7, Way::Out), now), Ok(()));
+    assert_eq!(table.hear_wish(&wish(all, Way::Out), now), Ok(()));
+}
+
+#[test]
+fn whoever_wants_a_link_again_is_told_that_all_rails_were_tried_before_it_has_looked() {
+    let (mut table, now) = (table(), Instant::now());
+    let (near, _far) = connection();
+    table.introduced(1, blob("a", 2), Arc::clone(&near)).unwrap();
+    assert!(table.need("a", Way::In, now).is_ok());
+    let ticket = table.tickets.add((name("a"), 2), About::Link(Way::In), now + MAKE_WITHIN);
+    let wish = Wish { to: 1, from: name("a"), incarnation: 2, way: Way::Out, number: 1, blob: Vec::new() };
+    assert_eq!(table.hear_wish(&wish, now), Ok(()));
+    table.granted(&wish);
+    table.want_again((&name("a"), 2), LinkName { way: Way::In, number: 1 });
+    let failed = Note::Failed { way: Way::In, number: 1 }.encode();
+    assert!(table.hear(&name("a"), &near, &failed, now));
+    assert!(matches!(table.tickets.take_error(ticket), Some(NodeError::LinkUnmade { .. })));
 }
 
 #[test]

@@ -33,7 +33,8 @@ pub(super) fn run(inner: &Arc<Inner>, job: Job) {
             let made = make(inner, &peer, link, (deadline, left));
             let on_the_next = left > 1 && is_of_the_rail(&made);
             // A crowd of strangers may have pushed the connection out before the wish was heard.
-            if (is_lost(&made) || on_the_next) && !deadline.expired() {
+            if (is_lost(&made) || on_the_next) && deadline.remaining() > TRY_PAUSE {
+                made.as_ref().err().into_iter().for_each(warn_unmade);
                 std::thread::sleep(TRY_PAUSE);
                 let tries = tries + u32::from(on_the_next);
                 if inner.change(|table| table.make_again(&peer, link, (deadline, tries))) {
@@ -177,12 +178,12 @@ fn make(
     let blob = opening.exported().to_vec();
     let LinkName { way, number } = link;
     let wish = Wish { to: peer.incarnation, from, incarnation, way, number, blob };
-    let met = handshake::connect(address, &inner.token, deadline).map_err(|source| {
+    let share = Deadline::after(deadline.remaining() / left);
+    let met = handshake::connect(address, &inner.token, share).map_err(|source| {
         if peer.process.ends_within(Duration::ZERO) { gone() } else { unreachable(peer, source) }
     })?;
-    match ask(met, peer, &Request::Wish(wish), deadline)? {
+    match ask(met, peer, &Request::Wish(wish), share)? {
         (met, Answer::Welcome(theirs)) => {
-            let share = Deadline::after(deadline.remaining() / left);
             join(inner, &mut opening, (&peer.name, way), (met, &theirs), share).map_err(unmade)
         }
         (_, Answer::Refused(reason)) => Err(refused(inner, peer, reason)),
@@ -198,7 +199,7 @@ fn is_lost(made: &Result<End, NodeError>) -> bool {
 fn is_of_the_rail(made: &Result<End, NodeError>) -> bool {
     match made {
         Err(NodeError::Link { source, .. }) => matches!(**source, LinkError::Setup(_)),
-        made => matches!(made, Err(NodeError::LinkUnmade { .. })),
+        made => matches!(made, Err(NodeError::LinkUnmade { .. } | NodeError::Unreachable { .. })),
     }
 }
 
