@@ -123,7 +123,7 @@ impl List {
     }
 
     /// This list, of which decode has some blocks.
-    fn having(self, blocks: &[u32]) -> Self {
+    pub(super) fn having(self, blocks: &[u32]) -> Self {
         let mut had = blocks.to_vec();
         had.sort_unstable();
         Self { had: Some(had).filter(|had| !had.is_empty()).map(Into::into), ..self }

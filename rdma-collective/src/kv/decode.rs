@@ -96,7 +96,8 @@ impl Decode {
     /// [`KvError::PartOfBlocks`] when the link brings a part of each block alone; [`KvError::Plan`] for an empty
     /// list, a block out of range or given twice, a token range that does not fit the blocks, or a
     /// [had](Blocks::having) block that is not in the list; [`KvError::Held`], [`KvError::RequestRepeated`],
-    /// [`KvError::TooManyTransfers`] and [`KvError::LinkEnded`]. After any error no block is granted.
+    /// [`KvError::TooManyTransfers`], [`KvError::LinkEnded`], and [`KvError::TooManyWrites`] for a request in part of
+    /// more blocks and layers than messages can name (2^37). After any error no block is granted.
     pub fn grant<'a>(
         &self,
         request: impl Into<Request>,
@@ -113,7 +114,8 @@ impl Decode {
     /// block are moved when it belongs to another pool, or was granted or [written](Pool::write) since the verdicts
     /// were made, be it for other tokens of the block. Blocks that decode [had](Blocks::having) are had again. Writes
     /// that bypass [`Pool::write`] are not noticed: grant such a block with [`grant`](Self::grant). When all verdicts
-    /// are valid, as after a transfer that lacked its note alone, no byte moves.
+    /// are valid, no byte moves: a transfer that lacked its note alone can be resumed so. On a link with checksums the
+    /// blocks of such a transfer move again, unless it went by layers, because they are checked after the note.
     ///
     /// # Errors
     ///

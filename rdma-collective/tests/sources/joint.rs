@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use rdma_collective::kv::layout::{Group, HeadOrder, Layout, Shape};
 use rdma_collective::kv::{
-    BlockVerdict, Blocks, HoldKind, KvError, LinkOptions, OnDrop, Pool, PoolUse, Prefill, Push, Sources,
+    BlockVerdict, Blocks, HoldKind, KvError, LinkOptions, OnDrop, Pool, PoolUse, Prefill, Push, Request,
+    Sources,
 };
 use rdma_core::{Deadline, Wire};
 
@@ -137,6 +138,27 @@ fn what_is_given_up_on_all_links_frees_its_blocks_and_leaves_the_links() {
     let grant = sources.grant_missing(3, &verdicts, long()).unwrap();
     prefills.iter().for_each(|prefill| push(prefill, 3));
     assert_moved(&room, &PAIRS, &grant.wait().unwrap().verdicts);
+}
+
+/// All blocks of rank 0 arrive, and its note does not; rank 1 brings nothing.
+#[test]
+fn a_source_whose_note_is_missing_pushes_again_beside_one_that_owes_blocks() {
+    let (prefills, sources_of_room, room) = joined(4);
+    let grant =
+        sources_of_room.grant(1, &destinations(), Deadline::after(Duration::from_millis(400))).unwrap();
+    let promised = prefills[0].push(Request::new(1).note_later(), &sources(), long()).unwrap();
+    [2, 3].into_iter().for_each(|rank| push(&prefills[rank], 1));
+    let verdicts = grant.wait().unwrap_err().verdicts;
+    promised.wait().unwrap_err();
+    let valid = [0, 1, 2, 3].map(|rank| verdicts.of_source(rank).unwrap().all_valid());
+    assert_eq!(valid, [true, false, true, true]);
+    let grant = sources_of_room.grant_missing(2, &verdicts, long()).unwrap();
+    let noted = prefills[0].push(Request::new(2).note(b"token 7"), &sources(), long()).unwrap();
+    push(&prefills[1], 2);
+    let received = grant.wait().unwrap();
+    assert_eq!(noted.wait().unwrap().bytes, 0);
+    assert_eq!((received.bytes, &received.note[..]), (3 * room.layout().block_bytes() / 4, &b"token 7"[..]));
+    assert_moved(&room, &PAIRS, &received.verdicts);
 }
 
 #[test]

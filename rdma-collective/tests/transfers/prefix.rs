@@ -148,6 +148,8 @@ fn prefill_hears_at_once_that_decode_wants_nothing() {
             }
             let sent = sending.wait().unwrap();
             assert_eq!((sent.bytes, &sent.note[..]), (0, &b"all here"[..]), "{context}");
+            let progress = [pair.prefill.stats(), pair.decode.stats()].map(|stats| stats.last_progress);
+            assert_eq!(progress, [None; 2], "{context}: no byte has moved");
             assert_freed(&pair.source, &[1, 2]);
             assert_freed(&pair.destination, &[5, 3]);
             pair.transfer(2, &[(0, 5)]);
@@ -251,6 +253,48 @@ fn a_transfer_that_is_resumed_has_the_blocks_that_it_had_unless_they_have_change
         let none = pair.decode.grant_missing(3, &received.verdicts, long()).unwrap();
         assert_eq!(none.progress().bytes, 0);
     }
+}
+
+#[test]
+fn a_transfer_that_lacks_its_note_alone_is_resumed_while_readers_have_its_blocks() {
+    for wire in WIRES {
+        let pair = Setup { wire, ..Setup::default() }.connect();
+        let soon = Deadline::after(Duration::from_millis(300));
+        let grant = pair.decode.grant(1, &[3, 4], soon).unwrap();
+        let push = pair.prefill.push(Request::new(1).note_later(), &[0, 1], long()).unwrap();
+        let verdicts = grant.wait().unwrap_err().verdicts;
+        push.wait().unwrap_err();
+        assert!(verdicts.all_valid());
+        let readers = pair.destination.share(&[3, 4]).unwrap();
+        // A grant that is given up leaves the contents of the blocks, and the verdicts on them, as they were.
+        pair.decode.grant_missing(2, &verdicts, long()).unwrap().revoke(long()).unwrap();
+        let grant = pair.decode.grant_missing(3, &verdicts, long()).unwrap();
+        let push = pair.prefill.push(Request::new(3).note(b"token 7"), &[0, 1], long()).unwrap();
+        let received = grant.wait().unwrap();
+        assert_eq!((received.bytes, &received.note[..]), (0, &b"token 7"[..]));
+        assert_eq!(push.wait().unwrap().bytes, 0);
+        pair.assert_moved(&[(0, 3), (1, 4)]);
+        drop(readers);
+    }
+}
+
+#[test]
+fn a_transfer_of_nothing_is_given_up_like_any_other() {
+    let pair = Setup::default().connect();
+    let blocks = Blocks::new(&[3, 4]).having(&[3, 4]);
+    let grant = pair.decode.grant(1, blocks, long()).unwrap();
+    let push = pair.prefill.push(Request::new(1).note_later(), &[0, 1], long()).unwrap();
+    push.wait_skipped(long()).unwrap();
+    assert!(grant.revoke(long()).unwrap().all_valid());
+    let error = push.wait().unwrap_err();
+    assert!(matches!(error, KvError::PeerRevoked { request, .. } if request == 1.into()), "{error}");
+    let late = Deadline::after(Duration::from_millis(200));
+    let grant = pair.decode.grant(2, blocks, late).unwrap();
+    let push = pair.prefill.push(Request::new(2).note_later(), &[0, 1], long()).unwrap();
+    assert!(grant.wait().unwrap_err().verdicts.all_valid());
+    push.wait().unwrap_err();
+    assert_freed(&pair.source, &[0, 1]);
+    pair.transfer(3, &[(2, 3)]);
 }
 
 #[test]

@@ -236,7 +236,7 @@ impl State {
             self.entry.end(how, self.bytes_arrived);
             let origin = self.hold.origin();
             self.stage = Stage::Ended(match outcome {
-                Ok(verdicts) => Ok(verdicts.of(origin)),
+                Ok(verdicts) => Ok(verdicts.of(origin).done()),
                 Err(error) => Err(TransferError { verdicts: error.verdicts.of(origin), ..error }),
             });
         }
@@ -274,10 +274,12 @@ impl State {
         all.filter(|(layer, place)| self.wants(*layer, *place))
     }
 
-    /// Number of checksums that the peer sends: for all blocks that it leases, or for those that a grant wants.
+    /// Number of checksums that the peer sends: for all blocks that it leases, or for those that a grant wants. None
+    /// where nothing is wanted.
     pub(super) fn sums_total(&self, layers: u32) -> u64 {
         let all = u64::from(layers) * self.hold.blocks().len() as u64;
-        self.wanted.as_ref().filter(|_| !self.pulls()).map_or(all, Wanted::count)
+        let wanted = self.wanted.as_ref().filter(|wanted| !self.pulls() || wanted.is_empty());
+        wanted.map_or(all, Wanted::count)
     }
 
     /// Verdicts on what has arrived so far; with checksums only checked blocks count.

@@ -108,7 +108,7 @@ impl Sources {
     }
 
     /// Grants `blocks`, in all layers, to `request`: each source fills its part of them, in that order. Every source
-    /// must push, even one of whose blocks decode [has](Blocks::having) all.
+    /// must push, even if decode [has](Blocks::having) all blocks that it brings.
     ///
     /// # Errors
     ///
@@ -123,9 +123,11 @@ impl Sources {
         self.begin(request.into().asked(TransferKind::Grant)?, (blocks.into().into(), None), deadline)
     }
 
-    /// Grants again the blocks of an earlier transfer that `verdicts` has as missing or corrupt. A source that owes
-    /// nothing is not asked, and must not push again, unless all verdicts are valid: then all sources are asked, and no
-    /// byte moves.
+    /// Grants again the blocks of an earlier transfer that `verdicts` has as missing or corrupt.
+    ///
+    /// The sources whose push has failed push again, even if all of their blocks have arrived, because their notes may
+    /// be missing. A source whose push has ended well is not asked, unless blocks that it brought have changed since.
+    /// After a transfer that has ended well as a whole all sources are asked, and no byte moves.
     ///
     /// The rules of [`Decode::grant_missing`] apply. A source counts as the one of before if it brings the same heads
     /// and layers, whoever it is: a replica may stand in for a rank that was lost.
@@ -172,7 +174,7 @@ impl Sources {
     }
 
     /// Pulls again the blocks of an earlier transfer that `verdicts` has as missing or corrupt, from the sources that
-    /// owe something; see [`grant_missing`](Self::grant_missing).
+    /// [`grant_missing`](Self::grant_missing) would ask.
     ///
     /// # Errors
     ///
@@ -187,7 +189,7 @@ impl Sources {
         self.begin(request.into().asked(TransferKind::Pull)?, blocks, deadline)
     }
 
-    /// Begins the part of every source, or of those that owe something of what `missing` is about.
+    /// Begins the part of every source, or of those that are to push again what `missing` is about.
     fn begin(
         &self,
         asked: Asked,
@@ -203,11 +205,15 @@ impl Sources {
         // All before the first part begins, since that changes the contents.
         let owed = self.links.iter().map(|link| owed(link, request, &list, missing));
         let owed = owed.collect::<Result<Vec<_>, _>>()?;
-        let owes = |wanted: &Option<Wanted>| wanted.as_ref().is_none_or(|wanted| !wanted.is_empty());
-        let all_are_asked = missing.is_none() || !owed.iter().any(owes);
+        // A source that has ended well has let its blocks go.
+        let is_done = |link: &Decode, wanted: &Option<Wanted>| {
+            let owes_nothing = wanted.as_ref().is_some_and(Wanted::is_empty);
+            owes_nothing && missing.is_some_and(|verdicts| verdicts.is_done_by(link.cover()))
+        };
+        let all_are_done = self.links.iter().zip(&owed).all(|(link, wanted)| is_done(link, wanted));
         let mut joint = Joint::new(request, &hold, pool.layout());
         for (link, wanted) in self.links.iter().zip(owed) {
-            if !all_are_asked && !owes(&wanted) {
+            if !all_are_done && is_done(link, &wanted) {
                 joint.add_valid(link);
                 continue;
             }

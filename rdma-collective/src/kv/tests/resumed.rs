@@ -51,5 +51,5 @@ fn blocks_of_which_nothing_is_missing_are_granted_for_no_byte() {
     let (_prefill, decode) = pair();
     let verdicts = of_a_transfer(decode.pool(), false);
     let grant = decode.grant_missing(5, &verdicts, soon()).unwrap();
-    assert_eq!((grant.progress().bytes, decode.pool().held(1)), (0, Some(HoldKind::Granted)));
+    assert_eq!((grant.progress().bytes, decode.pool().held(1)), (0, Some(HoldKind::Shared)));
 }

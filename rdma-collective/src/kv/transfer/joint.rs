@@ -62,7 +62,7 @@ impl Joint {
 
     /// Adds the part of a source that owes nothing.
     pub(in crate::kv) fn add_valid(&mut self, link: &Decode) {
-        let verdicts = Verdicts::new(self.layout.layers(), self.hold.list(), BlockVerdict::Valid);
+        let verdicts = Verdicts::new(self.layout.layers(), self.hold.list(), BlockVerdict::Valid).done();
         let (elapsed, moving) = (Duration::ZERO, Duration::ZERO);
         self.add_part(
             link,

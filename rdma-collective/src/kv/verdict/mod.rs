@@ -51,18 +51,25 @@ pub struct Verdicts {
     by_source: Vec<(Arc<Cover>, Self)>,
     /// The part of a source, if the verdicts are about that alone.
     part: Option<Arc<Cover>>,
+    /// Whether the transfer has ended well, so that prefill has let its blocks go.
+    is_done: bool,
 }
 
 impl Verdicts {
     pub(crate) fn new(layers: u32, list: impl Into<List>, all: BlockVerdict) -> Self {
         let list = list.into();
         let states = vec![all; layers as usize * list.blocks().len()].into();
-        Self { list, layers, states, origin: None, by_source: Vec::new(), part: None }
+        Self { list, layers, states, origin: None, by_source: Vec::new(), part: None, is_done: false }
     }
 
     /// Binds the verdicts to the contents that one transfer left in its blocks.
     pub(super) fn of(self, origin: Origin) -> Self {
         Self { origin: Some(origin), ..self }
+    }
+
+    /// The verdicts of a transfer that has ended well.
+    pub(super) fn done(self) -> Self {
+        Self { is_done: true, ..self }
     }
 
     /// The verdicts on blocks that several sources have filled: a block is valid when every source's part of it is. The
@@ -76,7 +83,8 @@ impl Verdicts {
                 *state = state.and(*other);
             }
         }
-        Self { by_source, ..merged }
+        let is_done = by_source.iter().all(|(_, part)| part.is_done);
+        Self { by_source, is_done, ..merged }
     }
 
     /// The verdicts on what the source with this cover brings. Those on whole blocks stand in for a source that has
@@ -92,12 +100,24 @@ impl Verdicts {
         }
     }
 
-    /// Holds the blocks for moving what is owed. Decode has those that it had before, unless they have changed since.
+    /// Holds the blocks for moving what is owed. Decode has those that it had before, and those that are valid in all
+    /// layers, unless they have changed since.
     pub(super) fn hold(&self, pool: &Pool) -> Result<Hold, KvError> {
-        match &self.origin {
-            Some(origin) => Hold::grant_again(pool, &self.list, origin),
-            None => Hold::grant(pool, self.list.clone().having_only(|_, _| false)),
-        }
+        let Some(origin) = &self.origin else {
+            return Hold::grant(pool, self.list.clone().having_only(|_, _| false));
+        };
+        let is_valid =
+            |place| (0..self.layers).all(|layer| self.get(layer, place) == Some(BlockVerdict::Valid));
+        // Verdicts on the part of one source say nothing about the others.
+        let has = |place, block| self.list.has(block) || (self.part.is_none() && is_valid(place));
+        let had = self.blocks().iter().copied().enumerate().filter(|(place, block)| has(*place, *block));
+        let had: Vec<u32> = had.map(|(_, block)| block).collect();
+        Hold::grant_again(pool, &self.list.clone().having(&had), origin)
+    }
+
+    /// Whether the source with this cover has ended well, so that it does not push again.
+    pub(super) fn is_done_by(&self, cover: &Cover) -> bool {
+        self.about(cover).is_done
     }
 
     /// The blocks that the source with this cover still owes to `pool`, of which `held` has the blocks; `None` when

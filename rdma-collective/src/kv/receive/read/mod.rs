@@ -160,11 +160,13 @@ impl Receives {
                     begun.planned(Arc::clone(&plan), ends.clone());
                     state.begin = Some(begun);
                     state.set_lease(Some(lease));
-                    pulls.takes.push_back(Take { lease, checksums: self.checksums });
+                    pulls.takes.push_back(Take { lease, checksums: self.checksums && writes > 0 });
                     let reads = plan.stream();
                     let hint = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
                     let (transfer, grant) = (state.grant.transfer, state.grant.grant);
-                    pulls.reading.push_back(Reading { transfer, grant, reads, hint, index: 0, ends });
+                    if writes > 0 {
+                        pulls.reading.push_back(Reading { transfer, grant, reads, hint, index: 0, ends });
+                    }
                 }
                 Err(error) => {
                     pulls.releases.push_back(Release { lease, done: false, reads: 0, corrupt: 0, bytes: 0 });
