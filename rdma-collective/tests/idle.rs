@@ -30,13 +30,24 @@ fn ran() -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// How much of a core is used while nothing happens but what the engines do by themselves.
-fn share_of_a_core() -> f64 {
-    // Work that has just been done may still have something to finish.
-    thread::sleep(Duration::from_millis(300));
-    let (before, began) = (ran(), Instant::now());
-    thread::sleep(IDLE);
-    (ran() - before).as_secs_f64() / began.elapsed().as_secs_f64()
+/// How much of a core is used while nothing happens but what the engines do by themselves: the least of up to three
+/// looks, because a machine that is busy with something else only adds to it.
+fn share_of_a_core(most: f64) -> f64 {
+    let look = || {
+        // Work that has just been done may still have something to finish.
+        thread::sleep(Duration::from_millis(300));
+        let (before, began) = (ran(), Instant::now());
+        thread::sleep(IDLE);
+        (ran() - before).as_secs_f64() / began.elapsed().as_secs_f64()
+    };
+    let mut least = look();
+    for _ in 0..2 {
+        if least < most {
+            break;
+        }
+        least = least.min(look());
+    }
+    least
 }
 
 #[test]
@@ -45,13 +56,13 @@ fn engines_that_have_nothing_to_do_leave_the_processor_alone() {
         let together = Arc::new(Barrier::new(2));
         each_communicator(2, wire, CommunicatorOptions::default(), move |mut comm| {
             comm.all_reduce(&mut [1.0_f32; 1000], ReduceOp::Sum, long()).unwrap();
-            let share = if together.wait().is_leader() { share_of_a_core() } else { 0.0 };
+            let share = if together.wait().is_leader() { share_of_a_core(SHARE_MAX) } else { 0.0 };
             together.wait();
             assert!(share < SHARE_MAX, "a communicator, {wire:?}: {share}");
         });
         let pair = Setup { wire, ..Setup::default() }.connect();
         pair.transfer(1, &[(0, 1), (1, 0)]);
-        let share = share_of_a_core();
+        let share = share_of_a_core(BEATING_SHARE_MAX);
         assert!(share < BEATING_SHARE_MAX, "a KV link whose engines beat every 20 ms, {wire:?}: {share}");
     }
 }
