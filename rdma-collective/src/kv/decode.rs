@@ -346,11 +346,10 @@ pub(super) fn owed(
     missing: Option<&Verdicts>,
 ) -> Result<Option<Wanted>, KvError> {
     let (pool, cover) = (link.pool(), link.cover());
-    let all = || Verdicts::new(pool.layout().layers(), held, BlockVerdict::Missing);
     let owed = match missing {
         Some(verdicts) => verdicts.owed(cover, pool, held),
         None if held.had().is_empty() => return Ok(None),
-        None => all().owed(cover, pool, held),
+        None => Verdicts::new(pool.layout().layers(), held, BlockVerdict::Missing).owed(cover, pool, held),
     };
     owed.map(Some).ok_or(KvError::TooManyWrites { request, max: WRITES_MAX })
 }

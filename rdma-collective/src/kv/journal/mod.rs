@@ -195,8 +195,11 @@ impl Journal {
         Entry { journal: self.clone(), kind, request, begun: now, blocks, span }
     }
 
-    /// Counts writes or reads that have arrived.
+    /// Counts writes or reads that have arrived. None is no progress, and takes no lock.
     pub(super) fn moved(&self, requests: u64, bytes: u64, now: Instant) {
+        if requests == 0 {
+            return;
+        }
         let stats = &mut self.lock().stats;
         stats.requests += requests;
         stats.bytes += bytes;

@@ -448,7 +448,7 @@ impl Pushes {
             OfferStage::Recalling { cause, .. } => Err(cause.clone()),
             _ => Err(KvError::PeerRevoked { request, peer: self.link.peer.clone() }),
         };
-        if let Ok(sent @ Sent { writes: 1.., .. }) = &outcome {
+        if let Ok(sent) = &outcome {
             self.journal.moved(sent.writes.into(), sent.bytes, now);
         }
         offered.end(outcome);

@@ -414,9 +414,8 @@ impl Service for Receives {
         let taken = self.take_arrivals(core, now);
         let mut any = self.link.or_violation(core, taken);
         any |= self.count_reads(core, now);
-        if let (requests @ 1.., bytes) = std::mem::take(&mut self.landed) {
-            self.journal.moved(requests, bytes, now);
-        }
+        let (requests, bytes) = std::mem::take(&mut self.landed);
+        self.journal.moved(requests, bytes, now);
         any |= self.begin_pulls(now);
         any |= self.post_reads(core);
         // The order matters: count, complete, check and confirm come before expiry, so that a transfer which is done

@@ -210,10 +210,11 @@ impl Sources {
             let owes_nothing = wanted.as_ref().is_some_and(Wanted::is_empty);
             owes_nothing && missing.is_some_and(|verdicts| verdicts.is_done_by(link.cover()))
         };
-        let all_are_done = self.links.iter().zip(&owed).all(|(link, wanted)| is_done(link, wanted));
+        let done: Vec<_> = self.links.iter().zip(&owed).map(|(link, wanted)| is_done(link, wanted)).collect();
+        let all_are_done = done.iter().all(|done| *done);
         let mut joint = Joint::new(request, &hold, pool.layout());
-        for (link, wanted) in self.links.iter().zip(owed) {
-            if !all_are_done && is_done(link, &wanted) {
+        for ((link, wanted), is_done) in self.links.iter().zip(owed).zip(done) {
+            if is_done && !all_are_done {
                 joint.add_valid(link);
                 continue;
             }

@@ -88,15 +88,13 @@ impl Verdicts {
     }
 
     /// The verdicts on what the source with this cover brings. Those on whole blocks stand in for a source that has
-    /// brought nothing yet; those on the part of another source say nothing about it.
-    fn about(&self, cover: &Cover) -> Self {
+    /// brought nothing yet; `None` for those on the part of another source, which say nothing about it.
+    fn about(&self, cover: &Cover) -> Option<&Self> {
         let of = self.by_source.iter().find(|(brought, _)| **brought == *cover);
         match (of, &self.part) {
-            (Some((_, verdicts)), _) => verdicts.clone(),
-            (None, Some(part)) if **part != *cover => {
-                Self::new(self.layers, &self.list, BlockVerdict::Missing)
-            }
-            (None, _) => self.clone(),
+            (Some((_, verdicts)), _) => Some(verdicts),
+            (None, Some(part)) if **part != *cover => None,
+            (None, _) => Some(self),
         }
     }
 
@@ -117,13 +115,15 @@ impl Verdicts {
 
     /// Whether the source with this cover has ended well, so that it does not push again.
     pub(super) fn is_done_by(&self, cover: &Cover) -> bool {
-        self.about(cover).is_done
+        self.about(cover).is_some_and(|about| about.is_done)
     }
 
     /// The blocks that the source with this cover still owes to `pool`, of which `held` has the blocks; `None` when
     /// they are more than messages can name.
     pub(super) fn owed(&self, cover: &Cover, pool: &Pool, held: &List) -> Option<Wanted> {
-        self.about(cover).as_of_now(pool).having(held).only(cover, pool.layout()).wanted()
+        let none = || Self::new(self.layers, &self.list, BlockVerdict::Missing);
+        let now = self.about(cover).map_or_else(none, |about| about.as_of_now(pool));
+        now.having(held).only(cover, pool.layout()).wanted()
     }
 
     /// The verdicts with those blocks as valid that decode has.

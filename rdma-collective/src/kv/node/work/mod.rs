@@ -199,7 +199,8 @@ fn is_lost(made: &Result<End, NodeError>) -> bool {
 fn is_of_the_rail(made: &Result<End, NodeError>) -> bool {
     match made {
         Err(NodeError::Link { source, .. }) => matches!(**source, LinkError::Setup(_)),
-        made => matches!(made, Err(NodeError::LinkUnmade { .. } | NodeError::Unreachable { .. })),
+        Err(NodeError::LinkUnmade { .. } | NodeError::Unreachable { .. }) => true,
+        _ => false,
     }
 }
 

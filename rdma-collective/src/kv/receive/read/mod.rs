@@ -160,7 +160,8 @@ impl Receives {
                     begun.planned(Arc::clone(&plan), ends.clone());
                     state.begin = Some(begun);
                     state.set_lease(Some(lease));
-                    pulls.takes.push_back(Take { lease, checksums: self.checksums && writes > 0 });
+                    let checksums = self.checksums && state.sums_total(self.pool.layout().layers()) > 0;
+                    pulls.takes.push_back(Take { lease, checksums });
                     let reads = plan.stream();
                     let hint = CacheHint::of_total(usize::try_from(state.bytes).unwrap_or(usize::MAX));
                     let (transfer, grant) = (state.grant.transfer, state.grant.grant);
