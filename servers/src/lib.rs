@@ -1,3 +1,10 @@
 //! A disaggregated server to look at: prefills, decodes and a router around a small Llama.
+//!
+//! `model` computes tokens, `cache` has their keys and values in the pools of the library, `batch` computes many texts
+//! at once, `api` is what clients speak, and `roles` are the servers that are made of these.
 
+pub mod api;
+pub mod batch;
+pub mod cache;
 pub mod model;
+pub mod roles;

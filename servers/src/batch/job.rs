@@ -1,0 +1,107 @@
+//! A text that is computed, and the tokens of its answer.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use rdma_collective::kv::Push;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::cache::Taken;
+use crate::model::{END, Sampling, Token};
+
+/// A text, and how its answer is chosen.
+pub struct Job {
+    /// The prompt, and behind it the answer as far as it is known.
+    pub text: Vec<Token>,
+    /// Blocks for the text and all of its answer.
+    pub blocks: Taken,
+    /// Tokens whose keys and values are in the blocks.
+    pub ready: usize,
+    /// The way in which tokens are chosen.
+    pub sampling: Sampling,
+    /// Tokens that are still to be chosen, at most.
+    pub tokens_left: usize,
+    /// Whether the answer goes on behind its end, so that it has as many tokens as were asked for.
+    pub ignores_end: bool,
+    /// The push of the blocks, if another server goes on with the text.
+    pub push: Option<Arc<Push>>,
+    /// Hears of the answer. Bounded by the tokens that are left.
+    pub events: UnboundedSender<Event>,
+}
+
+/// A piece of news about a text.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Event {
+    /// The next token of the answer.
+    Token(Token),
+    /// The answer has ended.
+    Ended(Finish),
+    /// The text cannot be computed.
+    Failed(String),
+}
+
+/// The reason why an answer has ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Finish {
+    /// The model has said all it wanted.
+    Stop,
+    /// The answer has as many tokens as were asked for.
+    Length,
+}
+
+impl Job {
+    /// Whether the text has not ended, and somebody hears of it.
+    pub(super) fn is_running(&self) -> bool {
+        self.tokens_left > 0 && !self.events.is_closed()
+    }
+
+    /// Whether all of the text but its last token is computed.
+    pub(super) fn is_answering(&self) -> bool {
+        self.ready + 1 == self.text.len()
+    }
+
+    /// The tokens that are not computed.
+    pub(super) fn to_compute(&self) -> Range<usize> {
+        self.ready..self.text.len()
+    }
+
+    pub(super) fn fail(&self, error: &str) {
+        // Whoever does not hear needs no error.
+        _ = self.events.send(Event::Failed(error.to_owned()));
+    }
+
+    /// Hears that a layer of some tokens is in the blocks. The layer of the last chunk goes on its way at once.
+    pub(super) fn written(&self, layer: usize, range: &Range<usize>) {
+        if let Some(push) = self.push.as_ref().filter(|_| range.end == self.text.len()) {
+            // A push that has ended is reported by whoever waits for it.
+            _ = push.layer_ready(layer as u32);
+        }
+    }
+
+    /// Takes the logits behind the tokens up to `end`.
+    pub(super) fn computed(&mut self, end: usize, logits: &[f32]) {
+        self.ready = end;
+        self.blocks.publish(self.text.get(..end).unwrap_or_default());
+        if end < self.text.len() {
+            return;
+        }
+        let token = self.sampling.choose(logits, end);
+        if token == END && !self.ignores_end {
+            self.end(Finish::Stop);
+            return;
+        }
+        self.text.push(token);
+        self.tokens_left -= 1;
+        _ = self.events.send(Event::Token(token));
+        if self.tokens_left == 0 {
+            self.end(Finish::Length);
+        }
+    }
+
+    fn end(&mut self, finish: Finish) {
+        self.tokens_left = 0;
+        _ = self.events.send(Event::Ended(finish));
+    }
+}

@@ -1,0 +1,152 @@
+//! Continuous batching: one thread computes all texts that run, a chunk or a token of each in every step.
+//!
+//! Texts come and go between steps. What a text gets does not depend on the others, because the model gives a token the
+//! same bits in every batch.
+
+mod job;
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::thread::{Builder, JoinHandle};
+
+use anyhow::{Result, anyhow};
+use tokio::sync::mpsc::error::TryRecvError;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::cache::{Memory, Paged};
+use crate::model::{Cache, Chunk, Llama};
+
+pub use job::{Event, Finish, Job};
+
+/// Texts that run at once, at most. Others wait.
+const RUNNING_MAX: usize = 64;
+/// Tokens of a step, at most but for a token of each text: a long prompt delays the others by so much.
+const STEP_TOKENS: usize = 64;
+/// Texts that wait, at most; whoever brings another waits itself.
+const WAITING_MAX: usize = 256;
+
+/// The texts that a model computes. They end with the last handle.
+pub struct Batch {
+    jobs: Option<Sender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Batch {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    ///
+    /// The system has no thread left.
+    pub fn start(model: Arc<Llama>, memory: Memory) -> Result<Self> {
+        let (jobs, waiting) = channel(WAITING_MAX);
+        let mut running = Running { model, memory, waiting, jobs: Vec::new() };
+        let thread = Builder::new().name("batch".to_owned()).spawn(move || running.run())?;
+        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+    }
+
+    /// Adds a text, which runs until it has ended or nobody hears its events.
+    ///
+    /// # Errors
+    ///
+    /// The thread has ended.
+    pub async fn add(&self, job: Job) -> Result<()> {
+        let ended = || anyhow!("the model has stopped");
+        self.jobs.as_ref().ok_or_else(ended)?.send(job).await.map_err(|_| ended())
+    }
+}
+
+impl Drop for Batch {
+    fn drop(&mut self) {
+        self.jobs = None;
+        self.thread.take().map(JoinHandle::join);
+    }
+}
+
+struct Running {
+    model: Arc<Llama>,
+    memory: Memory,
+    waiting: Receiver<Job>,
+    jobs: Vec<Job>,
+}
+
+impl Running {
+    fn run(&mut self) {
+        while self.take_new() {
+            let parts = self.parts();
+            if let Err(error) = self.step(&parts) {
+                let error = format!("{error:#}");
+                parts.iter().for_each(|(at, _)| _ = self.jobs.get(*at).map(|job| job.fail(&error)));
+                let failed = |at: &usize| parts.iter().any(|(of, _)| of == at);
+                let mut at = 0..;
+                self.jobs.retain(|_| at.next().is_some_and(|at| !failed(&at)));
+            }
+            self.jobs.retain(Job::is_running);
+        }
+    }
+
+    /// Takes the texts that wait. Returns `false` when none is left and none will come.
+    fn take_new(&mut self) -> bool {
+        while self.jobs.len() < RUNNING_MAX {
+            let job = if self.jobs.is_empty() {
+                self.waiting.blocking_recv().ok_or(TryRecvError::Disconnected)
+            } else {
+                self.waiting.try_recv()
+            };
+            match job {
+                Ok(job) => self.jobs.extend(Some(job).filter(Job::is_running)),
+                Err(_) => break,
+            }
+        }
+        !self.jobs.is_empty()
+    }
+
+    /// The tokens to compute in the next step, by text. Texts whose answer has begun come first.
+    fn parts(&self) -> Vec<(usize, Range<usize>)> {
+        let mut left = STEP_TOKENS;
+        let mut parts = Vec::new();
+        for answers in [true, false] {
+            for (at, job) in self.jobs.iter().enumerate().filter(|(_, job)| job.is_answering() == answers) {
+                let tokens = job.to_compute();
+                let end = tokens.end.min(tokens.start + left);
+                if tokens.start < end {
+                    parts.push((at, tokens.start..end));
+                    left -= end - tokens.start;
+                }
+            }
+        }
+        parts
+    }
+
+    fn step(&mut self, parts: &[(usize, Range<usize>)]) -> Result<()> {
+        let Self { model, memory, jobs, .. } = self;
+        let of = |at: usize| jobs.get(at).ok_or_else(|| anyhow!("a text that is gone"));
+        let mut caches = Vec::with_capacity(parts.len());
+        for (at, _) in parts {
+            caches.push(memory.of(of(*at)?.blocks.list()));
+        }
+        let mut chunks = Vec::with_capacity(parts.len());
+        for ((at, range), cache) in parts.iter().zip(&mut caches) {
+            let tokens = of(*at)?.text.get(range.clone()).unwrap_or_default();
+            let cache: &mut Paged<'_> = cache;
+            chunks.push(Chunk { tokens, first: range.start, cache: cache as &mut dyn Cache });
+        }
+        let written = |layer| {
+            for (at, range) in parts {
+                of(*at)?.written(layer, range);
+            }
+            Ok(())
+        };
+        let logits = model.step(&mut chunks, written)?;
+        drop(chunks);
+        drop(caches);
+        for ((at, range), logits) in parts.iter().zip(logits) {
+            if let Some(job) = jobs.get_mut(*at) {
+                job.computed(range.end, &logits);
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

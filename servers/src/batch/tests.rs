@@ -1,0 +1,85 @@
+//! Texts in a batch get the answers that each gets alone.
+
+use rdma_collective::engine::{Engine, EngineOptions};
+use rdma_collective::kv::PoolUse;
+use rdma_core::{Device, SoftOptions};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::*;
+use crate::cache::Blocks;
+use crate::model::{Config, Sampling, Token, encode};
+
+struct Server {
+    batch: Batch,
+    blocks: Blocks,
+}
+
+fn server(blocks: u32) -> Server {
+    let config = Config { num_hidden_layers: 2, hidden_size: 64, intermediate_size: 160, ..Config::default() };
+    let device = Device::soft(SoftOptions::default()).open().unwrap();
+    let engine = Engine::new(&device, EngineOptions::default()).unwrap();
+    let memory = Memory::new(&engine, &config, blocks, PoolUse::Source).unwrap();
+    let blocks = Blocks::of(memory.pool());
+    Server { batch: Batch::start(Arc::new(Llama::new(config).unwrap()), memory).unwrap(), blocks }
+}
+
+impl Server {
+    async fn begin(&self, prompt: &str, sampling: Sampling, tokens: usize) -> UnboundedReceiver<Event> {
+        let text = encode(prompt.as_bytes());
+        let blocks = self.blocks.take(&text, text.len() + tokens).await.unwrap();
+        let (events, heard) = unbounded_channel();
+        let (ready, push) = (blocks.ready(), None);
+        let job = Job { text, blocks, ready, sampling, tokens_left: tokens, ignores_end: false, push, events };
+        self.batch.add(job).await.unwrap();
+        heard
+    }
+}
+
+async fn answer(mut events: UnboundedReceiver<Event>) -> (Vec<Token>, Finish) {
+    let mut tokens = Vec::new();
+    loop {
+        match events.recv().await.expect("an end") {
+            Event::Token(token) => tokens.push(token),
+            Event::Ended(finish) => return (tokens, finish),
+            Event::Failed(error) => panic!("{error}"),
+        }
+    }
+}
+
+fn prompts() -> Vec<(String, Sampling)> {
+    let sampling = |seed| Sampling { temperature: if seed % 2 == 0 { 0.0 } else { 0.9 }, top_p: 0.95, seed };
+    (0..12).map(|seed| (format!("{} and {seed}", "the same beginning ".repeat(seed as usize)), sampling(seed))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_get_the_answers_that_they_get_alone() {
+    let mut alone = Vec::new();
+    for (prompt, sampling) in prompts() {
+        // A server of its own, so that nothing is kept of the others.
+        let server = server(32);
+        alone.push(answer(server.begin(&prompt, sampling, 20).await).await);
+    }
+    assert!(alone.iter().any(|(tokens, _)| tokens.len() == 20));
+    let server = server(96);
+    for _ in 0..2 {
+        let mut events = Vec::new();
+        for (prompt, sampling) in prompts() {
+            events.push(server.begin(&prompt, sampling, 20).await);
+        }
+        for (events, alone) in events.into_iter().zip(&alone) {
+            assert_eq!(answer(events).await, *alone);
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_that_nobody_hears_of_give_their_blocks_back() {
+    let server = server(16);
+    for _ in 0..20 {
+        let mut events = server.begin("a prompt of some length", Sampling::default(), 200).await;
+        assert!(matches!(events.recv().await, Some(Event::Token(_))));
+    }
+    let Server { batch, blocks } = server;
+    drop(batch);
+    assert_eq!(blocks.idle(), 16);
+}

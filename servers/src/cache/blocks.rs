@@ -1,0 +1,302 @@
+//! The blocks of a pool: free, taken by a text, or kept because the next text may begin alike.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use rdma_collective::kv::Pool;
+
+use crate::model::{BLOCK_TOKENS, Config, Token};
+
+/// Pause before blocks are looked for again. Transfers that were given up hold some for as long as their peers take.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// The blocks of a pool. A clone is another handle to them.
+#[derive(Clone)]
+pub struct Blocks {
+    pool: Pool,
+    state: Arc<Mutex<State>>,
+}
+
+/// The blocks of a text, which are free again, or kept for others, once this is dropped.
+pub struct Taken {
+    list: Vec<u32>,
+    /// The blocks that are in the tree, from the first on.
+    nodes: Vec<NodeId>,
+    /// Tokens that were there when the blocks were taken.
+    ready: usize,
+    of: Blocks,
+}
+
+/// A block of known tokens behind known tokens. Numbers are never used again, so that equal numbers mean equal texts.
+type NodeId = u64;
+
+struct Node {
+    block: u32,
+    /// The node before, and the tokens.
+    key: Key,
+    children: usize,
+    /// Texts that have the block.
+    users: usize,
+    /// The moment of its last use, by a count of uses.
+    used: u64,
+}
+
+type Key = (Option<NodeId>, [Token; BLOCK_TOKENS]);
+
+#[derive(Default)]
+struct State {
+    free: VecDeque<u32>,
+    nodes: HashMap<NodeId, Node>,
+    by_key: HashMap<Key, NodeId>,
+    /// The nodes that nobody uses and that have no children, by their last use.
+    idle: BTreeSet<(u64, NodeId)>,
+    last: u64,
+}
+
+impl Blocks {
+    /// All blocks of a pool, free.
+    #[must_use]
+    pub fn of(pool: &Pool) -> Self {
+        let free = (0..pool.layout().blocks()).collect();
+        Self { pool: pool.clone(), state: Arc::new(Mutex::new(State { free, ..State::default() })) }
+    }
+
+    /// Takes blocks for a text, with room for `room` tokens in all; waits until there are as many.
+    ///
+    /// # Errors
+    ///
+    /// The pool is smaller.
+    pub async fn take(&self, text: &[Token], room: usize) -> Result<Taken> {
+        let (count, all) = (Config::blocks_of(room.max(text.len())), self.pool.layout().blocks());
+        ensure!(count <= all as usize, "{count} blocks are more than the {all} of the pool");
+        loop {
+            if let Some(taken) = self.try_take(text, count) {
+                return Ok(taken);
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    fn try_take(&self, text: &[Token], count: usize) -> Option<Taken> {
+        let mut state = self.lock();
+        let mut taken = Taken { list: Vec::new(), nodes: Vec::new(), ready: 0, of: self.clone() };
+        // At least one token is computed, because the next one follows from its logits.
+        let whole = text.len().saturating_sub(1) / BLOCK_TOKENS * BLOCK_TOKENS;
+        for tokens in text.get(..whole).unwrap_or_default().as_chunks().0 {
+            let Some(id) = state.by_key.get(&(taken.nodes.last().copied(), *tokens)).copied() else { break };
+            state.use_node(id);
+            taken.list.extend(state.nodes.get(&id).map(|node| node.block));
+            taken.nodes.push(id);
+        }
+        taken.ready = taken.list.len() * BLOCK_TOKENS;
+        while taken.list.len() < count {
+            match state.take_one(&self.pool) {
+                Some(block) => taken.list.push(block),
+                None => {
+                    drop(state);
+                    return None;
+                }
+            }
+        }
+        Some(taken)
+    }
+
+    /// Blocks that no text has and that no transfer holds.
+    #[must_use]
+    pub fn idle(&self) -> usize {
+        let state = self.lock();
+        let kept = state.nodes.values().filter(|node| node.users == 0).map(|node| &node.block);
+        state.free.iter().chain(kept).filter(|block| self.pool.held(**block).is_none()).count()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Taken {
+    /// The blocks, in the order of the text.
+    #[must_use]
+    pub fn list(&self) -> &[u32] {
+        &self.list
+    }
+
+    /// Tokens that need not be computed, because their blocks were kept.
+    #[must_use]
+    pub fn ready(&self) -> usize {
+        self.ready
+    }
+
+    /// The blocks of those tokens.
+    #[must_use]
+    pub fn kept(&self) -> &[u32] {
+        self.list.get(..self.ready / BLOCK_TOKENS).unwrap_or_default()
+    }
+
+    /// Lets other texts have the whole blocks of these tokens, all of which are computed.
+    pub fn publish(&mut self, text: &[Token]) {
+        let mut state = self.of.lock();
+        for (place, tokens) in text.as_chunks().0.iter().enumerate().skip(self.nodes.len()) {
+            let (Some(block), parent) = (self.list.get(place), self.nodes.last().copied()) else { return };
+            let key = (parent, *tokens);
+            // Another text was faster, and its block serves whoever comes.
+            if state.by_key.contains_key(&key) {
+                return;
+            }
+            self.nodes.push(state.add(key, *block));
+        }
+    }
+}
+
+impl State {
+    /// A block that is free, or was kept and is used least.
+    fn take_one(&mut self, pool: &Pool) -> Option<u32> {
+        let at = self.free.iter().position(|block| pool.held(*block).is_none());
+        if let Some(block) = at.and_then(|at| self.free.remove(at)) {
+            return Some(block);
+        }
+        let is_free = |id: &NodeId| self.nodes.get(id).is_some_and(|node| pool.held(node.block).is_none());
+        let id = self.idle.iter().map(|(_, id)| *id).find(is_free)?;
+        self.remove(id)
+    }
+
+    fn add(&mut self, key: Key, block: u32) -> NodeId {
+        self.last += 1;
+        let id = self.last;
+        self.nodes.insert(id, Node { block, key, children: 0, users: 1, used: id });
+        self.by_key.insert(key, id);
+        if let Some(parent) = key.0.and_then(|parent| self.nodes.get_mut(&parent)) {
+            parent.children += 1;
+        }
+        id
+    }
+
+    fn remove(&mut self, id: NodeId) -> Option<u32> {
+        let node = self.nodes.remove(&id)?;
+        self.idle.remove(&(node.used, id));
+        self.by_key.remove(&node.key);
+        if let Some(parent) = node.key.0 {
+            if let Some(node) = self.nodes.get_mut(&parent) {
+                node.children -= 1;
+            }
+            self.rank(parent);
+        }
+        Some(node.block)
+    }
+
+    fn use_node(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get_mut(&id) {
+            node.users += 1;
+            self.idle.remove(&(node.used, id));
+        }
+    }
+
+    fn leave_node(&mut self, id: NodeId) {
+        self.last += 1;
+        if let Some(node) = self.nodes.get_mut(&id) {
+            (node.users, node.used) = (node.users - 1, self.last);
+        }
+        self.rank(id);
+    }
+
+    /// Has a node given away if it is needed, once nobody uses it or what is behind it.
+    fn rank(&mut self, id: NodeId) {
+        if let Some(node) = self.nodes.get(&id).filter(|node| node.users == 0 && node.children == 0) {
+            self.idle.insert((node.used, id));
+        }
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        let mut state = self.of.lock();
+        // The last first, so that what is behind is given away before what it rests on.
+        self.nodes.iter().rev().for_each(|id| state.leave_node(*id));
+        state.free.extend(self.list.iter().skip(self.nodes.len()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use rdma_collective::engine::{Engine, EngineOptions};
+    use rdma_collective::kv::PoolUse;
+    use rdma_collective::kv::layout::Layout;
+    use rdma_core::{Device, SoftOptions};
+
+    use super::*;
+
+    fn blocks(count: u32) -> Blocks {
+        let device = Device::soft(SoftOptions::default()).open().unwrap();
+        let engine = Engine::new(&device, EngineOptions::default()).unwrap();
+        let layout = Layout::new(Config::default().pool(count)).unwrap();
+        Blocks::of(&Pool::allocate(&engine, &layout, PoolUse::Destination).unwrap())
+    }
+
+    fn text(blocks: &[Token]) -> Vec<Token> {
+        blocks.iter().flat_map(|token| [*token; BLOCK_TOKENS]).collect()
+    }
+
+    #[test]
+    fn texts_that_begin_alike_share_blocks_and_the_last_token_is_always_computed() {
+        let blocks = blocks(6);
+        let mut one = blocks.try_take(&text(&[1, 2]), 3).unwrap();
+        assert_eq!((one.ready(), one.list().len()), (0, 3));
+        one.publish(&text(&[1, 2]));
+        let other = blocks.try_take(&text(&[1, 2, 3]), 4).unwrap();
+        assert_eq!((other.ready(), other.kept()), (2 * BLOCK_TOKENS, &one.list()[..2]));
+        let same = blocks.try_take(&text(&[1, 2]), 2);
+        // 3 blocks of the first, 2 of its own for the second: one is left.
+        assert_eq!(same.as_ref().unwrap().ready(), BLOCK_TOKENS);
+        drop((one, other, same));
+        assert_eq!(blocks.idle(), 6);
+    }
+
+    #[test]
+    fn kept_blocks_are_given_away_the_last_and_the_oldest_first() {
+        let blocks = blocks(4);
+        for first in [1, 7] {
+            let mut taken = blocks.try_take(&text(&[first, 2]), 2).unwrap();
+            taken.publish(&text(&[first, 2]));
+        }
+        let _one = blocks.try_take(&text(&[9]), 1).unwrap();
+        let kept = |first| blocks.try_take(&text(&[first, 2, 3]), 0).unwrap().ready() / BLOCK_TOKENS;
+        assert_eq!([kept(1), kept(7)], [1, 2]);
+        assert!(blocks.try_take(&[], 4).is_none());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn no_block_is_lost_or_had_by_two_texts_of_other_tokens(
+            steps in proptest::collection::vec((proptest::collection::vec(0_u32..3, 1..5), any::<bool>(), 0_usize..4), 1..60),
+        ) {
+            let blocks = blocks(12);
+            let mut running: Vec<(Vec<Token>, Taken)> = Vec::new();
+            for (tokens, publishes, ends) in steps {
+                let text = text(&tokens);
+                if let Some(mut taken) = blocks.try_take(&text, tokens.len()) {
+                    for (place, block) in taken.list().iter().enumerate() {
+                        for (other, with) in &running {
+                            let shared = with.list().iter().position(|of| of == block);
+                            let end = (place + 1) * BLOCK_TOKENS;
+                            let alike = shared == Some(place) && other.get(..end) == text.get(..end);
+                            prop_assert!(shared.is_none() || alike);
+                        }
+                    }
+                    if publishes {
+                        taken.publish(&text);
+                    }
+                    running.push((text, taken));
+                }
+                if ends < running.len() {
+                    running.swap_remove(ends);
+                }
+            }
+            running.clear();
+            prop_assert_eq!(blocks.idle(), 12);
+        }
+    }
+}

@@ -1,0 +1,7 @@
+//! The cache of a server: pages in a pool, and the pages that texts with one beginning share.
+
+mod blocks;
+mod paged;
+
+pub use blocks::{Blocks, Taken};
+pub use paged::{Memory, Paged};

@@ -1,0 +1,58 @@
+//! A server in one process: prompts and answers are computed by the same model.
+
+use std::sync::Arc;
+
+use anyhow::Result;
+use rdma_collective::engine::{Engine, EngineOptions};
+use rdma_collective::kv::PoolUse;
+use rdma_core::{Device, SoftOptions};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use crate::api::{Backend, Prompt, Refused};
+use crate::batch::{Batch, Event, Job};
+use crate::cache::{Blocks, Memory};
+use crate::model::{Config, Llama};
+
+/// A model, its cache and its batch.
+pub struct Single {
+    config: Config,
+    blocks: Blocks,
+    batch: Batch,
+}
+
+impl Single {
+    /// A server whose cache has so many blocks.
+    ///
+    /// # Errors
+    ///
+    /// No model can have this shape, or there is no memory.
+    pub fn new(config: Config, blocks: u32) -> Result<Self> {
+        let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
+        let memory = Memory::new(&engine, &config, blocks, PoolUse::Source)?;
+        let blocks = Blocks::of(memory.pool());
+        Ok(Self { config, blocks, batch: Batch::start(Arc::new(Llama::new(config)?), memory)? })
+    }
+
+    /// The blocks of the cache.
+    #[must_use]
+    pub fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+}
+
+impl Backend for Single {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    async fn begin(&self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Refused> {
+        let Prompt { text, sampling, tokens_max, ignores_end, .. } = prompt;
+        let blocks = self.blocks.take(&text, text.len() + tokens_max).await;
+        let blocks = blocks.map_err(|error| Refused::request("max_tokens", format!("{error:#}")))?;
+        let (events, heard) = unbounded_channel();
+        let (ready, push) = (blocks.ready(), None);
+        let job = Job { text, blocks, ready, sampling, tokens_left: tokens_max, ignores_end, push, events };
+        self.batch.add(job).await.map_err(|error| Refused::unavailable(format!("{error:#}")))?;
+        Ok(heard)
+    }
+}
