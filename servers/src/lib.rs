@@ -6,5 +6,9 @@
 pub mod api;
 pub mod batch;
 pub mod cache;
+pub mod directory;
+pub mod generate;
+pub mod members;
 pub mod model;
 pub mod roles;
+pub mod serve;

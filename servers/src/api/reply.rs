@@ -70,7 +70,7 @@ pub async fn whole(ask: &Ask, Answers { id, created, answers }: Answers) -> Resu
                     break if rest.stopped { Finish::Stop } else { finish };
                 }
                 Some(Event::Failed(error)) => return Err(Refused::internal(error)),
-                None => return Err(Refused::internal("the answer has broken off")),
+                Some(Event::Layer(_)) | None => return Err(Refused::internal("the answer has broken off")),
             }
         };
         usage.answer += tokens.len();
@@ -168,6 +168,7 @@ impl Said {
                 (Self { text: rest.text, finish, ..Self::default() }, false)
             }
             Event::Failed(error) => (Self { error: Some(error), ..Self::default() }, false),
+            Event::Layer(_) => (Self::default(), true),
         }
     }
 }

@@ -1,9 +1,6 @@
 //! A text that is computed, and the tokens of its answer.
 
 use std::ops::Range;
-use std::sync::Arc;
-
-use rdma_collective::kv::Push;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -24,15 +21,17 @@ pub struct Job {
     pub tokens_left: usize,
     /// Whether the answer goes on behind its end, so that it has as many tokens as were asked for.
     pub ignores_end: bool,
-    /// The push of the blocks, if another server goes on with the text.
-    pub push: Option<Arc<Push>>,
-    /// Hears of the answer. Bounded by the tokens that are left.
+    /// Whether layers are told of, because another server goes on with the text.
+    pub tells_layers: bool,
+    /// Hears of the answer. Bounded by the tokens that are left, and by the layers.
     pub events: UnboundedSender<Event>,
 }
 
 /// A piece of news about a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
+    /// All of the text is in the blocks in this layer.
+    Layer(u32),
     /// The next token of the answer.
     Token(Token),
     /// The answer has ended.
@@ -72,11 +71,10 @@ impl Job {
         _ = self.events.send(Event::Failed(error.to_owned()));
     }
 
-    /// Hears that a layer of some tokens is in the blocks. The layer of the last chunk goes on its way at once.
+    /// Hears that a layer of some tokens is in the blocks.
     pub(super) fn written(&self, layer: usize, range: &Range<usize>) {
-        if let Some(push) = self.push.as_ref().filter(|_| range.end == self.text.len()) {
-            // A push that has ended is reported by whoever waits for it.
-            _ = push.layer_ready(layer as u32);
+        if self.tells_layers && range.end == self.text.len() {
+            _ = self.events.send(Event::Layer(layer as u32));
         }
     }
 

@@ -28,8 +28,8 @@ impl Server {
         let text = encode(prompt.as_bytes());
         let blocks = self.blocks.take(&text, text.len() + tokens).await.unwrap();
         let (events, heard) = unbounded_channel();
-        let (ready, push) = (blocks.ready(), None);
-        let job = Job { text, blocks, ready, sampling, tokens_left: tokens, ignores_end: false, push, events };
+        let (ready, ignores_end, tells_layers) = (blocks.ready(), false, false);
+        let job = Job { text, blocks, ready, sampling, tokens_left: tokens, ignores_end, tells_layers, events };
         self.batch.add(job).await.unwrap();
         heard
     }
@@ -41,7 +41,7 @@ async fn answer(mut events: UnboundedReceiver<Event>) -> (Vec<Token>, Finish) {
         match events.recv().await.expect("an end") {
             Event::Token(token) => tokens.push(token),
             Event::Ended(finish) => return (tokens, finish),
-            Event::Failed(error) => panic!("{error}"),
+            event => panic!("{event:?}"),
         }
     }
 }

@@ -50,8 +50,8 @@ impl Backend for Single {
         let blocks = self.blocks.take(&text, text.len() + tokens_max).await;
         let blocks = blocks.map_err(|error| Refused::request("max_tokens", format!("{error:#}")))?;
         let (events, heard) = unbounded_channel();
-        let (ready, push) = (blocks.ready(), None);
-        let job = Job { text, blocks, ready, sampling, tokens_left: tokens_max, ignores_end, push, events };
+        let (ready, tokens_left, tells_layers) = (blocks.ready(), tokens_max, false);
+        let job = Job { text, blocks, ready, sampling, tokens_left, ignores_end, tells_layers, events };
         self.batch.add(job).await.map_err(|error| Refused::unavailable(format!("{error:#}")))?;
         Ok(heard)
     }

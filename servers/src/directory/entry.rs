@@ -1,0 +1,165 @@
+//! Entries of a directory, and their seals.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, Result, ensure};
+use hmac::{Hmac, Mac};
+use rdma_collective::bootstrap::JobToken;
+use serde::{Deserialize, Serialize};
+use sha2::Sha256;
+
+/// The longest entry: a blob of a node is much shorter.
+const BYTES_MAX: usize = 256 * 1024;
+/// Difference of two hosts' clocks that is forgiven.
+const CLOCKS: Duration = Duration::from_secs(5);
+
+/// The part that a server has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Computes prompts.
+    Prefill,
+    /// Goes on with texts.
+    Decode,
+    /// Finds a decode for each request.
+    Router,
+    /// Does all by itself.
+    Single,
+}
+
+/// A server, and how to reach it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Entry {
+    /// The name, unique among the servers of a job.
+    pub name: String,
+    /// The part.
+    pub role: Role,
+    /// The address of its HTTP, `HOST:PORT`.
+    pub http: String,
+    /// The blob of its node, in hexadecimal digits; empty when it has none.
+    pub blob: String,
+    /// Seconds since 1970 at which the entry ends.
+    pub until: u64,
+}
+
+/// An entry as a directory has it: its text, and a seal that only servers of the job can make.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sealed {
+    /// The name of the entry, so that a directory can find it.
+    pub name: String,
+    /// The entry, as JSON.
+    pub entry: String,
+    /// HMAC-SHA-256 of that text by the job's token, in hexadecimal digits.
+    pub seal: String,
+}
+
+impl Entry {
+    /// Seals the entry, which then lasts for a time.
+    ///
+    /// # Errors
+    ///
+    /// The entry is too long.
+    pub fn seal(&self, token: &JobToken, lasts: Duration) -> Result<Sealed> {
+        let until = now().saturating_add(lasts.as_secs().max(1));
+        let entry = serde_json::to_string(&Self { until, ..self.clone() })?;
+        ensure!(entry.len() <= BYTES_MAX, "an entry of {} bytes", entry.len());
+        let seal = hex(&mac(token, &entry)?.finalize().into_bytes());
+        Ok(Sealed { name: self.name.clone(), entry, seal })
+    }
+
+    /// The bytes of the node's blob.
+    #[must_use]
+    pub fn blob(&self) -> Vec<u8> {
+        unhex(&self.blob).unwrap_or_default()
+    }
+}
+
+impl Sealed {
+    /// Opens an entry.
+    ///
+    /// # Errors
+    ///
+    /// The seal is not that of this job, the entry has ended, or it is no entry.
+    pub fn open(&self, token: &JobToken) -> Result<Entry> {
+        ensure!(self.entry.len() <= BYTES_MAX, "an entry of {} bytes", self.entry.len());
+        let seal = unhex(&self.seal).context("a seal that is no number")?;
+        mac(token, &self.entry)?.verify_slice(&seal).map_err(|_| anyhow::anyhow!("a seal of another job"))?;
+        let entry: Entry = serde_json::from_str(&self.entry)?;
+        ensure!(entry.name == self.name, "the entry of {} under the name {}", entry.name, self.name);
+        let late = now().saturating_sub(entry.until);
+        ensure!(late <= CLOCKS.as_secs(), "the entry of {} ended {late} s ago", entry.name);
+        Ok(entry)
+    }
+}
+
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Router => "router",
+            Self::Single => "single",
+        })
+    }
+}
+
+fn mac(token: &JobToken, text: &str) -> Result<Hmac<Sha256>> {
+    // A key of its own, so that a seal says nothing about other uses of the token.
+    let mut mac = Hmac::new_from_slice(format!("directory {}", token.to_hex()).as_bytes())?;
+    mac.update(text.as_bytes());
+    Ok(mac)
+}
+
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+/// The hexadecimal digits of bytes.
+#[must_use]
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(digits: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let digit = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |[high, low]: &[u8; 2]| Some((digit(*high)? * 16 + digit(*low)?) as u8);
+    if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> Entry {
+        let (name, http, blob) = ("decode-0".to_owned(), "127.0.0.1:80".to_owned(), "00ff".to_owned());
+        Entry { name, role: Role::Decode, http, blob, until: 0 }
+    }
+
+    #[test]
+    fn an_entry_is_what_was_sealed() {
+        let token = JobToken::random().unwrap();
+        let opened = entry().seal(&token, Duration::from_secs(9)).unwrap().open(&token).unwrap();
+        assert!(opened.until > now());
+        assert_eq!(Entry { until: 0, ..opened.clone() }, entry());
+        assert_eq!(opened.blob(), [0, 255]);
+    }
+
+    #[test]
+    fn forged_and_ended_entries_are_refused() {
+        let token = JobToken::random().unwrap();
+        let sealed = entry().seal(&token, Duration::from_secs(9)).unwrap();
+        let refused = |sealed: Sealed| sealed.open(&token).unwrap_err().to_string();
+        assert_eq!(refused(entry().seal(&JobToken::random().unwrap(), LASTS).unwrap()), "a seal of another job");
+        let other = sealed.entry.replace("decode", "prefill");
+        assert_eq!(refused(Sealed { entry: other, ..sealed.clone() }), "a seal of another job");
+        assert!(refused(Sealed { name: "a".to_owned(), ..sealed.clone() }).contains("under the name a"));
+        assert_eq!(refused(Sealed { seal: "xyz".to_owned(), ..sealed.clone() }), "a seal that is no number");
+        let text = serde_json::to_string(&Entry { until: now() - 60, ..entry() }).unwrap();
+        let seal = hex(&mac(&token, &text).unwrap().finalize().into_bytes());
+        assert!(refused(Sealed { entry: text, seal, ..sealed }).contains("ended 60 s ago"));
+    }
+
+    const LASTS: Duration = Duration::from_secs(9);
+}

@@ -1,0 +1,40 @@
+//! `mini_server`: a prefill, a decode, a router, or all in one.
+
+use anyhow::Result;
+use clap::{Parser, Subcommand};
+use servers::directory::Role;
+use servers::serve::{Options, Server};
+
+/// A disaggregated server around a small Llama, to look at.
+#[derive(Parser)]
+#[command(version)]
+struct Program {
+    #[command(subcommand)]
+    role: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Computes prompts, and pushes their blocks to decodes.
+    Prefill(Options),
+    /// Has prompts computed by prefills, and goes on with them.
+    Decode(Options),
+    /// Finds a decode for each request.
+    Router(Options),
+    /// Does all in one process.
+    Single(Options),
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
+    let (role, options) = match Program::parse().role {
+        Command::Prefill(options) => (Role::Prefill, options),
+        Command::Decode(options) => (Role::Decode, options),
+        Command::Router(options) => (Role::Router, options),
+        Command::Single(options) => (Role::Single, options),
+    };
+    let server = Server::new(role, &options).await?;
+    println!("{} listens on http://{}", server.entry.name, server.address);
+    server.run().await
+}

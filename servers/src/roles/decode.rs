@@ -1,0 +1,134 @@
+//! Decode: has prompts computed by a prefill, and goes on with them.
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rdma_collective::kv::{Blocks as KvBlocks, KvNode};
+use rdma_core::Deadline;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::prefill::{Prefilled, ToCompute};
+use crate::api::{Backend, Prompt, Refused};
+use crate::batch::{Batch, Event, Finish, Job};
+use crate::cache::{Blocks, Memory, Taken};
+use crate::directory::{Entry, Role};
+use crate::generate;
+use crate::members::Members;
+use crate::model::{BLOCK_TOKENS, Config, END, Llama, Token};
+
+/// The time in which a prompt is computed and its blocks are here.
+pub const PREFILL_WITHIN: Duration = Duration::from_secs(60);
+
+/// A decode, with the prefills that it knows.
+pub struct Decode {
+    config: Config,
+    node: KvNode,
+    blocks: Blocks,
+    batch: Batch,
+    members: Members,
+    client: reqwest::Client,
+}
+
+impl Decode {
+    /// A decode whose cache is in `memory`, the pool of its node.
+    ///
+    /// # Errors
+    ///
+    /// No model can have this shape, or the system has no thread left.
+    pub fn new(config: Config, memory: Memory, node: KvNode, members: Members) -> Result<Self> {
+        let blocks = Blocks::of(memory.pool());
+        let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
+        Ok(Self { config, node, blocks, batch, members, client: generate::client()? })
+    }
+
+    /// The blocks of the cache.
+    #[must_use]
+    pub fn blocks(&self) -> &Blocks {
+        &self.blocks
+    }
+
+    /// Has a prompt computed by any prefill that this decode has met, and returns the first token of its answer.
+    async fn prefill(&self, prompt: &Prompt, blocks: &Taken) -> Result<Token, Refused> {
+        let met = self.node.peers();
+        let prefills = self.members.all(Role::Prefill).into_iter();
+        let prefills = prefills.filter(|entry| met.iter().any(|name| name.as_str() == entry.name));
+        let mut reason = "no prefill is there".to_owned();
+        for (attempt, prefill) in prefills.enumerate() {
+            match self.prefill_by(&prefill, prompt, blocks, attempt).await {
+                Ok(token) => return Ok(token),
+                Err(error) => reason = format!("{}: {error:#}", prefill.name),
+            }
+            tracing::warn!(id = prompt.id, reason, "a prefill has failed, and another one is asked");
+        }
+        Err(Refused::unavailable(format!("no prefill can compute the prompt; the last one: {reason}")))
+    }
+
+    async fn prefill_by(&self, prefill: &Entry, prompt: &Prompt, blocks: &Taken, attempt: usize) -> Result<Token> {
+        let deadline = Deadline::after(PREFILL_WITHIN);
+        let id = format!("{}.{attempt}", prompt.id);
+        let list = blocks.list().get(..Config::blocks_of(prompt.text.len())).unwrap_or_default();
+        let list = KvBlocks::new(list).having(blocks.kept());
+        let mut grant = self.node.grant(&prefill.name, id.as_str(), list, deadline).await?;
+        let ask = ToCompute {
+            decode: self.node.name().to_string(),
+            id,
+            text: prompt.text.clone(),
+            sampling: prompt.sampling,
+        };
+        let asked = self.client.post(format!("http://{}/prefill", prefill.http)).json(&ask).send();
+        let mut answer = pin!(async {
+            let answer = asked.await?;
+            if !answer.status().is_success() {
+                bail!("{}", answer.text().await?);
+            }
+            Ok(answer.json::<Prefilled>().await?)
+        });
+        let received = tokio::select! {
+            received = &mut grant => received?,
+            // A prefill that cannot go on says so before the grant's deadline.
+            answer = &mut answer => {
+                answer?;
+                grant.await?
+            }
+        };
+        ensure!(received.verdicts.all_valid(), "{:?}", received.verdicts);
+        let token = received.note.try_into().ok().context("a prompt without a first token")?;
+        Ok(Token::from_le_bytes(token))
+    }
+}
+
+impl Backend for Decode {
+    fn config(&self) -> &Config {
+        &self.config
+    }
+
+    async fn begin(&self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Refused> {
+        let room = prompt.text.len() + prompt.tokens_max;
+        let blocks = self.blocks.take(&prompt.text, room).await;
+        let blocks = blocks.map_err(|error| Refused::request("max_tokens", format!("{error:#}")))?;
+        let (events, heard) = unbounded_channel();
+        let (mut text, mut ready, mut tokens_left) = (prompt.text.clone(), blocks.ready(), prompt.tokens_max);
+        // A block or less is computed here, which is faster than to ask.
+        if text.len() - ready > BLOCK_TOKENS {
+            let token = self.prefill(&prompt, &blocks).await?;
+            if token == END && !prompt.ignores_end {
+                _ = events.send(Event::Ended(Finish::Stop));
+                return Ok(heard);
+            }
+            _ = events.send(Event::Token(token));
+            ready = text.len();
+            text.push(token);
+            tokens_left -= 1;
+            if tokens_left == 0 {
+                _ = events.send(Event::Ended(Finish::Length));
+                return Ok(heard);
+            }
+        }
+        let Prompt { sampling, ignores_end, .. } = prompt;
+        let job = Job { text, blocks, ready, sampling, tokens_left, ignores_end, tells_layers: false, events };
+        self.batch.add(job).await.map_err(|error| Refused::unavailable(format!("{error:#}")))?;
+        Ok(heard)
+    }
+}

@@ -1,0 +1,178 @@
+//! A server of any role, from its options to its listener.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use axum::routing::get;
+use axum::{Json, Router as Routes};
+use clap::Args;
+use rdma_collective::bootstrap::{Join, JobToken, StoreClient};
+use rdma_collective::engine::{Engine, EngineOptions};
+use rdma_collective::kv::{KvNode, NodeOptions, PoolUse};
+use rdma_core::{Deadline, Device, SoftOptions};
+use socket2::{Domain, Protocol, Socket, Type};
+use tokio::net::TcpListener;
+
+use crate::cache::Memory;
+use crate::directory::{Directory, Entry, File, Http, LASTS, Role, Store, Table, hex};
+use crate::members::Members;
+use crate::model::Config;
+use crate::roles::{Decode, Prefill, Router, Single};
+use crate::{api, generate};
+
+/// The time in which a client takes what was said to it. One that does not read is given up then.
+const CLIENT_WITHIN: Duration = Duration::from_secs(30);
+/// The time in which a store is joined.
+const JOIN_WITHIN: Duration = Duration::from_secs(30);
+
+/// Options of a server.
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// The name of the server, unique in the job [default: its role and a random number].
+    #[arg(long)]
+    pub name: Option<String>,
+    /// The address of its HTTP; port 0 takes any free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub listen: SocketAddr,
+    /// The address that others are told [default: that of the listener].
+    #[arg(long)]
+    pub address: Option<String>,
+    /// The address at which its node meets others; port 0 takes any free one.
+    #[arg(long, default_value = "127.0.0.1:0")]
+    pub kv_listen: SocketAddr,
+    /// The job's token, 32 hexadecimal digits; all servers of a job have the same.
+    #[arg(long, env = "MINI_SERVER_TOKEN", hide_env_values = true, default_value = "00000000000000000000000000000000")]
+    pub token: JobToken,
+    /// Where servers find each other: own (this server has the directory), http:HOST:PORT (another one has it),
+    /// file:PATH (addresses, one a line), store:HOST:PORT,RANK,WORLD (the library's store).
+    #[arg(long, default_value = "own")]
+    pub directory: String,
+    /// The shape of the model, a config.json [default: a model of 4 layers].
+    #[arg(long)]
+    pub model: Option<PathBuf>,
+    /// Blocks of the cache, of 16 tokens each.
+    #[arg(long, default_value_t = 1024)]
+    pub blocks: u32,
+    /// The RDMA device [default: the software device].
+    #[arg(long)]
+    pub device: Option<String>,
+}
+
+/// A server that listens.
+pub struct Server {
+    /// The address of its HTTP.
+    pub address: SocketAddr,
+    /// Its entry in the directory.
+    pub entry: Entry,
+    listener: TcpListener,
+    routes: Routes,
+    members: Members,
+    node: Option<KvNode>,
+    meets: Role,
+}
+
+impl Server {
+    /// Makes a server of a role. It listens, and answers once it [runs](Self::run).
+    ///
+    /// # Errors
+    ///
+    /// The error names the option that cannot be.
+    pub async fn new(role: Role, options: &Options) -> Result<Self> {
+        let config = options.model.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
+        let random = format!("{role}-{:08x}", getrandom::u32().unwrap_or_default());
+        let name = options.name.clone().unwrap_or(random);
+        let listener = listen(options.listen)?;
+        let address = listener.local_addr()?;
+        let table = Table::default();
+        let members = Members::new(options.token, directory(options, &table)?);
+        let node = |purpose| node(&name, &config, purpose, options);
+        let (routes, node, meets) = match role {
+            Role::Prefill => {
+                let (memory, node) = node(PoolUse::Source)?;
+                let prefill = Arc::new(Prefill::new(config, memory, node.clone())?);
+                (prefill.routes(), Some(node), Role::Decode)
+            }
+            Role::Decode => {
+                let (memory, node) = node(PoolUse::Destination)?;
+                let decode = Arc::new(Decode::new(config, memory, node.clone(), members.clone())?);
+                (api::routes(Arc::clone(&decode)).merge(generate::routes(decode)), Some(node), Role::Prefill)
+            }
+            Role::Router => {
+                let router = Arc::new(Router::new(config, members.clone())?);
+                (api::routes(router), None, Role::Decode)
+            }
+            Role::Single => {
+                let single = Arc::new(Single::new(config, options.blocks)?);
+                (api::routes(Arc::clone(&single)).merge(generate::routes(single)), None, Role::Decode)
+            }
+        };
+        let http = options.address.clone().unwrap_or_else(|| address.to_string());
+        let blob = node.as_ref().map(|node| hex(&node.export())).unwrap_or_default();
+        let entry = Entry { name, role, http, blob, until: 0 };
+        let own = (entry.clone(), options.token);
+        let sealed = async move || own.0.seal(&own.1, LASTS).map(Json).map_err(|error| error.to_string());
+        let routes = routes.merge(table.routes()).route("/health", get(async || "ok")).route("/entry", get(sealed));
+        Ok(Self { address, entry, listener, routes, members, node, meets })
+    }
+
+    /// Answers requests, for ever.
+    ///
+    /// # Errors
+    ///
+    /// The listener has failed.
+    pub async fn run(self) -> Result<()> {
+        let Self { entry, listener, routes, members, node, meets, .. } = self;
+        tokio::spawn(members.keep(entry, node, meets));
+        Ok(axum::serve(listener, routes).await?)
+    }
+}
+
+/// Listens. A client that does not take what was said to it is given up after a time, and so is its request.
+fn listen(address: SocketAddr) -> Result<TcpListener> {
+    let context = || format!("cannot listen on {address}");
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).with_context(context)?;
+    socket.set_reuse_address(true).with_context(context)?;
+    socket.set_tcp_user_timeout(Some(CLIENT_WITHIN)).with_context(context)?;
+    socket.bind(&address.into()).with_context(context)?;
+    socket.listen(1024).with_context(context)?;
+    socket.set_nonblocking(true).with_context(context)?;
+    Ok(TcpListener::from_std(socket.into())?)
+}
+
+/// The memory and the node of a server.
+fn node(name: &str, config: &Config, purpose: PoolUse, options: &Options) -> Result<(Memory, KvNode)> {
+    let device = match &options.device {
+        None => Device::soft(SoftOptions::default()).open()?,
+        Some(name) => {
+            let found = Device::list()?.into_iter().find(|device| device.name() == name);
+            found.with_context(|| format!("there is no device {name}"))?.open()?
+        }
+    };
+    let engine = Engine::new(&device, EngineOptions::default())?;
+    let memory = Memory::new(&engine, config, options.blocks, purpose)?;
+    let node_options = NodeOptions::new(name, options.kv_listen);
+    let node = KvNode::new(&engine, &[memory.pool()], &options.token, &node_options)?;
+    Ok((memory, node))
+}
+
+/// The directory that an option names.
+fn directory(options: &Options, table: &Table) -> Result<Box<dyn Directory>> {
+    let (kind, at) = options.directory.split_once(':').unwrap_or((&options.directory, ""));
+    Ok(match kind {
+        "own" => Box::new(table.clone()),
+        "http" => Box::new(Http::new(at.to_owned())?),
+        "file" => Box::new(File::new(PathBuf::from(at))?),
+        "store" => {
+            let mut parts = at.split(',');
+            let mut next = |what| parts.next().with_context(|| format!("store:HOST:PORT,RANK,WORLD has no {what}"));
+            let address = next("address")?.parse().context("the address of the store")?;
+            let (rank, world) = (next("rank")?.parse()?, next("world")?.parse()?);
+            let join = Join { address, token: options.token, rank, world };
+            Box::new(Store::new(StoreClient::connect(join, Deadline::after(JOIN_WITHIN))?))
+        }
+        other => bail!("there is no directory {other}: own, http:HOST:PORT, file:PATH or store:HOST:PORT,RANK,WORLD"),
+    })
+}

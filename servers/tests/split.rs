@@ -1,0 +1,30 @@
+//! Answers of prefills, decodes and a router are those of a single process, bit for bit.
+
+mod support;
+
+use servers::directory::Role;
+use support::{ask, ask_soon, body, start};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_those_of_a_single_process() {
+    let client = reqwest::Client::new();
+    let single = start(Role::Single, "single", "own").await;
+    let router = start(Role::Router, "router", "own").await;
+    let directory = format!("http:{router}");
+    for number in 0..2 {
+        start(Role::Prefill, &format!("prefill-{number}"), &directory).await;
+        start(Role::Decode, &format!("decode-{number}"), &directory).await;
+    }
+    let prompt = |number: u64| format!("{} Request {number}.", "Once upon a time there was. ".repeat(number as usize % 7));
+    ask_soon(&client, router, &body(&prompt(3), 3, 4)).await;
+    let requests = (0..40).map(|number| {
+        let (client, body) = (client.clone(), body(&prompt(number), number, 16));
+        tokio::spawn(async move {
+            let [split, alone] = [ask(&client, router, &body).await, ask(&client, single, &body).await];
+            assert_eq!(split.unwrap(), alone.unwrap(), "request {number}");
+        })
+    });
+    for request in requests.collect::<Vec<_>>() {
+        request.await.unwrap();
+    }
+}
