@@ -6,6 +6,7 @@
 pub mod api;
 pub mod batch;
 pub mod cache;
+pub mod demo;
 pub mod directory;
 pub mod generate;
 pub mod members;

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use servers::demo;
 use servers::directory::Role;
 use servers::serve::{Options, Server};
 
@@ -23,6 +24,8 @@ enum Command {
     Router(Options),
     /// Does all in one process.
     Single(Options),
+    /// Starts all of them, kills some under load, and shows what happened.
+    Demo(demo::Options),
 }
 
 #[tokio::main]
@@ -33,6 +36,7 @@ async fn main() -> Result<()> {
         Command::Decode(options) => (Role::Decode, options),
         Command::Router(options) => (Role::Router, options),
         Command::Single(options) => (Role::Single, options),
+        Command::Demo(options) => return demo::run(&options).await,
     };
     let server = Server::new(role, &options).await?;
     println!("{} listens on http://{}", server.entry.name, server.address);

@@ -12,7 +12,7 @@ use clap::Args;
 use rdma_collective::bootstrap::{Join, JobToken, StoreClient};
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::{KvNode, NodeOptions, PoolUse};
-use rdma_core::{Deadline, Device, SoftOptions};
+use rdma_core::{Deadline, Device, DeviceList, SoftOptions};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
@@ -98,7 +98,10 @@ impl Server {
             Role::Decode => {
                 let (memory, node) = node(PoolUse::Destination)?;
                 let decode = Arc::new(Decode::new(config, memory, node.clone(), members.clone())?);
-                (api::routes(Arc::clone(&decode)).merge(generate::routes(decode)), Some(node), Role::Prefill)
+                let of = Arc::clone(&decode);
+                let stats = get(async move || Json(of.bytes()));
+                let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode));
+                (routes.route("/stats", stats), Some(node), Role::Prefill)
             }
             Role::Router => {
                 let router = Arc::new(Router::new(config, members.clone())?);
@@ -146,10 +149,7 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
 fn node(name: &str, config: &Config, purpose: PoolUse, options: &Options) -> Result<(Memory, KvNode)> {
     let device = match &options.device {
         None => Device::soft(SoftOptions::default()).open()?,
-        Some(name) => {
-            let found = Device::list()?.into_iter().find(|device| device.name() == name);
-            found.with_context(|| format!("there is no device {name}"))?.open()?
-        }
+        Some(name) => DeviceList::probe().find(name)?.open()?,
     };
     let engine = Engine::new(&device, EngineOptions::default())?;
     let memory = Memory::new(&engine, config, options.blocks, purpose)?;

@@ -1,7 +1,8 @@
 //! Decode: has prompts computed by a prefill, and goes on with them.
 
+use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -29,6 +30,8 @@ pub struct Decode {
     batch: Batch,
     members: Members,
     client: reqwest::Client,
+    /// Bytes that have come from each prefill.
+    bytes: Mutex<BTreeMap<String, u64>>,
 }
 
 impl Decode {
@@ -40,13 +43,22 @@ impl Decode {
     pub fn new(config: Config, memory: Memory, node: KvNode, members: Members) -> Result<Self> {
         let blocks = Blocks::of(memory.pool());
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        Ok(Self { config, node, blocks, batch, members, client: generate::client()? })
+        let (client, bytes) = (generate::client()?, Mutex::default());
+        Ok(Self { config, node, blocks, batch, members, client, bytes })
     }
 
     /// The blocks of the cache.
     #[must_use]
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
+    }
+
+    /// Bytes that have come over each link, by the names of its ends.
+    #[must_use]
+    pub fn bytes(&self) -> Vec<(String, u64)> {
+        let own = self.node.name();
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        bytes.iter().map(|(prefill, bytes)| (format!("{prefill} to {own}"), *bytes)).collect()
     }
 
     /// Has a prompt computed by any prefill that this decode has met, and returns the first token of its answer.
@@ -94,6 +106,9 @@ impl Decode {
             }
         };
         ensure!(received.verdicts.all_valid(), "{:?}", received.verdicts);
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        *bytes.entry(prefill.name.clone()).or_default() += received.bytes;
+        drop(bytes);
         let token = received.note.try_into().ok().context("a prompt without a first token")?;
         Ok(Token::from_le_bytes(token))
     }
