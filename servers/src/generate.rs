@@ -1,4 +1,4 @@
-//! What servers of a job say to each other to go on with a text: `POST /generate`, answered by a line of JSON for each
+//! The protocol by which servers of a job go on with a text of another: `POST /generate`, answered by a line of JSON for each
 //! token.
 
 use std::convert::Infallible;
@@ -113,7 +113,8 @@ pub async fn ask(
     ask: &Generate,
     headers: HeaderMap,
 ) -> Result<Result<Answer, Refused>> {
-    let response = client.post(format!("http://{address}/generate")).headers(headers).json(ask).send().await?;
+    let response =
+        client.post(format!("http://{address}/generate")).headers(headers).json(ask).send().await?;
     let status = response.status();
     if status.is_success() {
         return Ok(Ok(Answer { response, bytes: Vec::new() }));

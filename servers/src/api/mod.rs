@@ -1,4 +1,4 @@
-//! What clients speak: OpenAI's completions and chat completions, whole or streamed by server-sent events.
+//! The protocol of clients: OpenAI's completions and chat completions, whole or streamed by server-sent events.
 //!
 //! `ask` has the requests, `reply` the answers, `error` the refusals, `output` the text of an answer. A [`Backend`] is
 //! what answers: one process, a decode that has prefills, or a test.
@@ -52,7 +52,8 @@ pub trait Backend: Send + Sync + 'static {
     fn config(&self) -> &Config;
 
     /// Goes on with a text. Dropping what comes back, or the future, aborts the request.
-    fn begin(&self, prompt: Prompt) -> impl Future<Output = Result<UnboundedReceiver<Event>, Refused>> + Send;
+    fn begin(&self, prompt: Prompt)
+    -> impl Future<Output = Result<UnboundedReceiver<Event>, Refused>> + Send;
 }
 
 /// The name by which clients know the model.

@@ -29,7 +29,7 @@ pub struct Request {
     pub aborts_after: Option<Duration>,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 #[derive(Debug, Clone, Serialize)]
 pub struct Outcome {
     /// Seconds from the begin of the load at which it came.
@@ -38,7 +38,7 @@ pub struct Outcome {
     pub first: Option<f64>,
     /// Seconds between its tokens.
     pub between: Vec<f64>,
-    /// Its tokens.
+    /// The tokens of the answer.
     #[serde(skip)]
     pub tokens: Vec<u32>,
     /// How it ended.
@@ -78,7 +78,7 @@ pub fn requests(seed: u64, rate: f64, lasts: Duration) -> Vec<Request> {
             "prompt": format!("{beginning}{text}"), "max_tokens": tokens, "seed": seed,
             "temperature": if greedy { 0.0 } else { 0.9 }, "ignore_eos": true, "return_token_ids": true, "stream": true,
         });
-        // One of five clients goes away.
+        // A fifth of the clients goes away.
         let aborts_after = (pick(5) == 0).then(|| Duration::from_secs_f64(uniform() * 0.3));
         requests.push(Request { at: Duration::from_secs_f64(at), body, aborts_after });
     }
@@ -88,7 +88,8 @@ pub fn requests(seed: u64, rate: f64, lasts: Duration) -> Vec<Request> {
 pub async fn send(client: reqwest::Client, address: SocketAddr, request: Request, began: Instant) -> Outcome {
     tokio::time::sleep_until((began + request.at).into()).await;
     let at = request.at.as_secs_f64();
-    let mut outcome = Outcome { at, first: None, between: Vec::new(), tokens: Vec::new(), end: End::Answered };
+    let mut outcome =
+        Outcome { at, first: None, between: Vec::new(), tokens: Vec::new(), end: End::Answered };
     let sent = Instant::now();
     let heard = hear(&client, address, &request.body, sent, &mut outcome);
     let ended = match request.aborts_after {
@@ -135,7 +136,11 @@ async fn hear(
             for token in piece["choices"][0]["token_ids"].as_array().into_iter().flatten() {
                 let now = Instant::now();
                 let passed = now.duration_since(last).as_secs_f64();
-                if outcome.first.is_none() { outcome.first = Some(passed) } else { outcome.between.push(passed) }
+                if outcome.first.is_none() {
+                    outcome.first = Some(passed)
+                } else {
+                    outcome.between.push(passed)
+                }
                 last = now;
                 outcome.tokens.extend(token.as_u64().map(|token| token as u32));
             }
