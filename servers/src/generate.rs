@@ -1,5 +1,5 @@
-//! The protocol by which servers of a job go on with a text of another: `POST /generate`, answered by a line of JSON for each
-//! token.
+//! The protocol by which servers of a job go on with a text of another: `POST /generate`, answered by a line of JSON
+//! for each token.
 
 use std::convert::Infallible;
 use std::sync::Arc;
