@@ -6,13 +6,28 @@ pub const README: &[&str] = &["allreduce", "kvcache_transfer"];
 
 /// How all programs are built to be fast. Always with this choice of packages: with another, cargo unites features
 /// differently and builds the dependencies again.
-pub const BUILD: &[&str] = &["build", "--release", "--workspace", "--exclude", "xtask", "--bins"];
+pub const BUILD: &[&str] =
+    &["build", "--release", "--workspace", "--exclude=xtask", "--exclude=servers", "--bins"];
 
 /// How all tests are built: without the test harness of each program, which only `kvcache_transfer` has tests for. The
 /// tests of `examples` and `conformance` start their programs, so cargo builds these as well.
-pub const TESTS: &[&str] =
-    &["test", "--no-run", "--workspace", "--lib", "--test=*", "--bin=kvcache_transfer", "--bin=xtask"];
+pub const TESTS: &[&str] = &[
+    "test",
+    "--no-run",
+    "--workspace",
+    "--exclude=servers",
+    "--lib",
+    "--test=*",
+    "--bin=kvcache_transfer",
+    "--bin=xtask",
+];
+
+/// How the tests of the servers are built: apart from all others, because they turn features of the libraries on that
+/// the others are tested without.
+pub const TESTS_OF_SERVERS: &[&str] =
+    &["test", "--no-run", "--package=servers", "--all-features", "--lib", "--bins", "--test=*"];
 
 /// How all programs are built as the tests have them. A test has its part in it: without one, cargo chooses other
 /// features, and builds all dependencies again.
-pub const BUILD_FOR_TESTS: &[&str] = &["build", "--workspace", "--bins", "--examples", "--test=planted"];
+pub const BUILD_FOR_TESTS: &[&str] =
+    &["build", "--workspace", "--exclude=servers", "--bins", "--examples", "--test=planted"];

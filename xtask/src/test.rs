@@ -7,7 +7,7 @@ use anyhow::{Result, bail};
 use clap::{Parser, ValueEnum};
 
 use crate::beside::Company;
-use crate::cargo::{LIMIT, build, cargo};
+use crate::cargo::{Executable, LIMIT, build, cargo};
 use crate::soft_roce::{self, Outcome};
 use crate::tally::{Counts, Row, table};
 use crate::times::Times;
@@ -16,12 +16,18 @@ use crate::{beside, packages, process, programs, workspace};
 /// The test that starts a launcher of Debian's.
 const MPIRUN: &str = "mpirun_launches_it_with_nothing_else_set";
 
+/// Packages of the programs that the servers are tested with.
+const SERVERS_NEED: &[&str] = &["chromium", "curl", "etcd-server", "prometheus", "python3-venv"];
+
 /// Options of `cargo xtask test`.
 #[derive(Parser)]
 pub struct Args {
     /// Suites to run [default: all].
     #[arg(value_enum)]
     suites: Vec<Suite>,
+    /// Installs and builds what the suite of the servers needs, and runs nothing.
+    #[arg(long)]
+    no_run: bool,
 }
 
 /// A suite: tests that run together.
@@ -32,6 +38,8 @@ enum Suite {
     /// Needs cargo and a linker: the other tests of the workspace, conformance on the software device among them, and
     /// the examples in the documentation.
     Anywhere,
+    /// Needs, beside cargo and a linker, what the servers work with: etcd, Prometheus, a browser and Python.
+    Servers,
     /// Soft-RoCE on one host.
     OneHost,
     /// Soft-RoCE between two hosts.
@@ -40,6 +48,12 @@ enum Suite {
 
 /// Runs the suites; fails when a test did, or when CI could not run one of them.
 pub fn main(args: &Args) -> Result<()> {
+    if args.no_run {
+        if args.suites != [Suite::Servers] {
+            bail!("only the servers are built without being run");
+        }
+        return build_servers().map(|_| ());
+    }
     let suites = if args.suites.is_empty() { Suite::value_variants() } else { &args.suites };
     let mut times = Times::default();
     let mut rows = Vec::new();
@@ -53,6 +67,10 @@ pub fn main(args: &Args) -> Result<()> {
             Suite::Anywhere => {
                 rows.extend(tests(&mut times, Company::Others)?);
                 rows.push(times.step("examples in the documentation", examples)?);
+                continue;
+            }
+            Suite::Servers => {
+                rows.push(servers(&mut times)?);
                 continue;
             }
             Suite::OneHost => 1,
@@ -112,6 +130,20 @@ fn tests(times: &mut Times, company: Company) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// The tests of the servers, which skip what the machine has no program for, but not in CI.
+fn servers(times: &mut Times) -> Result<Row> {
+    let built = times.step("servers, built", build_servers)?;
+    let row = times.step("servers", || beside::run_tests("servers", &built, Company::Others, |_| {}));
+    Ok(row)
+}
+
+fn build_servers() -> Result<Vec<Executable>> {
+    if let Err(reason) = packages::ensure(SERVERS_NEED, &workspace::target()?.join("apt.log"))? {
+        println!("{reason}");
+    }
+    build(&mut cargo(programs::TESTS_OF_SERVERS)?)
+}
+
 /// Prints the table, and fails when a test did.
 pub fn conclude(rows: &[Row]) -> Result<()> {
     println!("\n{}", table(rows));
@@ -123,8 +155,10 @@ pub fn conclude(rows: &[Row]) -> Result<()> {
 
 /// The examples in the documentation, which are built as they run.
 fn examples() -> Result<Row> {
-    let (status, output) =
-        process::run_shown(&mut cargo(&["test", "--workspace", "--doc", "--no-fail-fast"])?, LIMIT)?;
+    let (status, output) = process::run_shown(
+        &mut cargo(&["test", "--workspace", "--exclude=servers", "--doc", "--no-fail-fast"])?,
+        LIMIT,
+    )?;
     let note =
         if status.success() { String::new() } else { "examples in the documentation failed".to_owned() };
     Ok(Row {

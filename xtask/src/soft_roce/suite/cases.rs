@@ -23,6 +23,7 @@ const BUILD: &[&str] = &[
     "test",
     "--no-run",
     "--workspace",
+    "--exclude=servers",
     "--lib",
     "--test=memlock",
     "--test=allocations",
