@@ -5,6 +5,8 @@ mod bad_input;
 mod closed;
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../connectors/mod.rs"]
+mod connectors;
 mod job;
 mod meet;
 mod moves;
