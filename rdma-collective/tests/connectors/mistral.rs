@@ -148,6 +148,13 @@ impl<'a> Scheduler<'a> {
         self.cache.free(id);
     }
 
+    /// Bytes of a sequence's prompt that are there.
+    fn bytes_arrived(&mut self, id: usize) -> u64 {
+        let of = self.sequences.iter_mut().find(|sequence| sequence.id == id);
+        let Some(Sequence { state: State::RemoteKv(job), .. }) = of else { return 0 };
+        job.transfer().unwrap().map_or(0, |grant| grant.progress().bytes_arrived)
+    }
+
     fn blocks(&self, id: usize) -> &[u32] {
         &self.cache.of_sequence[&id]
     }
@@ -232,9 +239,17 @@ fn blocks_of_a_preempted_sequence_are_given_out_only_when_no_write_can_reach_the
         let (first, second) = (2 * round + 1, 2 * round + 2);
         scheduler.add_seq(first, &[10, 11, 12]);
         scheduler.schedule();
-        let mut push = prefill(&p, first, &[3, 2, 1], &[10, 11, 12]);
-        // The preemption falls before the push, into it, and after it.
-        (0..round % 5).for_each(|_| drop(push.poll()));
+        // Its first layer arrives, and prefill writes the others when it likes.
+        let mut push = Job::Begins(p.node.push_layers("d", first, &[3, 2, 1], long()));
+        let mut is_ready = false;
+        step_until("the first layer is there", || {
+            if let (false, Ok(Some(push))) = (is_ready, push.transfer()) {
+                push.layer_ready(0).unwrap();
+                is_ready = true;
+            }
+            scheduler.schedule();
+            scheduler.bytes_arrived(first) > 0
+        });
         scheduler.preempt(first);
         scheduler.free_finished(first);
         scheduler.add_seq(second, &[20 + round as u32, 21, 22]);

@@ -13,7 +13,7 @@ use rdma_core::{Deadline, Wire};
 use rustix::process::Signal;
 
 use super::{Job, Server, step_until};
-use crate::common::long;
+use crate::common::{WIRES, long};
 use crate::pair::{SHAPE, line, parse};
 
 /// `kv_transfer_params`: the proxy carries them from one server to the other.
@@ -218,13 +218,13 @@ impl Worker {
 }
 
 /// Prefill and decode, and what the proxy adds to a request for each of them.
-fn servers(mode: Mode) -> [(Scheduler, Worker, Params); 2] {
+fn servers(wire: Wire, mode: Mode) -> [(Scheduler, Worker, Params); 2] {
     let (at_prefill, at_decode) = match mode {
         Mode::Pull => (PoolUse::SourceToPull, PoolUse::Destination),
         Mode::Push => (PoolUse::Source, PoolUse::Destination),
     };
-    let p = Worker::register_kv_caches(mode, Server::new("p", at_prefill));
-    let d = Worker::register_kv_caches(mode, Server::new("d", at_decode));
+    let p = Worker::register_kv_caches(mode, Server::on(wire, "p", at_prefill));
+    let d = Worker::register_kv_caches(mode, Server::on(wire, "d", at_decode));
     let to_prefill =
         Params { do_remote_decode: true, peer: "d", blob: d.get_handshake_metadata(), ..Params::default() };
     let to_decode =
@@ -234,7 +234,8 @@ fn servers(mode: Mode) -> [(Scheduler, Worker, Params); 2] {
 
 #[test]
 fn a_pull_passes_through_every_call_and_the_free_waits_until_all_is_sent() {
-    let [(mut sched_p, mut p, to_prefill), (mut sched_d, mut d, to_decode)] = servers(Mode::Pull);
+    let [(mut sched_p, mut p, to_prefill), (mut sched_d, mut d, to_decode)] =
+        servers(Wire::Local, Mode::Pull);
     d.server.node.connect(&to_decode.blob, long()).wait().unwrap();
     // Prefill: the whole prompt is computed, and the request is finished.
     let (texts, at_p, at_d) = ([50, 51, 52], [7, 2, 9], [4, 1, 0]);
@@ -270,7 +271,8 @@ fn a_pull_passes_through_every_call_and_the_free_waits_until_all_is_sent() {
 
 #[test]
 fn layers_are_loaded_while_later_ones_are_computed() {
-    let [(mut sched_p, mut p, to_prefill), (mut sched_d, mut d, to_decode)] = servers(Mode::Push);
+    let [(mut sched_p, mut p, to_prefill), (mut sched_d, mut d, to_decode)] =
+        servers(Wire::Local, Mode::Push);
     let (texts, at_p, at_d) = ([60, 61], [3, 5], [8, 6]);
     let mut request = Request::new("r", &texts, to_decode);
     let tokens = request.tokens();
@@ -298,7 +300,7 @@ fn layers_are_loaded_while_later_ones_are_computed() {
 #[test]
 fn blocks_that_nobody_loads_are_free_when_their_lease_ends_or_decode_is_gone() {
     for is_gone in [false, true] {
-        let [(mut sched_p, mut p, to_prefill), (_, d, _)] = servers(Mode::Pull);
+        let [(mut sched_p, mut p, to_prefill), (_, d, _)] = servers(Wire::Local, Mode::Pull);
         d.server.node.connect(&p.get_handshake_metadata(), long()).wait().unwrap();
         p.lease = [Duration::from_secs(1), Duration::from_secs(if is_gone { 60 } else { 2 })];
         let request = Request::new("r", &[1], to_prefill);
@@ -316,8 +318,8 @@ fn blocks_that_nobody_loads_are_free_when_their_lease_ends_or_decode_is_gone() {
 
 #[test]
 fn a_request_aborted_amid_its_load_frees_blocks_once_no_write_can_reach_them() {
-    let [(mut sched_p, mut p, to_prefill), (mut sched_d, mut d, to_decode)] = servers(Mode::Push);
-    for round in 0..20 {
+    for (wire, round) in WIRES.into_iter().flat_map(|wire| (0..7).map(move |round| (wire, round))) {
+        let [(mut sched_p, mut p, to_prefill), (mut sched_d, mut d, to_decode)] = servers(wire, Mode::Push);
         let (texts, at_p, at_d) = ([100 + round, 200 + round], [3, 5], [8, 6]);
         for (id, is_aborted) in [("aborted", true), ("next", false)] {
             let mut load = Request::new(id, &texts, to_decode.clone());
