@@ -1,5 +1,5 @@
-//! mistral.rs: its paged scheduler and `KVCacheManager`, with the state that a sequence has while its prompt is computed
-//! elsewhere, and the blocks that are not free yet.
+//! mistral.rs: its paged scheduler and `KVCacheManager`, with the state that a sequence has while its prompt is
+//! computed elsewhere, and the blocks that are not free yet.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::task::Poll;
@@ -107,7 +107,7 @@ impl<'a> Scheduler<'a> {
         self.sequences.push(Sequence { id, texts: texts.to_vec(), state: State::Waiting });
     }
 
-    /// One step: sequences that wait have a prefill asked, and those whose blocks are there run.
+    /// Takes a step: sequences that wait have a prefill asked, and those whose blocks are there run.
     fn schedule(&mut self) {
         for Sequence { id, texts, state } in &mut self.sequences {
             match state {
@@ -239,7 +239,7 @@ fn blocks_of_a_preempted_sequence_are_given_out_only_when_no_write_can_reach_the
         let (first, second) = (2 * round + 1, 2 * round + 2);
         scheduler.add_seq(first, &[10, 11, 12]);
         scheduler.schedule();
-        // Its first layer arrives, and prefill writes the others when it likes.
+        // The first layer arrives, and prefill writes the others when it likes.
         let mut push = Job::Begins(p.node.push_layers("d", first, &[3, 2, 1], long()));
         let mut is_ready = false;
         step_until("the first layer is there", || {

@@ -114,7 +114,7 @@ struct Sender {
     pages: usize,
     sent: usize,
     ended: usize,
-    /// What the request's metadata buffer has, until the push of the last chunk takes it along.
+    /// The metadata buffer of the request, until the push of the last chunk takes it along.
     metadata: Option<Vec<u8>>,
 }
 

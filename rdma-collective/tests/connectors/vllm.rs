@@ -52,7 +52,7 @@ enum Mode {
     Push,
 }
 
-/// What the scheduler tells the worker in a step.
+/// Orders of the scheduler to the worker, in a step.
 #[derive(Default)]
 struct Meta {
     to_recv: Vec<(Request, Vec<u32>, Vec<u32>)>,
