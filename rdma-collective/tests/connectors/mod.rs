@@ -90,7 +90,7 @@ impl Server {
     }
 }
 
-/// Looks at a future once, as a scheduler takes it in each of its steps.
+/// Looks at a future once, as a scheduler does in each of its steps.
 fn look<F: Future + Unpin>(future: &mut F) -> Poll<F::Output> {
     Pin::new(future).poll(&mut Context::from_waker(Waker::noop()))
 }
