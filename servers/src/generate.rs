@@ -113,7 +113,8 @@ pub async fn ask(
     ask: &Generate,
     headers: HeaderMap,
 ) -> Result<Result<Answer, Refused>> {
-    let response = client.post(format!("http://{address}/generate")).headers(headers).json(ask).send().await?;
+    let response =
+        client.post(format!("http://{address}/generate")).headers(headers).json(ask).send().await?;
     let status = response.status();
     if status.is_success() {
         return Ok(Ok(Answer { response, bytes: Vec::new() }));

@@ -70,7 +70,9 @@ impl Members {
                     let later = known.get(&entry.name).is_none_or(|other| other.until < entry.until);
                     later.then(|| known.insert(entry.name.clone(), entry));
                 }
-                Err(error) => tracing::warn!(name = sealed.name, %error, "an entry of the directory counts for nothing"),
+                Err(error) => {
+                    tracing::warn!(name = sealed.name, %error, "an entry of the directory counts for nothing")
+                }
             }
         }
         *self.lock() = known;

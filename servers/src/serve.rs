@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use axum::routing::get;
 use axum::{Json, Router as Routes};
 use clap::Args;
-use rdma_collective::bootstrap::{Join, JobToken, StoreClient};
+use rdma_collective::bootstrap::{JobToken, Join, StoreClient};
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::{KvNode, NodeOptions, PoolUse};
 use rdma_core::{Deadline, Device, DeviceList, SoftOptions};
@@ -44,7 +44,12 @@ pub struct Options {
     #[arg(long, default_value = "127.0.0.1:0")]
     pub kv_listen: SocketAddr,
     /// The job's token, 32 hexadecimal digits; all servers of a job have the same.
-    #[arg(long, env = "MINI_SERVER_TOKEN", hide_env_values = true, default_value = "00000000000000000000000000000000")]
+    #[arg(
+        long,
+        env = "MINI_SERVER_TOKEN",
+        hide_env_values = true,
+        default_value = "00000000000000000000000000000000"
+    )]
     pub token: JobToken,
     /// Where servers find each other: own (this server has the directory), http:HOST:PORT (another one has it),
     /// file:PATH (addresses, one a line), store:HOST:PORT,RANK,WORLD (the library's store).
@@ -117,7 +122,8 @@ impl Server {
         let entry = Entry { name, role, http, blob, until: 0 };
         let own = (entry.clone(), options.token);
         let sealed = async move || own.0.seal(&own.1, LASTS).map(Json).map_err(|error| error.to_string());
-        let routes = routes.merge(table.routes()).route("/health", get(async || "ok")).route("/entry", get(sealed));
+        let routes =
+            routes.merge(table.routes()).route("/health", get(async || "ok")).route("/entry", get(sealed));
         Ok(Self { address, entry, listener, routes, members, node, meets })
     }
 
@@ -136,7 +142,8 @@ impl Server {
 /// Listens. A client that does not take what was said to it is given up after a time, and so is its request.
 fn listen(address: SocketAddr) -> Result<TcpListener> {
     let context = || format!("cannot listen on {address}");
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).with_context(context)?;
+    let socket =
+        Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).with_context(context)?;
     socket.set_reuse_address(true).with_context(context)?;
     socket.set_tcp_user_timeout(Some(CLIENT_WITHIN)).with_context(context)?;
     socket.bind(&address.into()).with_context(context)?;
@@ -167,12 +174,15 @@ fn directory(options: &Options, table: &Table) -> Result<Box<dyn Directory>> {
         "file" => Box::new(File::new(PathBuf::from(at))?),
         "store" => {
             let mut parts = at.split(',');
-            let mut next = |what| parts.next().with_context(|| format!("store:HOST:PORT,RANK,WORLD has no {what}"));
+            let mut next =
+                |what| parts.next().with_context(|| format!("store:HOST:PORT,RANK,WORLD has no {what}"));
             let address = next("address")?.parse().context("the address of the store")?;
             let (rank, world) = (next("rank")?.parse()?, next("world")?.parse()?);
             let join = Join { address, token: options.token, rank, world };
             Box::new(Store::new(StoreClient::connect(join, Deadline::after(JOIN_WITHIN))?))
         }
-        other => bail!("there is no directory {other}: own, http:HOST:PORT, file:PATH or store:HOST:PORT,RANK,WORLD"),
+        other => bail!(
+            "there is no directory {other}: own, http:HOST:PORT, file:PATH or store:HOST:PORT,RANK,WORLD"
+        ),
     })
 }

@@ -30,7 +30,8 @@ async fn curl_gets_whole_and_streamed_answers() {
         curl.args(["-d", body, &format!("http://{address}{path}")]);
         curl
     };
-    let whole: Value = serde_json::from_str(&run(curl("/v1/completions", &body("Once", 3, 8).to_string())).await).unwrap();
+    let whole: Value =
+        serde_json::from_str(&run(curl("/v1/completions", &body("Once", 3, 8).to_string())).await).unwrap();
     let mut streamed = body("Once", 3, 8);
     streamed["stream"] = true.into();
     let streamed = run(curl("/v1/completions", &streamed.to_string())).await;
@@ -53,7 +54,10 @@ async fn a_client_that_never_reads_delays_no_other() {
     let mut silent = Vec::new();
     for _ in 0..4 {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let head = format!("POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body_of_silent.len());
+        let head = format!(
+            "POST /v1/completions HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n",
+            body_of_silent.len()
+        );
         stream.write_all(head.as_bytes()).await.unwrap();
         stream.write_all(body_of_silent.as_bytes()).await.unwrap();
         silent.push(stream);

@@ -54,7 +54,8 @@ async fn requests_of_a_server_that_is_killed_are_answered_by_another_one() {
     for (victim, role, number) in [(2, "decode", 0), (0, "prefill", 0), (3, "decode", 1), (1, "prefill", 1)] {
         let requests: Vec<_> = (0..12)
             .map(|seed| {
-                let prompt = format!("{role} {number}: {}", "a longer beginning ".repeat(seed as usize % 5 + 1));
+                let prompt =
+                    format!("{role} {number}: {}", "a longer beginning ".repeat(seed as usize % 5 + 1));
                 let (client, body) = (client.clone(), body(&prompt, seed, 60));
                 let [router, single] = [router.address, single.address];
                 tokio::spawn(async move {

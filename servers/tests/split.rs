@@ -15,7 +15,9 @@ async fn answers_are_those_of_a_single_process() {
         start(Role::Prefill, &format!("prefill-{number}"), &directory).await;
         start(Role::Decode, &format!("decode-{number}"), &directory).await;
     }
-    let prompt = |number: u64| format!("{} Request {number}.", "Once upon a time there was. ".repeat(number as usize % 7));
+    let prompt = |number: u64| {
+        format!("{} Request {number}.", "Once upon a time there was. ".repeat(number as usize % 7))
+    };
     ask_soon(&client, router, &body(&prompt(3), 3, 4)).await;
     let requests = (0..40).map(|number| {
         let (client, body) = (client.clone(), body(&prompt(number), number, 16));

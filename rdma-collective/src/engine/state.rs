@@ -27,6 +27,7 @@ use crate::engine::{EngineError, SetupError};
 use crate::link::LaneFailure;
 use crate::link::{AttachedOnRails, Blob, ConnectOverrides, Lane, LaneMemory, OpeningLane};
 use crate::liveness::{Deaths, Process};
+use crate::metrics;
 
 /// The name of a lane within its engine. The generation tells the lane from earlier ones with the same index, so that a
 /// stale name finds nothing instead of somebody else's lane.
@@ -304,7 +305,10 @@ impl EngineState {
             LaneSlot::Vacant => Ok(()),
             LaneSlot::Opening(lane) => self.fence(lane.rail(), lane.into_qp(), deadline),
             LaneSlot::Open(mut lane) => match lane.take_qp() {
-                Some(qp) => self.fence(lane.rail(), qp, deadline),
+                Some(qp) => {
+                    metrics::fenced(|| lane.ended());
+                    self.fence(lane.rail(), qp, deadline)
+                }
                 // A lane that was stopped is fenced already.
                 None => Ok(()),
             },
@@ -333,6 +337,7 @@ impl EngineState {
     /// [`EngineError::Fence`] if the device refuses: then the memory of the lane must not be used again.
     pub(crate) fn stop_lane(&mut self, id: LaneId, deadline: Deadline) -> Result<(), EngineError> {
         let Some(lane) = self.lane(id) else { return Ok(()) };
+        metrics::fenced(|| lane.ended());
         lane.stop();
         let number = lane.rail();
         let Some((qp, rail)) = lane.take_qp().zip(self.rails.get_mut(number)) else { return Ok(()) };

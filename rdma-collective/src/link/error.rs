@@ -243,3 +243,21 @@ pub enum LaneFailure {
     #[error("this side ended the lane: a transfer on it missed its deadline, or its end was dropped")]
     Fenced,
 }
+
+impl LaneFailure {
+    /// The name of the variant as the value of a label.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Self::Request(_) => "request",
+            Self::Closed => "closed",
+            Self::Violation(_) => "violation",
+            Self::OtherEpoch { .. } => "other_epoch",
+            Self::Refused(_) => "refused",
+            Self::Device(_) => "device",
+            Self::Died { .. } => "died",
+            Self::Disconnected => "disconnected",
+            Self::Silent { .. } => "silent",
+            Self::Fenced => "fenced",
+        }
+    }
+}

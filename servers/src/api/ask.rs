@@ -120,15 +120,17 @@ impl Ask {
     pub fn read(dialect: Dialect, body: &[u8], config: &Config) -> Result<Self, Refused> {
         let text = std::str::from_utf8(body)
             .map_err(|error| Refused::request(None, format!("the request is no UTF-8: {error}")))?;
-        let body: Body = serde_json::from_str(text)
-            .map_err(|error| Refused::request(None, format!("the request is no JSON that this path takes: {error}")))?;
+        let body: Body = serde_json::from_str(text).map_err(|error| {
+            Refused::request(None, format!("the request is no JSON that this path takes: {error}"))
+        })?;
         if let Some(model) = body.model.as_ref().filter(|model| *model != MODEL) {
             return Err(Refused::not_found(format!("there is no model {model}; this server has {MODEL}")));
         }
         if body.n.is_some_and(|n| n != 1) {
             return Err(Refused::request("n", "one answer a prompt: leave n out, or ask several times"));
         }
-        let logprobs = body.logprobs.as_ref().is_some_and(|of| !of.is_null() && *of != serde_json::json!(false));
+        let logprobs =
+            body.logprobs.as_ref().is_some_and(|of| !of.is_null() && *of != serde_json::json!(false));
         if body.echo || logprobs {
             let param = if body.echo { "echo" } else { "logprobs" };
             return Err(Refused::request(param, "this server does not do that: leave it out"));
@@ -194,7 +196,10 @@ impl Body {
             Some(Stops::Some(stops)) => stops.clone(),
         };
         if stops.len() > STOPS_MAX || stops.iter().any(String::is_empty) {
-            return Err(Refused::request("stop", format!("stop is up to {STOPS_MAX} texts, none of them empty")));
+            return Err(Refused::request(
+                "stop",
+                format!("stop is up to {STOPS_MAX} texts, none of them empty"),
+            ));
         }
         Ok(stops)
     }

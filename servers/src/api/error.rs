@@ -49,7 +49,9 @@ impl Refused {
     #[must_use]
     pub fn body(&self) -> Value {
         let kind = match self.status {
-            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => "invalid_request_error",
+            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+                "invalid_request_error"
+            }
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
             _ => "server_error",
         };

@@ -52,7 +52,8 @@ pub trait Backend: Send + Sync + 'static {
     fn config(&self) -> &Config;
 
     /// Goes on with a text. Dropping what comes back, or the future, aborts the request.
-    fn begin(&self, prompt: Prompt) -> impl Future<Output = Result<UnboundedReceiver<Event>, Refused>> + Send;
+    fn begin(&self, prompt: Prompt)
+    -> impl Future<Output = Result<UnboundedReceiver<Event>, Refused>> + Send;
 }
 
 /// The name by which clients know the model.

@@ -96,7 +96,8 @@ pub fn stream(ask: Ask, answers: Answers) -> Sse<impl Stream<Item = Result<Piece
         let output = Output::new(&ask.stops);
         all.push(Box::pin(stream::unfold(Some((events, output)), move |state| async move {
             let (mut events, mut output) = state?;
-            let event = events.recv().await.unwrap_or_else(|| Event::Failed("the answer has broken off".to_owned()));
+            let event =
+                events.recv().await.unwrap_or_else(|| Event::Failed("the answer has broken off".to_owned()));
             let (said, goes_on) = Said::of(event, &mut output);
             Some(((index, said), goes_on.then_some((events, output))))
         })));

@@ -1,7 +1,7 @@
 //! A text that is computed, and the tokens of its answer.
 
-use std::ops::Range;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::cache::Taken;

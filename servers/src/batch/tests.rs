@@ -15,7 +15,8 @@ struct Server {
 }
 
 fn server(blocks: u32) -> Server {
-    let config = Config { num_hidden_layers: 2, hidden_size: 64, intermediate_size: 160, ..Config::default() };
+    let config =
+        Config { num_hidden_layers: 2, hidden_size: 64, intermediate_size: 160, ..Config::default() };
     let device = Device::soft(SoftOptions::default()).open().unwrap();
     let engine = Engine::new(&device, EngineOptions::default()).unwrap();
     let memory = Memory::new(&engine, &config, blocks, PoolUse::Source).unwrap();
@@ -29,7 +30,8 @@ impl Server {
         let blocks = self.blocks.take(&text, text.len() + tokens).await.unwrap();
         let (events, heard) = unbounded_channel();
         let (ready, ignores_end, tells_layers) = (blocks.ready(), false, false);
-        let job = Job { text, blocks, ready, sampling, tokens_left: tokens, ignores_end, tells_layers, events };
+        let job =
+            Job { text, blocks, ready, sampling, tokens_left: tokens, ignores_end, tells_layers, events };
         self.batch.add(job).await.unwrap();
         heard
     }
@@ -48,7 +50,9 @@ async fn answer(mut events: UnboundedReceiver<Event>) -> (Vec<Token>, Finish) {
 
 fn prompts() -> Vec<(String, Sampling)> {
     let sampling = |seed| Sampling { temperature: if seed % 2 == 0 { 0.0 } else { 0.9 }, top_p: 0.95, seed };
-    (0..12).map(|seed| (format!("{} and {seed}", "the same beginning ".repeat(seed as usize)), sampling(seed))).collect()
+    (0..12)
+        .map(|seed| (format!("{} and {seed}", "the same beginning ".repeat(seed as usize)), sampling(seed)))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]

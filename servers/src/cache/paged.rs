@@ -36,7 +36,8 @@ impl Memory {
     pub fn new(engine: &Engine, config: &Config, blocks: u32, purpose: PoolUse) -> Result<Self> {
         let layout = Layout::new(config.pool(blocks))?;
         let bytes = usize::try_from(layout.bytes()).context("a pool beyond the address space")?;
-        let region = engine.register(Bytes::allocate(bytes)?, purpose.access()).map_err(|refused| refused.error)?;
+        let region =
+            engine.register(Bytes::allocate(bytes)?, purpose.access()).map_err(|refused| refused.error)?;
         let pool = Pool::in_region(engine, &region, 0, &layout, purpose)?;
         Ok(Self { region, pool, kv_size: config.kv_size() })
     }
@@ -66,7 +67,8 @@ impl Memory {
 impl Paged<'_> {
     /// The place of a token in a layer: offset of its keys, and of its values.
     fn place(&self, layer: usize, position: usize) -> Result<[usize; 2]> {
-        let block = self.blocks.get(position / BLOCK_TOKENS).context("a position beyond the blocks of the text")?;
+        let block =
+            self.blocks.get(position / BLOCK_TOKENS).context("a position beyond the blocks of the text")?;
         let extent = self.memory.pool.layout().extents(layer as u32, *block)?.next();
         // Keys of all tokens of a block come before their values.
         let start = extent.context("a block without bytes")?.offset as usize;
@@ -134,7 +136,8 @@ mod tests {
         let engine = Engine::new(&device, EngineOptions::default()).unwrap();
         let memory = Memory::new(&engine, &config, 8, PoolUse::Source).unwrap();
         let kv_size = config.kv_size();
-        let row = |layer: usize, at: usize, part: usize| vec![(layer * 1000 + at * 10 + part) as f32; kv_size];
+        let row =
+            |layer: usize, at: usize, part: usize| vec![(layer * 1000 + at * 10 + part) as f32; kv_size];
         let rows = |layer, range: std::ops::Range<usize>, part| -> Vec<f32> {
             range.flat_map(|at| row(layer, at, part)).collect()
         };
@@ -145,7 +148,10 @@ mod tests {
         }
         for layer in 0..2 {
             for tokens in [1, 16, 17, 48] {
-                assert_eq!(cache.read(layer, tokens).unwrap(), [0, 1].map(|part| rows(layer, 0..tokens, part)));
+                assert_eq!(
+                    cache.read(layer, tokens).unwrap(),
+                    [0, 1].map(|part| rows(layer, 0..tokens, part))
+                );
             }
         }
         assert!(cache.read(0, 49).is_err() && cache.write(0, 48, &row(0, 0, 0), &row(0, 0, 0)).is_err());

@@ -88,7 +88,8 @@ pub fn requests(seed: u64, rate: f64, lasts: Duration) -> Vec<Request> {
 pub async fn send(client: reqwest::Client, address: SocketAddr, request: Request, began: Instant) -> Outcome {
     tokio::time::sleep_until((began + request.at).into()).await;
     let at = request.at.as_secs_f64();
-    let mut outcome = Outcome { at, first: None, between: Vec::new(), tokens: Vec::new(), end: End::Answered };
+    let mut outcome =
+        Outcome { at, first: None, between: Vec::new(), tokens: Vec::new(), end: End::Answered };
     let sent = Instant::now();
     let heard = hear(&client, address, &request.body, sent, &mut outcome);
     let ended = match request.aborts_after {
@@ -135,7 +136,11 @@ async fn hear(
             for token in piece["choices"][0]["token_ids"].as_array().into_iter().flatten() {
                 let now = Instant::now();
                 let passed = now.duration_since(last).as_secs_f64();
-                if outcome.first.is_none() { outcome.first = Some(passed) } else { outcome.between.push(passed) }
+                if outcome.first.is_none() {
+                    outcome.first = Some(passed)
+                } else {
+                    outcome.between.push(passed)
+                }
                 last = now;
                 outcome.tokens.extend(token.as_u64().map(|token| token as u32));
             }

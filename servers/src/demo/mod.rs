@@ -69,10 +69,17 @@ struct Sample {
 /// A server does not start, an answer is another one than that of one process, or a request that no kill explains
 /// failed.
 pub async fn run(options: &Options) -> Result<()> {
-    ensure!(options.seconds >= 2.0 && options.rate > 0.0, "a demo takes 2 seconds or more, and a rate above 0");
+    ensure!(
+        options.seconds >= 2.0 && options.rate > 0.0,
+        "a demo takes 2 seconds or more, and a rate above 0"
+    );
     let lasts = Duration::from_secs_f64(options.seconds / 2.0);
     let requests = load::requests(options.seed, options.rate, lasts);
-    println!("{} requests in {:.0} s, on 2 prefills, 2 decodes and a router", requests.len(), lasts.as_secs_f64());
+    println!(
+        "{} requests in {:.0} s, on 2 prefills, 2 decodes and a router",
+        requests.len(),
+        lasts.as_secs_f64()
+    );
     let (split, marks, bytes) = on_split_servers(options, &requests, lasts).await?;
     println!("the same requests on one process");
     let single = Process::start("single", "single", "own", None).await?;
@@ -80,10 +87,15 @@ pub async fn run(options: &Options) -> Result<()> {
     let mut equal = 0;
     for (number, (one, other)) in split.iter().zip(&single).enumerate() {
         let common = one.tokens.len().min(other.tokens.len());
-        ensure!(one.tokens[..common] == other.tokens[..common], "request {number} has another answer than alone");
+        ensure!(
+            one.tokens[..common] == other.tokens[..common],
+            "request {number} has another answer than alone"
+        );
         equal += usize::from(one.end == End::Answered && other.end == End::Answered);
     }
-    let count = |outcomes: &[Outcome], of: fn(&End) -> bool| outcomes.iter().filter(|outcome| of(&outcome.end)).count();
+    let count = |outcomes: &[Outcome], of: fn(&End) -> bool| {
+        outcomes.iter().filter(|outcome| of(&outcome.end)).count()
+    };
     for (name, outcomes) in [("split", &split), ("single", &single)] {
         println!(
             "{name}: {} answered, {} aborted by their clients, {} failed",
@@ -98,11 +110,15 @@ pub async fn run(options: &Options) -> Result<()> {
         .with_context(|| format!("cannot write {}", options.page.display()))?;
     println!("{}", options.page.display());
     let unexplained = |outcome: &&Outcome| {
-        let near = |mark: &Mark| (mark.at - 30.0..mark.at + 3.0).contains(&outcome.at) && mark.what.contains("router");
+        let near = |mark: &Mark| {
+            (mark.at - 30.0..mark.at + 3.0).contains(&outcome.at) && mark.what.contains("router")
+        };
         matches!(outcome.end, End::Failed(_)) && !record.marks.iter().any(near)
     };
     match record.split.iter().find(unexplained) {
-        Some(Outcome { at, end, .. }) => anyhow::bail!("a request of second {at:.1} failed without a cause: {end:?}"),
+        Some(Outcome { at, end, .. }) => {
+            anyhow::bail!("a request of second {at:.1} failed without a cause: {end:?}")
+        }
         None => Ok(()),
     }
 }
@@ -123,7 +139,8 @@ async fn on_split_servers(
     router.answers().await?;
     let began = Instant::now();
     let load = tokio::spawn(all(router.address, &requests.to_vec(), began));
-    let decodes: Vec<_> = servers.iter().filter(|server| server.role == "decode").map(|server| server.address).collect();
+    let decodes: Vec<_> =
+        servers.iter().filter(|server| server.role == "decode").map(|server| server.address).collect();
     let sampled = tokio::spawn(sample(decodes, began, lasts));
     let mut marks = Vec::new();
     let mark = |what: String, marks: &mut Vec<Mark>| {
@@ -150,7 +167,9 @@ fn all(
     began: Instant,
 ) -> impl Future<Output = Vec<Outcome>> + Send + use<> {
     let client = reqwest::Client::builder().no_proxy().build().unwrap_or_default();
-    let sent = requests.iter().map(|request| tokio::spawn(load::send(client.clone(), address, request.clone(), began)));
+    let sent = requests
+        .iter()
+        .map(|request| tokio::spawn(load::send(client.clone(), address, request.clone(), began)));
     let sent: Vec<_> = sent.collect();
     async move {
         let mut outcomes = Vec::with_capacity(sent.len());
@@ -163,7 +182,8 @@ fn all(
 
 /// Asks decodes for the bytes that each link has moved, twice a second.
 async fn sample(decodes: Vec<std::net::SocketAddr>, began: Instant, lasts: Duration) -> Vec<Sample> {
-    let client = reqwest::Client::builder().no_proxy().timeout(Duration::from_millis(400)).build().unwrap_or_default();
+    let client =
+        reqwest::Client::builder().no_proxy().timeout(Duration::from_millis(400)).build().unwrap_or_default();
     let mut samples = Vec::new();
     while began.elapsed() < lasts {
         let mut links = Vec::new();

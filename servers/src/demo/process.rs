@@ -23,7 +23,12 @@ pub struct Process {
 
 impl Process {
     /// Starts a server.
-    pub async fn start(role: &'static str, name: &str, directory: &str, device: Option<&str>) -> Result<Self> {
+    pub async fn start(
+        role: &'static str,
+        name: &str,
+        directory: &str,
+        device: Option<&str>,
+    ) -> Result<Self> {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
         let (child, address) = spawn(role, name, directory, device, listen).await?;
         let (name, directory, device) = (name.to_owned(), directory.to_owned(), device.map(str::to_owned));

@@ -151,7 +151,10 @@ mod tests {
         let token = JobToken::random().unwrap();
         let sealed = entry().seal(&token, Duration::from_secs(9)).unwrap();
         let refused = |sealed: Sealed| sealed.open(&token).unwrap_err().to_string();
-        assert_eq!(refused(entry().seal(&JobToken::random().unwrap(), LASTS).unwrap()), "a seal of another job");
+        assert_eq!(
+            refused(entry().seal(&JobToken::random().unwrap(), LASTS).unwrap()),
+            "a seal of another job"
+        );
         let other = sealed.entry.replace("decode", "prefill");
         assert_eq!(refused(Sealed { entry: other, ..sealed.clone() }), "a seal of another job");
         assert!(refused(Sealed { name: "a".to_owned(), ..sealed.clone() }).contains("under the name a"));

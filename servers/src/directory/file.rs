@@ -43,7 +43,12 @@ impl File {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
         let context = || format!("cannot read the directory {}", self.path.display());
         let metadata = std::fs::metadata(&self.path).with_context(context)?;
-        anyhow::ensure!(metadata.len() <= BYTES_MAX, "the directory {} has {} bytes", self.path.display(), metadata.len());
+        anyhow::ensure!(
+            metadata.len() <= BYTES_MAX,
+            "the directory {} has {} bytes",
+            self.path.display(),
+            metadata.len()
+        );
         let changed = metadata.modified().ok();
         if changed.is_none() || read.0 != changed {
             let text = std::fs::read_to_string(&self.path).with_context(context)?;

@@ -38,7 +38,8 @@ impl Linear {
         for rows in rows.chunks(ROWS * self.inputs) {
             let mut padded = rows.to_vec();
             padded.resize(ROWS * self.inputs, 0.0);
-            let product = Tensor::from_vec(padded, (ROWS, self.inputs), &Device::Cpu)?.matmul(&self.weight)?;
+            let product =
+                Tensor::from_vec(padded, (ROWS, self.inputs), &Device::Cpu)?.matmul(&self.weight)?;
             let product = product.flatten_all()?.to_vec1::<f32>()?;
             let taken = rows.len() / self.inputs * self.outputs;
             outputs.extend(product.into_iter().take(taken));

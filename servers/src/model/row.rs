@@ -34,7 +34,9 @@ pub fn attend(config: &Config, query: &[f32], keys: &[f32], values: &[f32]) -> V
     let mut attended = Vec::with_capacity(query.len());
     for (number, head) in query.chunks_exact(head_dim).enumerate() {
         let at = number / shared_by * head_dim;
-        let scores = keys.chunks_exact(kv_size).map(|row| dot(head, row.get(at..at + head_dim).unwrap_or_default()) * scale);
+        let scores = keys
+            .chunks_exact(kv_size)
+            .map(|row| dot(head, row.get(at..at + head_dim).unwrap_or_default()) * scale);
         let mut scores: Vec<f32> = scores.collect();
         let most = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
         let mut sum = 0.0;
@@ -100,7 +102,8 @@ mod tests {
 
     #[test]
     fn a_token_alone_attends_to_itself_and_one_among_equals_to_their_mean() {
-        let config = Config { hidden_size: 8, num_attention_heads: 4, num_key_value_heads: 2, ..Config::default() };
+        let config =
+            Config { hidden_size: 8, num_attention_heads: 4, num_key_value_heads: 2, ..Config::default() };
         let (query, values) = ([1.0; 8], [1.0, 2.0, 3.0, 4.0]);
         assert_eq!(attend(&config, &query, &[5.0; 4], &values), [1.0, 2.0, 1.0, 2.0, 3.0, 4.0, 3.0, 4.0]);
         let two = attend(&config, &query, &[5.0; 8], &[1.0, 1.0, 3.0, 3.0, 3.0, 3.0, 5.0, 5.0]);

@@ -39,8 +39,7 @@ impl Sampling {
             return best;
         }
         let likeliest = logit(&best);
-        let weight =
-            |token: &Token| f64::from(((logit(token) - likeliest) / self.temperature).exp());
+        let weight = |token: &Token| f64::from(((logit(token) - likeliest) / self.temperature).exp());
         let total: f64 = order.iter().map(weight).sum();
         let mut share = 0.0;
         let candidates = order.iter().take_while(|token| {

@@ -32,7 +32,8 @@ impl Cache for Plain {
 }
 
 fn small() -> Llama {
-    let config = Config { num_hidden_layers: 2, hidden_size: 64, intermediate_size: 160, ..Config::default() };
+    let config =
+        Config { num_hidden_layers: 2, hidden_size: 64, intermediate_size: 160, ..Config::default() };
     Llama::new(config).unwrap()
 }
 

@@ -77,7 +77,13 @@ impl Decode {
         Err(Refused::unavailable(format!("no prefill can compute the prompt; the last one: {reason}")))
     }
 
-    async fn prefill_by(&self, prefill: &Entry, prompt: &Prompt, blocks: &Taken, attempt: usize) -> Result<Token> {
+    async fn prefill_by(
+        &self,
+        prefill: &Entry,
+        prompt: &Prompt,
+        blocks: &Taken,
+        attempt: usize,
+    ) -> Result<Token> {
         let deadline = Deadline::after(PREFILL_WITHIN);
         let id = format!("{}.{attempt}", prompt.id);
         let list = blocks.list().get(..Config::blocks_of(prompt.text.len())).unwrap_or_default();
@@ -142,7 +148,8 @@ impl Backend for Decode {
             }
         }
         let Prompt { sampling, ignores_end, .. } = prompt;
-        let job = Job { text, blocks, ready, sampling, tokens_left, ignores_end, tells_layers: false, events };
+        let job =
+            Job { text, blocks, ready, sampling, tokens_left, ignores_end, tells_layers: false, events };
         self.batch.add(job).await.map_err(|error| Refused::unavailable(format!("{error:#}")))?;
         Ok(heard)
     }

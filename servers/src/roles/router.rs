@@ -78,7 +78,13 @@ impl Router {
     }
 
     /// Passes the tokens of an answer on. A decode that is lost is replaced, and no token is told twice.
-    async fn pass(self, mut ask: Generate, headers: HeaderMap, mut under_way: UnderWay, events: UnboundedSender<Event>) {
+    async fn pass(
+        self,
+        mut ask: Generate,
+        headers: HeaderMap,
+        mut under_way: UnderWay,
+        events: UnboundedSender<Event>,
+    ) {
         loop {
             let next = tokio::select! {
                 next = under_way.answer.next() => next,

@@ -45,6 +45,7 @@ use crate::collective::execute::{CachedPlan, Job, Participants};
 use crate::collective::rank_of::RankOf;
 use crate::engine::{Driver, Engine, EngineState, HANDOVER_DELAY, Service};
 use crate::groups::Groups;
+use crate::metrics::operations::Tallies;
 
 pub use abort::Aborter;
 pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
@@ -136,7 +137,8 @@ impl Communicator {
         let peers = if host.is_some() { Peers::Mapped } else { Peers::Links };
         let of = (u32::try_from(ranks.len()).unwrap_or(u32::MAX), peers, hosts.spread());
         let orders = Orders::new(&options.tuning, options.algorithms, of, options.reproducible);
-        let shared = Arc::new(Shared { engine: engine.clone(), state, gate, host });
+        let shared =
+            Arc::new(Shared { engine: engine.clone(), state, gate, host, tallies: Tallies::default() });
         Self {
             shared,
             rank,
@@ -345,6 +347,11 @@ impl Communicator {
         }
         let drives = EngineDrive { engine, driven: &mut self.driven };
         Some(FastPath { host, scratch, sequence: gate.sequence(), gate, drives })
+    }
+
+    /// The counts of the operations, for the recorder of metrics.
+    pub(in crate::collective) fn tallies(&self) -> &Tallies {
+        &self.shared.tallies
     }
 
     /// The duty to drive the engine now and then, for callers that only run fast-path operations.

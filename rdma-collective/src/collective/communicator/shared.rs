@@ -14,6 +14,7 @@ use super::state::State;
 use crate::collective::execute::{Job, Patience};
 use crate::engine::{Engine, Service};
 use crate::log::Held;
+use crate::metrics::operations::Tallies;
 
 /// State that a communicator and its pending operations share. Lock order: the engine, then `state`, then the gate's
 /// slot.
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(super) state: Arc<Mutex<State>>,
     pub(super) gate: Arc<FastPathGate>,
     pub(super) host: Option<Arc<HostGroup>>,
+    pub(super) tallies: Tallies,
 }
 
 impl Shared {
@@ -77,9 +79,15 @@ impl Shared {
         };
         // After a failure the engine knows the reason and reports it.
         let done = if gate.has_failed() { None } else { gate.finish(id, is_done) };
-        if done.is_none() {
-            self.hand_to_engine();
+        match done {
+            Some(mut job) => {
+                job.counted.end(Ok(()));
+                Some(job)
+            }
+            None => {
+                self.hand_to_engine();
+                None
+            }
         }
-        done
     }
 }

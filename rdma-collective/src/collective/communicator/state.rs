@@ -381,6 +381,7 @@ impl State {
 
     /// Ends an operation: wakes its task and keeps the result for its handle, if anybody still holds one.
     fn finish(&mut self, core: &mut EngineState, mut entry: Entry, outcome: Result<(), CollectiveError>) {
+        entry.job.counted.end(outcome.as_ref().copied());
         let failed = outcome.as_ref().err().filter(|error| !error.is_refusal()).cloned();
         if let Some(error) = &failed {
             entry.job.revoke();
