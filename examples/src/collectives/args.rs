@@ -2,6 +2,7 @@
 
 use super::kind::Collective;
 use crate::fault::FaultAt;
+use crate::metrics::Metrics;
 use crate::sizes::parse_size;
 use crate::sizes::sweep::{Sweep, SweepError};
 use crate::wire::WireName;
@@ -17,6 +18,10 @@ use std::time::Duration;
 #[derive(Debug, Clone, Parser)]
 #[command(version, after_help = AFTER)]
 pub struct Args {
+    /// Metrics for Prometheus.
+    #[command(flatten)]
+    pub metrics: Metrics,
+
     /// The collective whose flags these are.
     #[arg(skip = Collective::AllReduce)]
     pub collective: Collective,

@@ -14,6 +14,9 @@
 #[cfg_attr(not(feature = "metrics"), path = "off.rs")]
 mod tell;
 
+#[cfg(feature = "metrics")]
+#[doc(hidden)]
+pub use self::tell::facade;
 pub(crate) use self::tell::publish;
 #[doc(hidden)]
 pub use self::tell::{Counter, Present, Stopwatch, Times, add, change, seconds};
@@ -109,6 +112,10 @@ table! {
     QUARANTINED_BYTES: Gauge(
         "rdma_quarantined_bytes", Bytes, [], "Bytes of dropped memory that a stopped peer may still write."
     );
+    REQUESTS_REFUSED: Counter(
+        "rdma_requests_refused_total", Count, [],
+        "Requests of peers that the software device refused for their key, range or rights."
+    );
     COMPLETION_ERRORS: Counter(
         "rdma_completion_errors_total", Count, ["status"], "Work requests that ended with an error."
     );
@@ -146,6 +153,12 @@ pub(crate) fn quarantined(bytes: i64) {
 #[inline]
 pub(crate) fn queue_pairs(by: i64) {
     change(&QUEUE_PAIRS, [], by);
+}
+
+/// Counts a request of a peer that this process's device refused.
+#[inline]
+pub(crate) fn request_refused() {
+    add(&REQUESTS_REFUSED, [], 1);
 }
 
 /// Counts a work request that ended with an error.

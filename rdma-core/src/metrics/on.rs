@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
-use metrics::{Key, Label, Level, Metadata, Recorder, with_recorder};
+#[doc(hidden)]
+pub use ::metrics as facade;
+use facade::{Key, Label, Level, Metadata, Recorder, with_recorder};
 
 use super::{Kind, METRICS, Metric, Unit};
 use crate::log;
@@ -61,11 +63,11 @@ impl Series {
         Key::from_parts(self.metric.name, labels.collect::<Vec<_>>())
     }
 
-    fn counter(&self) -> metrics::Counter {
+    fn counter(&self) -> facade::Counter {
         with_recorder(|recorder| recorder.register_counter(&self.key(), &ORIGIN))
     }
 
-    fn histogram(&self) -> metrics::Histogram {
+    fn histogram(&self) -> facade::Histogram {
         with_recorder(|recorder| recorder.register_histogram(&self.key(), &ORIGIN))
     }
 }
@@ -194,7 +196,7 @@ pub struct Counter(Arc<KeptCounter>);
 
 struct KeptCounter {
     series: Series,
-    handle: OnceLock<metrics::Counter>,
+    handle: OnceLock<facade::Counter>,
     /// The count that the recorder has not been told of. While it is not 0, some thread has a note of this counter.
     pending: AtomicU64,
 }
@@ -236,7 +238,7 @@ pub struct Times(Arc<KeptTimes>);
 #[derive(Debug)]
 struct KeptTimes {
     series: Series,
-    handle: OnceLock<metrics::Histogram>,
+    handle: OnceLock<facade::Histogram>,
 }
 
 impl Times {
@@ -289,9 +291,9 @@ pub fn describe_all(metrics: &[&Metric]) {
 impl Metric {
     fn describe(&self, recorder: &dyn Recorder) {
         let unit = match self.unit {
-            Unit::Count => metrics::Unit::Count,
-            Unit::Bytes => metrics::Unit::Bytes,
-            Unit::Seconds => metrics::Unit::Seconds,
+            Unit::Count => facade::Unit::Count,
+            Unit::Bytes => facade::Unit::Bytes,
+            Unit::Seconds => facade::Unit::Seconds,
         };
         let (name, unit, help) = (self.name.into(), Some(unit), self.help.into());
         match self.kind {

@@ -5,6 +5,7 @@ use crate::sides::{Both, Heads, Rank, Role, Size, TensorCount};
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use examples::fault::CorruptAt;
+use examples::metrics::Metrics;
 use examples::wire::WireName;
 use rdma_collective::kv::layout::Model;
 use std::net::SocketAddr;
@@ -15,6 +16,10 @@ use std::time::Duration;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "kvcache_transfer", version, after_help = AFTER)]
 pub struct Args {
+    /// Metrics for Prometheus.
+    #[command(flatten)]
+    pub metrics: Metrics,
+
     /// Model whose cache is moved
     #[arg(long, default_value = Model::LLAMA_3_1_8B.name, value_parser = str::parse::<Model>, help = model_help())]
     pub model: Model,

@@ -3,6 +3,7 @@
 use super::tunable::Tunable;
 use crate::collectives::args::{Args, RANKS_MAX};
 use crate::collectives::lanes;
+use crate::metrics::Metrics;
 use crate::sizes::parse_size;
 use crate::wire::WireName;
 use anyhow::ensure;
@@ -14,6 +15,10 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "tune", version)]
 pub struct TuneArgs {
+    /// Metrics for Prometheus.
+    #[command(flatten)]
+    pub metrics: Metrics,
+
     /// Smallest size in bytes, of each rank's buffer or of its part; sizes are powers of two
     #[arg(short = 'b', long = "minbytes", value_name = "SIZE", default_value = "8", value_parser = parse_size)]
     pub min_bytes: u64,

@@ -1,79 +1,16 @@
 //! What a recorder is told, when, and what it may do meanwhile. The recorder is that of the test's thread alone.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+mod sums;
 
-use ::metrics::{
-    Counter, CounterFn, Gauge, GaugeFn, Histogram, HistogramFn, Key, KeyName, Metadata, Recorder,
-    SharedString, with_local_recorder,
-};
+use std::collections::BTreeMap;
+
+use ::metrics as facade;
+use facade::with_local_recorder;
+use sums::{Seen, Sums};
 
 use super::*;
 use crate::log::Hold;
 use crate::{Access, Deadline, Device, SoftOptions, Work, WorkerOptions, loopback};
-
-type Seen = Arc<Mutex<BTreeMap<String, f64>>>;
-
-/// A recorder that adds all up by name and labels, and calls `each` before.
-struct Sums {
-    seen: Seen,
-    each: fn(&str),
-}
-
-struct Sum(Seen, String, fn(&str));
-
-impl Sum {
-    fn add(&self, by: f64) {
-        (self.2)(&self.1);
-        *self.0.lock().unwrap().entry(self.1.clone()).or_default() += by;
-    }
-}
-
-impl CounterFn for Sum {
-    fn increment(&self, by: u64) {
-        self.add(by as f64);
-    }
-    fn absolute(&self, _: u64) {}
-}
-
-impl GaugeFn for Sum {
-    fn increment(&self, by: f64) {
-        self.add(by);
-    }
-    fn decrement(&self, by: f64) {
-        self.add(-by);
-    }
-    fn set(&self, _: f64) {}
-}
-
-impl HistogramFn for Sum {
-    fn record(&self, value: f64) {
-        self.add(value);
-    }
-}
-
-impl Sums {
-    fn of(&self, key: &Key) -> Arc<Sum> {
-        let labels: Vec<_> = key.labels().map(|label| format!("{}={}", label.key(), label.value())).collect();
-        let name = [&[key.name().to_owned()], &labels[..]].concat().join(" ");
-        Arc::new(Sum(Arc::clone(&self.seen), name, self.each))
-    }
-}
-
-impl Recorder for Sums {
-    fn describe_counter(&self, _: KeyName, _: Option<::metrics::Unit>, _: SharedString) {}
-    fn describe_gauge(&self, _: KeyName, _: Option<::metrics::Unit>, _: SharedString) {}
-    fn describe_histogram(&self, _: KeyName, _: Option<::metrics::Unit>, _: SharedString) {}
-    fn register_counter(&self, key: &Key, _: &Metadata<'_>) -> Counter {
-        Counter::from_arc(self.of(key))
-    }
-    fn register_gauge(&self, key: &Key, _: &Metadata<'_>) -> Gauge {
-        Gauge::from_arc(self.of(key))
-    }
-    fn register_histogram(&self, key: &Key, _: &Metadata<'_>) -> Histogram {
-        Histogram::from_arc(self.of(key))
-    }
-}
 
 /// What a recorder has seen that calls `each` with each name.
 fn seen_by(each: fn(&str), act: impl FnOnce(&Seen)) -> BTreeMap<String, f64> {
@@ -177,6 +114,7 @@ fn registrations_queue_pairs_and_errors_are_counted() {
     );
     let failed = |name: &str| seen.get(name).copied();
     assert_eq!(failed("rdma_completion_errors_total status=REM_ACCESS_ERR"), Some(1.0), "{seen:?}");
+    assert_eq!(failed("rdma_requests_refused_total"), Some(1.0), "{seen:?}");
     assert_eq!(failed("rdma_registrations_refused_total reason=zero_length"), Some(1.0), "{seen:?}");
     assert_eq!(failed("rdma_registrations_refused_total reason=needs_local_write"), Some(1.0), "{seen:?}");
     for gauge in ["rdma_queue_pairs", "rdma_registered_bytes", "rdma_registrations"] {
