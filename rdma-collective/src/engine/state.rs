@@ -337,10 +337,10 @@ impl EngineState {
     /// [`EngineError::Fence`] if the device refuses: then the memory of the lane must not be used again.
     pub(crate) fn stop_lane(&mut self, id: LaneId, deadline: Deadline) -> Result<(), EngineError> {
         let Some(lane) = self.lane(id) else { return Ok(()) };
-        metrics::fenced(|| lane.ended());
         lane.stop();
-        let number = lane.rail();
-        let Some((qp, rail)) = lane.take_qp().zip(self.rails.get_mut(number)) else { return Ok(()) };
+        let (number, qp) = (lane.rail(), lane.take_qp());
+        qp.iter().for_each(|_| metrics::fenced(|| lane.ended()));
+        let Some((qp, rail)) = qp.zip(self.rails.get_mut(number)) else { return Ok(()) };
         let qp_num = qp.num();
         let fenced = rail.worker.fence(qp, deadline);
         // The fence has left a completion of every request. Peers' credits bound what the other lanes add meanwhile.

@@ -257,7 +257,7 @@ impl LaneFailure {
             Self::Died { .. } => "died",
             Self::Disconnected => "disconnected",
             Self::Silent { .. } => "silent",
-            Self::Fenced => "fenced",
+            Self::Fenced => "this_side",
         }
     }
 }

@@ -9,6 +9,8 @@
 //! A recorder is code of the program, as a subscriber of the log is, and the same rule holds for it: it runs in the
 //! thread that counts, when that thread has no lock of this library. It may call the library; what that counts is told
 //! with the next count. A recorder that panics loses the count that it was given, and nothing else.
+//!
+//! A child that is forked from a process that has counted counts nothing, because the recorder may be in use at the fork.
 
 #[cfg_attr(feature = "metrics", path = "on.rs")]
 #[cfg_attr(not(feature = "metrics"), path = "off.rs")]

@@ -14,6 +14,7 @@ use facade::{Key, Label, Level, Metadata, Recorder, with_recorder};
 
 use super::{Kind, METRICS, Metric, Unit};
 use crate::log;
+use crate::memory::OwnProcess;
 
 /// Most labels of a metric.
 const LABELS_MAX: usize = 3;
@@ -29,13 +30,13 @@ thread_local! {
 
 /// A metric with the values of its labels.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Series {
+pub(super) struct Series {
     metric: &'static Metric,
     values: [&'static str; LABELS_MAX],
 }
 
 /// A count that the recorder has not been told of.
-enum Note {
+pub(super) enum Note {
     Add(Series, u64),
     Change(Series, i64),
     Time(Series, Duration),
@@ -50,7 +51,7 @@ impl PartialEq for Metric {
 }
 
 impl Series {
-    fn new<const N: usize>(metric: &'static Metric, of: [&'static str; N]) -> Self {
+    pub(super) fn new<const N: usize>(metric: &'static Metric, of: [&'static str; N]) -> Self {
         debug_assert_eq!(metric.labels.len(), N, "{}", metric.name);
         let mut values = [""; LABELS_MAX];
         values.iter_mut().zip(of).for_each(|(value, of)| *value = of);
@@ -93,6 +94,16 @@ pub fn seconds<const N: usize>(metric: &'static Metric, labels: [&'static str; N
 
 /// Keeps a note, and tells the recorder now unless the thread has a hold, or the recorder itself causes the note.
 fn keep(note: Note) {
+    static COUNTING: OnceLock<OwnProcess<()>> = OnceLock::new();
+    keep_in(COUNTING.get_or_init(|| OwnProcess::new(())), note);
+}
+
+/// Keeps a note of the process that counts. A child that was forked from it counts nothing, because another thread of
+/// the parent may have been in the recorder at the fork, under a lock that nobody releases in the child.
+pub(super) fn keep_in(counting: &OwnProcess<()>, note: Note) {
+    if counting.get().is_err() {
+        return;
+    }
     let counter = if let Note::Counter(counter) = &note { Some(Arc::clone(counter)) } else { None };
     match NOTES.try_with(|notes| note.join(&mut notes.borrow_mut())) {
         Ok(()) if log::may_tell() => publish(),

@@ -121,3 +121,18 @@ fn registrations_queue_pairs_and_errors_are_counted() {
         assert_eq!(failed(gauge), Some(0.0), "{gauge}: {seen:?}");
     }
 }
+
+#[test]
+fn a_forked_child_tells_the_recorder_nothing() {
+    let parent = crate::memory::OwnProcess::of_another_process(());
+    let seen = seen_by(
+        |_| {},
+        |_| {
+            super::tell::keep_in(
+                &parent,
+                super::tell::Note::Add(super::tell::Series::new(&REFUSED, ["range"]), 1),
+            );
+        },
+    );
+    assert_eq!(seen, of(&[]));
+}
