@@ -3,6 +3,7 @@
 //!
 //! Counts of one series are added up meanwhile, so that what is kept is bounded by the number of series.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -30,18 +31,20 @@ thread_local! {
 
 /// A metric with the values of its labels.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Series {
+struct Series {
     metric: &'static Metric,
     values: [&'static str; LABELS_MAX],
 }
 
 /// A count that the recorder has not been told of.
-pub(super) enum Note {
+enum Note {
     Add(Series, u64),
     Change(Series, i64),
     Time(Series, Duration),
     Counter(Arc<KeptCounter>),
     Times(Arc<KeptTimes>, Duration, usize),
+    /// A handle that nobody keeps any more. Its drop runs code of the recorder, so it is told like a count.
+    Gone(Arc<dyn Any>),
 }
 
 impl PartialEq for Metric {
@@ -51,7 +54,7 @@ impl PartialEq for Metric {
 }
 
 impl Series {
-    pub(super) fn new<const N: usize>(metric: &'static Metric, of: [&'static str; N]) -> Self {
+    fn new<const N: usize>(metric: &'static Metric, of: [&'static str; N]) -> Self {
         debug_assert_eq!(metric.labels.len(), N, "{}", metric.name);
         let mut values = [""; LABELS_MAX];
         values.iter_mut().zip(of).for_each(|(value, of)| *value = of);
@@ -80,6 +83,17 @@ pub fn add<const N: usize>(metric: &'static Metric, labels: [&'static str; N], b
     }
 }
 
+/// Adds to a counter, where `counting` is of the process that counts.
+#[cfg(test)]
+pub(super) fn add_in<const N: usize>(
+    counting: &OwnProcess<()>,
+    metric: &'static Metric,
+    labels: [&'static str; N],
+    by: u64,
+) {
+    keep_in(counting, Note::Add(Series::new(metric, labels), by));
+}
+
 /// Changes a gauge.
 pub fn change<const N: usize>(metric: &'static Metric, labels: [&'static str; N], by: i64) {
     if by != 0 {
@@ -100,7 +114,7 @@ fn keep(note: Note) {
 
 /// Keeps a note of the process that counts. A child that was forked from it counts nothing, because another thread of
 /// the parent may have been in the recorder at the fork, under a lock that nobody releases in the child.
-pub(super) fn keep_in(counting: &OwnProcess<()>, note: Note) {
+fn keep_in(counting: &OwnProcess<()>, note: Note) {
     if counting.get().is_err() {
         return;
     }
@@ -155,6 +169,7 @@ impl Note {
             Self::Times(times, time, count) => {
                 handle(&times.handle, || times.series.histogram()).record_many(time, count);
             }
+            Self::Gone(handle) => drop(handle),
         }
     }
 }
@@ -228,6 +243,12 @@ impl Counter {
     }
 }
 
+impl Drop for Counter {
+    fn drop(&mut self) {
+        keep(Note::Gone(Arc::<KeptCounter>::clone(&self.0)));
+    }
+}
+
 impl KeptCounter {
     fn tell(&self) {
         // First, so that a count from now on makes another note, whatever the recorder does.
@@ -262,6 +283,12 @@ impl Times {
     /// Gives the histogram a time, as so many equal ones.
     pub fn record(&self, time: Duration, count: usize) {
         keep(Note::Times(Arc::clone(&self.0), time, count));
+    }
+}
+
+impl Drop for Times {
+    fn drop(&mut self) {
+        keep(Note::Gone(Arc::<KeptTimes>::clone(&self.0)));
     }
 }
 

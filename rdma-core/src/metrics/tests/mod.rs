@@ -125,14 +125,6 @@ fn registrations_queue_pairs_and_errors_are_counted() {
 #[test]
 fn a_forked_child_tells_the_recorder_nothing() {
     let parent = crate::memory::OwnProcess::of_another_process(());
-    let seen = seen_by(
-        |_| {},
-        |_| {
-            super::tell::keep_in(
-                &parent,
-                super::tell::Note::Add(super::tell::Series::new(&REFUSED, ["range"]), 1),
-            );
-        },
-    );
+    let seen = seen_by(|_| {}, |_| super::tell::add_in(&parent, &REFUSED, ["range"], 1));
     assert_eq!(seen, of(&[]));
 }
