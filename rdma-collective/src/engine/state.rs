@@ -306,7 +306,7 @@ impl EngineState {
             LaneSlot::Opening(lane) => self.fence(lane.rail(), lane.into_qp(), deadline),
             LaneSlot::Open(mut lane) => match lane.take_qp() {
                 Some(qp) => {
-                    metrics::fenced(|| lane.ended());
+                    metrics::fenced(|| lane.ended().as_ref().map(LaneFailure::label));
                     self.fence(lane.rail(), qp, deadline)
                 }
                 // A lane that was stopped is fenced already.
@@ -339,7 +339,7 @@ impl EngineState {
         let Some(lane) = self.lane(id) else { return Ok(()) };
         lane.stop();
         let (number, qp) = (lane.rail(), lane.take_qp());
-        qp.iter().for_each(|_| metrics::fenced(|| lane.ended()));
+        qp.iter().for_each(|_| metrics::fenced(|| lane.ended().as_ref().map(LaneFailure::label)));
         let Some((qp, rail)) = qp.zip(self.rails.get_mut(number)) else { return Ok(()) };
         let qp_num = qp.num();
         let fenced = rail.worker.fence(qp, deadline);

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdma_core::{Failure, Gid, QpNum};
+use rdma_core::{CompletionStatus, Failure, Gid, QpNum};
 
 /// The reason why bytes are not the blob of the peer that was meant.
 ///
@@ -245,6 +245,12 @@ pub enum LaneFailure {
 }
 
 impl LaneFailure {
+    /// Whether a device refused an access for its key, range or rights.
+    pub(crate) fn is_refused_access(&self) -> bool {
+        let access = [CompletionStatus::REM_ACCESS_ERR, CompletionStatus::LOC_ACCESS_ERR];
+        matches!(self, Self::Request(failure) if access.contains(&failure.status))
+    }
+
     /// The name of the variant as the value of a label.
     pub(crate) fn label(&self) -> &'static str {
         match self {

@@ -1,16 +1,18 @@
-//! Metrics of this library, for the recorder of the [`metrics`](https://docs.rs/metrics) facade that a program installs.
+//! Metrics of this library, for the recorder of the [`metrics`](https://docs.rs/metrics) facade that a program
+//! installs.
 //!
 //! The cargo feature `metrics` turns them on; without it nothing is counted, and nothing depends on the facade.
 //! `docs/metrics.md` has a table of all metrics and says where to look when one rises.
 //!
-//! Install the recorder before you open a device. Counts and gauges of what happened before are lost to it, and a handle
-//! that counted before stays without a recorder.
+//! Install the recorder before you open a device. Counts and gauges of what happened before are lost to it, and a
+//! handle that counted before stays without a recorder.
 //!
 //! A recorder is code of the program, as a subscriber of the log is, and the same rule holds for it: it runs in the
 //! thread that counts, when that thread has no lock of this library. It may call the library; what that counts is told
 //! with the next count. A recorder that panics loses the count that it was given, and nothing else.
 //!
-//! A child that is forked from a process that has counted counts nothing, because the recorder may be in use at the fork.
+//! A child that is forked from a process that has counted counts nothing, because the recorder may be in use at the
+//! fork.
 
 #[cfg_attr(feature = "metrics", path = "on.rs")]
 #[cfg_attr(not(feature = "metrics"), path = "off.rs")]
@@ -33,7 +35,7 @@ use crate::error::RegisterError;
 #[doc(hidden)]
 pub const ON: bool = cfg!(feature = "metrics");
 
-/// A metric as a recorder gets it: its name, and what its numbers say.
+/// A metric as a recorder gets it: its name, and the meaning of its numbers.
 ///
 /// The values of labels are names of variants and statuses, so they are few, and none needs an escape.
 #[derive(Debug)]
@@ -47,7 +49,7 @@ pub struct Metric {
     pub unit: Unit,
     /// Names of the labels.
     pub labels: &'static [&'static str],
-    /// What the numbers say, in a sentence.
+    /// Meaning of the numbers, in a sentence.
     pub help: &'static str,
 }
 

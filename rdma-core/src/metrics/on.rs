@@ -132,7 +132,7 @@ pub(crate) fn publish() {
     let Ok(mut notes) = NOTES.try_with(RefCell::take) else { return };
     notes.drain(..).for_each(|note| log::pass_on(|| note.tell()));
     let _ = NOTES.try_with(|kept| {
-        // What the recorder has caused meanwhile waits for the next time, otherwise this might never end.
+        // Notes that the recorder has caused meanwhile wait for the next time, otherwise this might never end.
         let mut kept = kept.borrow_mut();
         if kept.is_empty() {
             *kept = notes;

@@ -134,7 +134,7 @@ impl Collective {
         [AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, Barrier, Gather, Scatter, AllToAll];
 
     /// A number above the code of any collective, for arrays indexed by code.
-    pub(crate) const CODES: usize = TABLE.len() + 1;
+    pub(in crate::collective) const CODES: usize = TABLE.len() + 1;
 
     /// The row of the table.
     pub(in crate::collective) const fn properties(self) -> &'static Properties {
@@ -153,7 +153,7 @@ impl Collective {
         TABLE.get(usize::from(code).checked_sub(1)?).map(|row| row.collective)
     }
 
-    pub(crate) const fn name(self) -> &'static str {
+    pub(in crate::collective) const fn name(self) -> &'static str {
         self.properties().name
     }
 

@@ -105,7 +105,7 @@ impl Announcer {
                 crate::log::info!("{who} - Abort START");
             }
             _ => {
-                metrics::rank_lost(error);
+                metrics::rank_lost(error.cause());
                 crate::log::warn!("{who} has failed: {error}{}", in_parent(parent.as_ref(), error));
             }
         }

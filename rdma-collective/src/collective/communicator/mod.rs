@@ -29,6 +29,7 @@ mod reach;
 mod rendezvous;
 mod shared;
 mod state;
+mod tallies;
 pub mod tuning;
 mod wait_graph;
 
@@ -45,7 +46,6 @@ use crate::collective::execute::{CachedPlan, Job, Participants};
 use crate::collective::rank_of::RankOf;
 use crate::engine::{Driver, Engine, EngineState, HANDOVER_DELAY, Service};
 use crate::groups::Groups;
-use crate::metrics::operations::Tallies;
 
 pub use abort::Aborter;
 pub use algorithms::{Algorithm, Algorithms, UnknownAlgorithm};
@@ -72,6 +72,7 @@ pub(crate) use reach::Reach;
 pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
 use shared::Shared;
 use state::State;
+pub(in crate::collective) use tallies::{Operation, Tallies};
 use tuning::{Orders, Peers};
 pub(crate) use wait_graph::WaitingFor;
 

@@ -11,10 +11,10 @@ use super::host::HostGroup;
 use super::links::Scratch;
 use super::progress::Progress;
 use super::state::State;
+use super::tallies::Tallies;
 use crate::collective::execute::{Job, Patience};
 use crate::engine::{Engine, Service};
 use crate::log::Held;
-use crate::metrics::operations::Tallies;
 
 /// State that a communicator and its pending operations share. Lock order: the engine, then `state`, then the gate's
 /// slot.

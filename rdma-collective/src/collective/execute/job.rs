@@ -16,9 +16,8 @@ use super::plan::{ExecutionPlan, Participants, Plan};
 use super::zero_copy::REVOKE_WITHIN;
 use crate::collective::CollectiveError;
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
-use crate::collective::communicator::{CommContext, HostGroup, Scratch};
+use crate::collective::communicator::{CommContext, HostGroup, Operation, Scratch, Tallies};
 use crate::engine::{Engine, EngineId, EngineState};
-use crate::metrics::operations::{Operation, Tallies};
 
 /// The time that a caller spends polling for messages before the engine takes over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -254,13 +254,37 @@ impl Entry {
         inner.tell(LinkEvent::Ended { kind, request, outcome, bytes, elapsed });
         let (blocks, peer) = (self.blocks, inner.peer.clone());
         drop(inner);
-        metrics::kv_transfer(kind, outcome, elapsed);
+        let [role, way] = kind.role_and_way();
+        metrics::kv_transfer([role, way, outcome.label()], elapsed);
         crate::log::debug!(?kind, %request, blocks, %peer, ?outcome, bytes, ?elapsed, "transfer ended");
         drop(span);
     }
 }
 
+impl TransferKind {
+    /// The role of this end, and the way of the blocks, as values of labels.
+    fn role_and_way(self) -> [&'static str; 2] {
+        match self {
+            Self::Push | Self::Stream => ["sender", "push"],
+            Self::Offer => ["sender", "pull"],
+            Self::Grant => ["receiver", "push"],
+            Self::Pull | Self::PullLayers => ["receiver", "pull"],
+        }
+    }
+}
+
 impl TransferOutcome {
+    /// The name of the variant as the value of a label.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Corrupt => "corrupt",
+            Self::Revoked => "revoked",
+            Self::Expired => "expired",
+            Self::Failed => "failed",
+        }
+    }
+
     /// The outcome of a transfer that has arrived in full, with so many corrupt blocks.
     pub(super) fn arrived(corrupt: u32) -> Self {
         if corrupt == 0 { Self::Done } else { Self::Corrupt }

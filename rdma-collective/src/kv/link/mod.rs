@@ -174,7 +174,9 @@ impl Link {
             } else {
                 crate::log::warn!(peer = %self.peer, lane = %self.name, %cause, "a KV link is down");
             }
-            metrics::kv_link_ended(&cause);
+            if cause.is_refused_access() {
+                metrics::kv_late_write();
+            }
             self.present.end();
             self.ended = Some(cause);
             self.over.store(true, Ordering::Release);

@@ -253,7 +253,8 @@ impl State {
                 let has_stopped = writes.is_some_and(|writes| self.arrived.count() >= writes);
                 metrics::kv_revoked(!has_stopped, begun);
             }
-            metrics::kv_blocks(outcome.as_ref().unwrap_or_else(|error| &error.verdicts));
+            let verdicts = outcome.as_ref().unwrap_or_else(|error| &error.verdicts);
+            metrics::kv_blocks(|| verdicts.counts());
             let origin = self.hold.origin();
             self.stage = Stage::Ended(match outcome {
                 Ok(verdicts) => Ok(verdicts.of(origin).done()),

@@ -1,8 +1,9 @@
-//! What a recorder is told, when, and what it may do meanwhile. The recorder is that of the test's thread alone.
+//! The counts that a recorder is told, when it is told, and what it may do. The recorder is that of the test's thread.
 
 mod sums;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use ::metrics as facade;
 use facade::with_local_recorder;
@@ -10,9 +11,10 @@ use sums::{Seen, Sums};
 
 use super::*;
 use crate::log::Hold;
+use crate::memory::OwnProcess;
 use crate::{Access, Deadline, Device, SoftOptions, Work, WorkerOptions, loopback};
 
-/// What a recorder has seen that calls `each` with each name.
+/// The sums of a recorder that calls `each` with each name.
 fn seen_by(each: fn(&str), act: impl FnOnce(&Seen)) -> BTreeMap<String, f64> {
     let recorder = Sums { seen: Seen::default(), each };
     with_local_recorder(&recorder, || act(&recorder.seen));
@@ -25,7 +27,7 @@ fn of(pairs: &[(&str, f64)]) -> BTreeMap<String, f64> {
 
 #[test]
 fn counts_under_a_hold_are_added_up_and_told_when_it_ends() {
-    let kept = super::Counter::new(&REFUSED, ["kept"]);
+    let kept = Counter::new(&REFUSED, ["kept"]);
     let seen = seen_by(
         |_| {},
         |seen| {
@@ -83,7 +85,7 @@ fn times_beyond_the_bound_are_left_out() {
         |_| {},
         |_| {
             let _hold = Hold::new();
-            (0..5000).for_each(|_| seconds(&TIMES, [], std::time::Duration::from_secs(1)));
+            (0..5000).for_each(|_| seconds(&TIMES, [], Duration::from_secs(1)));
         },
     );
     assert_eq!(seen, of(&[("rdma_test_seconds", 1024.0)]));
@@ -103,7 +105,7 @@ fn registrations_queue_pairs_and_errors_are_counted() {
             assert!(pd.alloc_local(0).is_err());
             assert!(pd.alloc_region(1, Access::REMOTE_WRITE).is_err());
             worker.post(&left, Work::write(source, refused.remote())).unwrap();
-            let ended = worker.wait(Deadline::after(std::time::Duration::from_secs(10))).unwrap();
+            let ended = worker.wait(Deadline::after(Duration::from_secs(10))).unwrap();
             assert!(ended.result.is_err());
             let gauges =
                 [("rdma_queue_pairs", 2.0), ("rdma_registered_bytes", 200.0), ("rdma_registrations", 2.0)];
@@ -124,7 +126,7 @@ fn registrations_queue_pairs_and_errors_are_counted() {
 
 #[test]
 fn a_forked_child_tells_the_recorder_nothing() {
-    let parent = crate::memory::OwnProcess::of_another_process(());
-    let seen = seen_by(|_| {}, |_| super::tell::add_in(&parent, &REFUSED, ["range"], 1));
+    let parent = OwnProcess::of_another_process(());
+    let seen = seen_by(|_| {}, |_| tell::add_in(&parent, &REFUSED, ["range"], 1));
     assert_eq!(seen, of(&[]));
 }

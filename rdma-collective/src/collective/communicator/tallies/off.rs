@@ -2,16 +2,17 @@
 
 use std::time::Instant;
 
-use crate::collective::tuning::Collective;
-use crate::collective::{Algorithm, CollectiveError};
+use crate::collective::CollectiveError;
+use crate::collective::call::Collective;
+use crate::collective::communicator::algorithms::Algorithm;
 
 /// The counts of a communicator.
 #[derive(Debug, Default)]
-pub(crate) struct Tallies;
+pub(crate) struct Tallies(());
 
 /// An operation that is under way.
 #[derive(Debug, Default)]
-pub(crate) struct Operation;
+pub(crate) struct Operation(());
 
 impl Tallies {
     /// Counts an operation that its caller's thread has ended.
@@ -21,7 +22,7 @@ impl Tallies {
     /// Begins to count an operation.
     #[inline(always)]
     pub(crate) fn begin(&self, _: (Collective, Algorithm), _: usize) -> Operation {
-        Operation
+        Operation(())
     }
 }
 

@@ -1,4 +1,5 @@
-//! Metrics of this library, for the recorder of the [`metrics`](https://docs.rs/metrics) facade that a program installs.
+//! Metrics of this library, for the recorder of the [`metrics`](https://docs.rs/metrics) facade that a program
+//! installs.
 //!
 //! The cargo feature `metrics` turns them on, here and in [`rdma_core`]. [`rdma_core::metrics`] says when a recorder
 //! runs and what it may do; `docs/metrics.md` has a table of all metrics and says where to look when one rises.
@@ -6,18 +7,13 @@
 //! Each end counts what it sees: both ends of a transfer count the transfer, by their role, and each rank counts its
 //! collectives.
 
-pub(crate) mod operations;
-
 use std::time::Duration;
 
-use rdma_core::CompletionStatus;
 pub use rdma_core::metrics::Metric;
+#[cfg(feature = "metrics")]
+pub(crate) use rdma_core::metrics::Times;
 pub(crate) use rdma_core::metrics::{Counter, ON, Present, Stopwatch};
 use rdma_core::metrics::{add, change, seconds, table};
-
-use crate::collective::{AbortReason, CollectiveError};
-use crate::kv::{BlockVerdict, TransferKind, TransferOutcome, Verdicts};
-use crate::link::LaneFailure;
 
 table! {
     ENGINES: Gauge("rdma_engines", Count, [], "Engines that exist.");
@@ -102,17 +98,31 @@ pub(crate) fn kv_link() -> Present {
 }
 
 /// Counts a lane that is fenced, and had ended by `cause` or had not ended.
-pub(crate) fn fenced(cause: impl FnOnce() -> Option<LaneFailure>) {
+pub(crate) fn fenced(cause: impl FnOnce() -> Option<&'static str>) {
     if ON {
-        add(&FENCES, [cause().as_ref().map_or("this_side", LaneFailure::label)], 1);
+        add(&FENCES, [cause().unwrap_or("this_side")], 1);
     }
 }
 
 /// Counts a communicator that ends.
-pub(crate) fn rank_lost(error: &CollectiveError) {
-    if ON {
-        add(&RANKS_LOST, [lost_by(error)], 1);
-    }
+pub(crate) fn rank_lost(cause: &'static str) {
+    add(&RANKS_LOST, [cause], 1);
+}
+
+/// The counter of the collectives that end well, by one algorithm, that of their bytes, and their times.
+#[cfg(feature = "metrics")]
+pub(crate) fn collectives(operation: &'static str, algorithm: &'static str) -> (Counter, Counter, Times) {
+    (
+        Counter::new(&COLLECTIVES, [operation, algorithm, "done"]),
+        Counter::new(&COLLECTIVE_BYTES, [operation, algorithm]),
+        Times::new(&COLLECTIVE_SECONDS, [operation]),
+    )
+}
+
+/// Counts a collective that ends by an error.
+#[cfg(feature = "metrics")]
+pub(crate) fn collective_failed(operation: &'static str, algorithm: &'static str, outcome: &'static str) {
+    add(&COLLECTIVES, [operation, algorithm, outcome], 1);
 }
 
 /// The counter of the bytes of an end of a KV link, which sends them or receives them.
@@ -120,21 +130,17 @@ pub(crate) fn kv_bytes(sends: bool) -> Counter {
     Counter::new(&KV_BYTES, [if sends { "sent" } else { "received" }])
 }
 
-/// Counts a transfer that has ended.
-pub(crate) fn kv_transfer(kind: TransferKind, outcome: TransferOutcome, took: Duration) {
-    if ON {
-        let (role, way) = role_and_way(kind);
-        add(&KV_TRANSFERS, [role, way, outcome_of(outcome)], 1);
-        seconds(&KV_SECONDS, [role, way], took);
-    }
+/// Counts a transfer that has ended, by role, way and outcome.
+pub(crate) fn kv_transfer([role, way, outcome]: [&'static str; 3], took: Duration) {
+    add(&KV_TRANSFERS, [role, way, outcome], 1);
+    seconds(&KV_SECONDS, [role, way], took);
 }
 
-/// Counts the blocks of a transfer that has ended.
-pub(crate) fn kv_blocks(verdicts: &Verdicts) {
+/// Counts the blocks of a transfer that has ended, with the label of each verdict.
+pub(crate) fn kv_blocks<const N: usize>(counts: impl FnOnce() -> [(&'static str, usize); N]) {
     if ON {
-        use BlockVerdict::{Corrupt, Missing, Valid};
-        for (verdict, label) in [(Valid, "valid"), (Missing, "missing"), (Corrupt, "corrupt")] {
-            add(&KV_BLOCKS, [label], verdicts.count(verdict) as u64);
+        for (verdict, blocks) in counts() {
+            add(&KV_BLOCKS, [verdict], blocks as u64);
         }
     }
 }
@@ -162,12 +168,9 @@ pub(crate) fn kv_quarantined(blocks: usize) {
     add(&KV_QUARANTINED, [], blocks as u64);
 }
 
-/// Counts the end of a KV link, if a device refused an access.
-pub(crate) fn kv_link_ended(cause: &LaneFailure) {
-    let LaneFailure::Request(failure) = cause else { return };
-    if matches!(failure.status, CompletionStatus::REM_ACCESS_ERR | CompletionStatus::LOC_ACCESS_ERR) {
-        add(&KV_LATE_WRITES, [], 1);
-    }
+/// Counts a KV link that ends because a device refused an access.
+pub(crate) fn kv_late_write() {
+    add(&KV_LATE_WRITES, [], 1);
 }
 
 /// Counts requests of a node that begin to wait, or wait no more.
@@ -178,43 +181,4 @@ pub(crate) fn kv_waiting(by: i64) {
 /// Counts a peer of a node as long as the result lasts.
 pub(crate) fn kv_peer() -> Present {
     Present::new(&KV_PEERS, [])
-}
-
-fn role_and_way(kind: TransferKind) -> (&'static str, &'static str) {
-    match kind {
-        TransferKind::Push | TransferKind::Stream => ("sender", "push"),
-        TransferKind::Offer => ("sender", "pull"),
-        TransferKind::Grant => ("receiver", "push"),
-        TransferKind::Pull | TransferKind::PullLayers => ("receiver", "pull"),
-    }
-}
-
-fn outcome_of(outcome: TransferOutcome) -> &'static str {
-    match outcome {
-        TransferOutcome::Done => "done",
-        TransferOutcome::Corrupt => "corrupt",
-        TransferOutcome::Revoked => "revoked",
-        TransferOutcome::Expired => "expired",
-        TransferOutcome::Failed => "failed",
-    }
-}
-
-fn lost_by(error: &CollectiveError) -> &'static str {
-    match error {
-        CollectiveError::PeerFailed { .. } => "peer_failed",
-        CollectiveError::DeadlineExceeded { .. } => "deadline_exceeded",
-        CollectiveError::Fenced { .. } => "fenced",
-        CollectiveError::Mismatch { .. } | CollectiveError::CountsDiffer { .. } => "mismatch",
-        CollectiveError::Queued => "queued",
-        CollectiveError::Engine(_) => "device",
-        CollectiveError::Aborted { reason, .. } => match reason {
-            AbortReason::PeerFailed => "peer_failed",
-            AbortReason::DeadlineExceeded => "deadline_exceeded",
-            AbortReason::Mismatch => "mismatch",
-            AbortReason::Requested => "requested",
-            AbortReason::Queued => "queued",
-            AbortReason::Other => "other",
-        },
-        _ => "other",
-    }
 }

@@ -4,11 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use rdma_core::metrics::{Counter, Times, add};
-
-use crate::collective::tuning::Collective;
-use crate::collective::{Algorithm, CollectiveError};
-use crate::metrics::{COLLECTIVE_BYTES, COLLECTIVE_SECONDS, COLLECTIVES};
+use crate::collective::CollectiveError;
+use crate::collective::call::Collective;
+use crate::collective::communicator::algorithms::Algorithm;
+use crate::metrics::{self, Counter, Times};
 
 /// Operations of the fast path that are counted together: 16, so that counting and timing cost each of them less than a
 /// fiftieth of its instructions.
@@ -75,14 +74,8 @@ impl Drop for Tallies {
 impl Tally {
     #[cold]
     fn new(of: (Collective, Algorithm)) -> Self {
-        let labels = [of.0.name(), of.1.name()];
-        Self {
-            of,
-            done: Counter::new(&COLLECTIVES, [labels[0], labels[1], "done"]),
-            bytes: Counter::new(&COLLECTIVE_BYTES, labels),
-            times: Times::new(&COLLECTIVE_SECONDS, [labels[0]]),
-            quick: Default::default(),
-        }
+        let (done, bytes, times) = metrics::collectives(of.0.name(), of.1.name());
+        Self { of, done, bytes, times, quick: Default::default() }
     }
 
     /// Tells the recorder of the operations of the fast path, the last of which began at that time.
@@ -112,7 +105,7 @@ impl Operation {
             }
             Err(error) => {
                 let (collective, algorithm) = tally.of;
-                add(&COLLECTIVES, [collective.name(), algorithm.name(), outcome_of(error)], 1);
+                metrics::collective_failed(collective.name(), algorithm.name(), outcome_of(error));
             }
         }
     }
