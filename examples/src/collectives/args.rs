@@ -18,10 +18,6 @@ use std::time::Duration;
 #[derive(Debug, Clone, Parser)]
 #[command(version, after_help = AFTER)]
 pub struct Args {
-    /// Metrics for Prometheus.
-    #[command(flatten)]
-    pub metrics: Metrics,
-
     /// The collective whose flags these are.
     #[arg(skip = Collective::AllReduce)]
     pub collective: Collective,
@@ -138,6 +134,10 @@ pub struct Args {
     /// device at the Nth message
     #[arg(long, hide = true, value_name = "FAULT")]
     pub fault: Option<FaultAt>,
+
+    /// Metrics for Prometheus.
+    #[command(flatten)]
+    pub metrics: Metrics,
 }
 
 /// The most ranks: their inputs stay exact in half precision.

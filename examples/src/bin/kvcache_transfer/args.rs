@@ -16,10 +16,6 @@ use std::time::Duration;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "kvcache_transfer", version, after_help = AFTER)]
 pub struct Args {
-    /// Metrics for Prometheus.
-    #[command(flatten)]
-    pub metrics: Metrics,
-
     /// Model whose cache is moved
     #[arg(long, default_value = Model::LLAMA_3_1_8B.name, value_parser = str::parse::<Model>, help = model_help())]
     pub model: Model,
@@ -119,6 +115,10 @@ pub struct Args {
     /// For tests: `corrupt@N` flips a byte of the Nth payload that reaches decode
     #[arg(long, hide = true, value_name = "FAULT")]
     pub fault: Option<CorruptAt>,
+
+    /// Metrics for Prometheus.
+    #[command(flatten)]
+    pub metrics: Metrics,
 }
 
 const TOKENS_MAX: i64 = 1 << 27;

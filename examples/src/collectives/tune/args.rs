@@ -15,10 +15,6 @@ use std::path::PathBuf;
 #[derive(Debug, Clone, Parser)]
 #[command(name = "tune", version)]
 pub struct TuneArgs {
-    /// Metrics for Prometheus.
-    #[command(flatten)]
-    pub metrics: Metrics,
-
     /// Smallest size in bytes, of each rank's buffer or of its part; sizes are powers of two
     #[arg(short = 'b', long = "minbytes", value_name = "SIZE", default_value = "8", value_parser = parse_size)]
     pub min_bytes: u64,
@@ -63,6 +59,10 @@ pub struct TuneArgs {
     /// How the software device reaches the other ranks
     #[arg(long, value_enum, value_name = "WIRE", default_value_t = WireName::Auto)]
     pub wire: WireName,
+
+    /// Metrics for Prometheus.
+    #[command(flatten)]
+    pub metrics: Metrics,
 }
 
 fn tunable() -> impl TypedValueParser<Value = Tunable> {
