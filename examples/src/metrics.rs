@@ -17,7 +17,6 @@ impl Metrics {
     /// # Errors
     ///
     /// The address cannot be listened at.
-    #[cfg_attr(not(feature = "metrics"), expect(clippy::unused_self, reason = "there is no address then"))]
     pub fn serve(&self, number: u32) -> anyhow::Result<()> {
         #[cfg(feature = "metrics")]
         if let Some(address) = self.metrics {

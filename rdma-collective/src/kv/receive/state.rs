@@ -127,7 +127,7 @@ pub(super) struct Revocation {
     pub(super) told: bool,
     /// Number of writes that the peer has posted, once it is known.
     pub(super) writes: Option<u32>,
-    begun: Stopwatch,
+    pub(super) begun: Stopwatch,
 }
 
 impl Revocation {
