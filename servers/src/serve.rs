@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use axum::routing::get;
 use axum::{Json, Router as Routes};
 use clap::Args;
 use rdma_collective::bootstrap::{JobToken, Join, StoreClient};
 use rdma_collective::engine::{Engine, EngineOptions};
-use rdma_collective::kv::{KvNode, NodeOptions, PoolUse};
+use rdma_collective::kv::{KvNode, NodeName, NodeOptions, PoolUse};
 use rdma_core::{Deadline, Device, DeviceList, SoftOptions};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
@@ -20,6 +20,7 @@ use crate::cache::Memory;
 use crate::directory::{Directory, Entry, File, Http, LASTS, Role, Store, Table, hex};
 use crate::members::Members;
 use crate::model::Config;
+use crate::observe::{self, Stats};
 use crate::roles::{Decode, Prefill, Router, Single};
 use crate::{api, generate};
 
@@ -64,16 +65,26 @@ pub struct Options {
     /// The RDMA device [default: the software device].
     #[arg(long)]
     pub device: Option<String>,
+    /// The address of /metrics and /stats, if strangers reach the API; port 0 takes any free one [default: that of the
+    /// API].
+    #[arg(long)]
+    pub metrics: Option<SocketAddr>,
+    /// The OpenTelemetry collector, http://HOST:4318 [default: OTEL_EXPORTER_OTLP_ENDPOINT, or none].
+    #[arg(long)]
+    pub otlp: Option<String>,
 }
 
 /// A server that listens.
 pub struct Server {
     /// The address of its HTTP.
     pub address: SocketAddr,
+    /// The address of its metrics.
+    pub metrics: SocketAddr,
     /// The entry of this server in the directory.
     pub entry: Entry,
     listener: TcpListener,
     routes: Routes,
+    metrics_only: Option<(TcpListener, Routes)>,
     members: Members,
     node: Option<KvNode>,
     meets: Role,
@@ -87,8 +98,8 @@ impl Server {
     /// The error names the option that cannot be.
     pub async fn new(role: Role, options: &Options) -> Result<Self> {
         let config = options.model.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-        let random = format!("{role}-{:08x}", getrandom::u32().unwrap_or_default());
-        let name = options.name.clone().unwrap_or(random);
+        let name = name(role, options)?;
+        let stats = Stats::new(role, &name);
         let listener = listen(options.listen)?;
         let address = listener.local_addr()?;
         let table = Table::default();
@@ -97,23 +108,22 @@ impl Server {
         let (routes, node, meets) = match role {
             Role::Prefill => {
                 let (memory, node) = node(PoolUse::Source)?;
-                let prefill = Arc::new(Prefill::new(config, memory, node.clone())?);
+                let prefill = Arc::new(Prefill::new(config, memory, node.clone(), Arc::clone(&stats))?);
                 (prefill.routes(), Some(node), Role::Decode)
             }
             Role::Decode => {
                 let (memory, node) = node(PoolUse::Destination)?;
-                let decode = Arc::new(Decode::new(config, memory, node.clone(), members.clone())?);
-                let of = Arc::clone(&decode);
-                let stats = get(async move || Json(of.bytes()));
+                let decode = Decode::new(config, memory, node.clone(), members.clone(), Arc::clone(&stats))?;
+                let decode = Arc::new(decode);
                 let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode));
-                (routes.route("/stats", stats), Some(node), Role::Prefill)
+                (routes, Some(node), Role::Prefill)
             }
             Role::Router => {
-                let router = Arc::new(Router::new(config, members.clone())?);
+                let router = Arc::new(Router::new(config, members.clone(), Arc::clone(&stats))?);
                 (api::routes(router), None, Role::Decode)
             }
             Role::Single => {
-                let single = Arc::new(Single::new(config, options.blocks)?);
+                let single = Arc::new(Single::new(config, options.blocks, Arc::clone(&stats))?);
                 (api::routes(Arc::clone(&single)).merge(generate::routes(single)), None, Role::Decode)
             }
         };
@@ -124,7 +134,13 @@ impl Server {
         let sealed = async move || own.0.seal(&own.1, LASTS).map(Json).map_err(|error| error.to_string());
         let routes =
             routes.merge(table.routes()).route("/health", get(async || "ok")).route("/entry", get(sealed));
-        Ok(Self { address, entry, listener, routes, members, node, meets })
+        let page = observe::routes(&stats);
+        let (routes, metrics_only) = match options.metrics {
+            None => (routes.merge(page), None),
+            Some(address) => (routes, Some((listen(address)?, page))),
+        };
+        let metrics = metrics_only.as_ref().map_or(Ok(address), |(listener, _)| listener.local_addr())?;
+        Ok(Self { address, metrics, entry, listener, routes, metrics_only, members, node, meets })
     }
 
     /// Answers requests, for ever.
@@ -133,10 +149,28 @@ impl Server {
     ///
     /// The listener has failed.
     pub async fn run(self) -> Result<()> {
-        let Self { entry, listener, routes, members, node, meets, .. } = self;
+        let Self { entry, listener, routes, metrics_only, members, node, meets, .. } = self;
         tokio::spawn(members.keep(entry, node, meets));
+        tokio::spawn(observe::keep());
+        if let Some((listener, page)) = metrics_only {
+            tokio::spawn(axum::serve(listener, page).into_future());
+        }
         Ok(axum::serve(listener, routes).await?)
     }
+}
+
+/// The name of a server: that of its options, or one by chance.
+///
+/// # Errors
+///
+/// Names are 1 to 64 printable ASCII characters without spaces, quotes and backslashes, so that logs, metrics and the
+/// directory show them as they are.
+pub fn name(role: Role, options: &Options) -> Result<String> {
+    let random = || format!("{role}-{:08x}", getrandom::u32().unwrap_or_default());
+    let name = options.name.clone().unwrap_or_else(random);
+    NodeName::new(&name)?;
+    ensure!(!name.contains(['"', '\\']), "the name {name} has a quote or a backslash; choose another --name");
+    Ok(name)
 }
 
 /// Listens. A client that does not take what was said to it is given up after a time, and so is its request.

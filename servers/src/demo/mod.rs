@@ -189,7 +189,10 @@ async fn sample(decodes: Vec<std::net::SocketAddr>, began: Instant, lasts: Durat
         let mut links = Vec::new();
         for decode in &decodes {
             if let Ok(answer) = client.get(format!("http://{decode}/stats")).send().await {
-                links.extend(answer.json::<Vec<(String, u64)>>().await.unwrap_or_default());
+                let stats: serde_json::Value = answer.json().await.unwrap_or_default();
+                links.extend(
+                    serde_json::from_value::<Vec<(String, u64)>>(stats["links"].clone()).unwrap_or_default(),
+                );
             }
         }
         samples.push(Sample { at: began.elapsed().as_secs_f64(), links });

@@ -61,9 +61,14 @@ impl Directory for Http {
     }
 }
 
-/// Reads an answer of JSON, and no more of it than a directory has to say.
-pub async fn read<T: DeserializeOwned>(mut answer: reqwest::Response) -> Result<T> {
+/// Reads a good answer of JSON, and no more of it than a directory has to say.
+pub async fn read<T: DeserializeOwned>(answer: reqwest::Response) -> Result<T> {
     ensure!(answer.status().is_success(), "the answer is {}", answer.status());
+    read_any(answer).await
+}
+
+/// Reads an answer of JSON, good or bad.
+pub async fn read_any<T: DeserializeOwned>(mut answer: reqwest::Response) -> Result<T> {
     let mut bytes = Vec::new();
     while let Some(more) = answer.chunk().await? {
         ensure!(bytes.len() + more.len() <= BYTES_MAX, "an answer of more than {BYTES_MAX} bytes");

@@ -15,7 +15,7 @@ use futures_util::future::BoxFuture;
 
 pub use entry::{Entry, Role, Sealed, hex};
 pub use file::File;
-pub use http::{Http, Table, read};
+pub use http::{Http, Table, read, read_any};
 pub use store::Store;
 
 /// The time that an entry lasts.

@@ -1,14 +1,14 @@
 //! Decode: has prompts computed by a prefill, and goes on with them.
 
-use std::collections::BTreeMap;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rdma_collective::kv::{Blocks as KvBlocks, KvNode};
 use rdma_core::Deadline;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tracing::{Instrument, Span, field::Empty};
 
 use super::prefill::{Prefilled, ToCompute};
 use crate::api::{Backend, Prompt, Refused};
@@ -18,6 +18,8 @@ use crate::directory::{Entry, Role};
 use crate::generate;
 use crate::members::Members;
 use crate::model::{BLOCK_TOKENS, Config, END, Llama, Token};
+use crate::observe::{Stats, Turn};
+use crate::trace;
 
 /// The time in which a prompt is computed and its blocks are here.
 pub const PREFILL_WITHIN: Duration = Duration::from_secs(60);
@@ -30,8 +32,7 @@ pub struct Decode {
     batch: Batch,
     members: Members,
     client: reqwest::Client,
-    /// Bytes that have come from each prefill.
-    bytes: Mutex<BTreeMap<String, u64>>,
+    stats: Arc<Stats>,
 }
 
 impl Decode {
@@ -40,25 +41,23 @@ impl Decode {
     /// # Errors
     ///
     /// No model can have this shape, or the system has no thread left.
-    pub fn new(config: Config, memory: Memory, node: KvNode, members: Members) -> Result<Self> {
+    pub fn new(
+        config: Config,
+        memory: Memory,
+        node: KvNode,
+        members: Members,
+        stats: Arc<Stats>,
+    ) -> Result<Self> {
         let blocks = Blocks::of(memory.pool());
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        let (client, bytes) = (generate::client()?, Mutex::default());
-        Ok(Self { config, node, blocks, batch, members, client, bytes })
+        stats.watch(&blocks);
+        Ok(Self { config, node, blocks, batch, members, client: generate::client()?, stats })
     }
 
     /// The blocks of the cache.
     #[must_use]
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
-    }
-
-    /// Bytes that have come over each link, by the names of its ends.
-    #[must_use]
-    pub fn bytes(&self) -> Vec<(String, u64)> {
-        let own = self.node.name();
-        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        bytes.iter().map(|(prefill, bytes)| (format!("{prefill} to {own}"), *bytes)).collect()
     }
 
     /// Has a prompt computed by any prefill that this decode has met, and returns the first token of its answer.
@@ -68,10 +67,24 @@ impl Decode {
         let prefills = prefills.filter(|entry| met.iter().any(|name| name.as_str() == entry.name));
         let mut reason = "no prefill is there".to_owned();
         for (attempt, prefill) in prefills.enumerate() {
-            match self.prefill_by(&prefill, prompt, blocks, attempt).await {
-                Ok(token) => return Ok(token),
+            let span = tracing::info_span!(
+                "transfer",
+                otel.kind = "client",
+                otel.status_code = Empty,
+                otel.status_description = Empty,
+                prefill = prefill.name,
+                attempt,
+                bytes = Empty,
+            );
+            match self.prefill_by(&prefill, prompt, blocks, attempt).instrument(span.clone()).await {
+                Ok(token) => {
+                    self.stats.resumed.add(u64::from(attempt > 0));
+                    return Ok(token);
+                }
                 Err(error) => reason = format!("{}: {error:#}", prefill.name),
             }
+            self.stats.lost.add(1);
+            trace::fail(&span, &reason);
             tracing::warn!(id = prompt.id, reason, "a prefill has failed, and another one is asked");
         }
         Err(Refused::unavailable(format!("no prefill can compute the prompt; the last one: {reason}")))
@@ -95,7 +108,11 @@ impl Decode {
             text: prompt.text.clone(),
             sampling: prompt.sampling,
         };
-        let asked = self.client.post(format!("http://{}/prefill", prefill.http)).json(&ask).send();
+        let asked = self
+            .client
+            .post(format!("http://{}/prefill", prefill.http))
+            .headers(trace::onward(&prompt.headers));
+        let asked = asked.json(&ask).send();
         let mut answer = pin!(async {
             let answer = asked.await?;
             if !answer.status().is_success() {
@@ -112,9 +129,8 @@ impl Decode {
             }
         };
         ensure!(received.verdicts.all_valid(), "{:?}", received.verdicts);
-        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        *bytes.entry(prefill.name.clone()).or_default() += received.bytes;
-        drop(bytes);
+        Span::current().record("bytes", received.bytes);
+        self.stats.moved(&format!("{} to {}", prefill.name, self.node.name()), received.bytes);
         let token = received.note.try_into().ok().context("a prompt without a first token")?;
         Ok(Token::from_le_bytes(token))
     }
@@ -123,6 +139,10 @@ impl Decode {
 impl Backend for Decode {
     fn config(&self) -> &Config {
         &self.config
+    }
+
+    fn stats(&self) -> &Arc<Stats> {
+        &self.stats
     }
 
     async fn begin(&self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Refused> {
@@ -148,8 +168,18 @@ impl Backend for Decode {
             }
         }
         let Prompt { sampling, ignores_end, .. } = prompt;
-        let job =
-            Job { text, blocks, ready, sampling, tokens_left, ignores_end, tells_layers: false, events };
+        let turn = Turn::waits(&self.stats);
+        let job = Job {
+            text,
+            blocks,
+            ready,
+            sampling,
+            tokens_left,
+            ignores_end,
+            tells_layers: false,
+            events,
+            turn,
+        };
         self.batch.add(job).await.map_err(|error| Refused::unavailable(format!("{error:#}")))?;
         Ok(heard)
     }

@@ -1,5 +1,10 @@
 //! Servers of a test, and a client of theirs.
 
+// No test needs all of it.
+#![allow(dead_code)]
+
+pub mod process;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -23,6 +28,8 @@ pub fn options(name: &str, directory: &str) -> Options {
         model: None,
         blocks: 512,
         device: None,
+        metrics: None,
+        otlp: None,
     }
 }
 

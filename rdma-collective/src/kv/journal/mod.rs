@@ -196,7 +196,17 @@ impl Journal {
         inner.tell(LinkEvent::Begun { kind, request, at: now });
         let peer = inner.peer.clone();
         drop(inner);
-        let span = Some(crate::log::debug_span!("kv_transfer", ?kind, %request, blocks, %peer));
+        let empty = tracing::field::Empty;
+        let span = crate::log::debug_span!(
+            "kv_transfer",
+            ?kind,
+            %request,
+            blocks,
+            %peer,
+            outcome = empty,
+            bytes = empty
+        );
+        let span = Some(span);
         Entry { journal: self.clone(), kind, request, begun: now, blocks, span }
     }
 
@@ -257,7 +267,10 @@ impl Entry {
         let [role, way] = kind.role_and_way();
         metrics::kv_transfer([role, way, outcome.label()], elapsed);
         crate::log::debug!(?kind, %request, blocks, %peer, ?outcome, bytes, ?elapsed, "transfer ended");
-        drop(span);
+        span.end(move |span| {
+            span.record("outcome", tracing::field::debug(outcome));
+            span.record("bytes", bytes);
+        });
     }
 }
 
