@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Lines};
 use std::net::SocketAddr;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-const TOKEN: &str = "000102030405060708090a0b0c0d0e0f";
+use super::TOKEN;
 
 /// A server in a process of its own, which ends with this.
 pub struct Process {
