@@ -13,19 +13,18 @@ use rdma_collective::bootstrap::{JobToken, Join, StoreClient};
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::{KvNode, NodeName, NodeOptions, PoolUse};
 use rdma_core::{Deadline, Device, DeviceList, SoftOptions};
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use crate::cache::Memory;
+use crate::batch::Computed;
+use crate::cache::{Blocks, Memory};
 use crate::directory::{Directory, Entry, File, Http, LASTS, Role, Store, Table, hex};
+use crate::health::Probe;
 use crate::members::Members;
 use crate::model::Config;
 use crate::observe::{self, Stats};
 use crate::roles::{Decode, Prefill, Router, Single};
-use crate::{api, generate};
+use crate::{api, generate, listen};
 
-/// The time in which a client takes what was said to it. One that does not read is given up then.
-const CLIENT_WITHIN: Duration = Duration::from_secs(30);
 /// The time in which a store is joined.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -67,6 +66,12 @@ pub struct Options {
     /// Blocks of the cache, of 16 tokens each.
     #[arg(long, default_value_t = 1024)]
     pub blocks: u32,
+    /// Requests that have blocks of the cache or wait for some; more are refused with 429.
+    #[arg(long, default_value_t = 256)]
+    pub requests: usize,
+    /// Seconds in which a client says its request, and takes what was said to it; a slower one is given up.
+    #[arg(long, default_value = "30", value_parser = seconds)]
+    pub client_within: Duration,
     /// The RDMA device [default: the software device].
     #[arg(long)]
     pub device: Option<String>,
@@ -93,6 +98,7 @@ pub struct Server {
     members: Members,
     node: Option<KvNode>,
     meets: Role,
+    client_within: Duration,
 }
 
 impl Server {
@@ -105,47 +111,28 @@ impl Server {
         let config = options.model.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
         let name = name(role, options)?;
         let stats = Stats::new(role, &name);
-        let listener = listen(options.listen)?;
+        let listener = listen::listen(options.listen, options.client_within)?;
         let address = listener.local_addr()?;
         let table = Table::new(options.token);
         let members = Members::new(options.token, directory(options, &table)?)?;
-        let node = |purpose| node(&name, &config, purpose, options);
-        let (routes, node, meets) = match role {
-            Role::Prefill => {
-                let (memory, node) = node(PoolUse::Source)?;
-                let prefill = Arc::new(Prefill::new(config, memory, node.clone(), Arc::clone(&stats))?);
-                (prefill.routes(), Some(node), Role::Decode)
-            }
-            Role::Decode => {
-                let (memory, node) = node(PoolUse::Destination)?;
-                let decode = Decode::new(config, memory, node.clone(), members.clone(), Arc::clone(&stats))?;
-                let decode = Arc::new(decode);
-                let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode));
-                (routes, Some(node), Role::Prefill)
-            }
-            Role::Router => {
-                let router = Arc::new(Router::new(config, members.clone(), Arc::clone(&stats))?);
-                (api::routes(router), None, Role::Decode)
-            }
-            Role::Single => {
-                let single = Arc::new(Single::new(config, options.blocks, Arc::clone(&stats))?);
-                (api::routes(Arc::clone(&single)).merge(generate::routes(single)), None, Role::Decode)
-            }
-        };
+        let Part { routes, node, meets, cache, cannot } =
+            Part::new(role, &name, config, &members, options, &stats)?;
+        let probe = Arc::new(Probe { name: name.clone(), role, config, cache, cannot });
         let http = options.address.clone().unwrap_or_else(|| address.to_string());
         let blob = node.as_ref().map(|node| hex(&node.export())).unwrap_or_default();
         let entry = Entry { name, role, http, blob, until: 0 };
         let own = (entry.clone(), options.token);
         let sealed = async move || own.0.seal(&own.1, LASTS).map(Json).map_err(|error| error.to_string());
-        let routes =
-            routes.merge(table.routes()).route("/health", get(async || "ok")).route("/entry", get(sealed));
+        let routes = routes.merge(table.routes()).route("/entry", get(sealed));
+        let routes = routes.route("/health", get(async move || probe.answer()));
+        let client_within = options.client_within;
         let page = observe::routes(&stats);
         let (routes, metrics_only) = match options.metrics {
             None => (routes.merge(page), None),
-            Some(address) => (routes, Some((listen(address)?, page))),
+            Some(address) => (routes, Some((listen::listen(address, client_within)?, page))),
         };
         let metrics = metrics_only.as_ref().map_or(Ok(address), |(listener, _)| listener.local_addr())?;
-        Ok(Self { address, metrics, entry, listener, routes, metrics_only, members, node, meets })
+        Ok(Self { address, metrics, entry, listener, routes, metrics_only, members, node, meets, client_within })
     }
 
     /// Answers requests, for ever.
@@ -154,13 +141,13 @@ impl Server {
     ///
     /// The listener has failed.
     pub async fn run(self) -> Result<()> {
-        let Self { entry, listener, routes, metrics_only, members, node, meets, .. } = self;
+        let Self { entry, listener, routes, metrics_only, members, node, meets, client_within, .. } = self;
         tokio::spawn(members.keep(entry, node, meets));
         tokio::spawn(observe::keep());
         if let Some((listener, page)) = metrics_only {
-            tokio::spawn(axum::serve(listener, page).into_future());
+            tokio::spawn(listen::serve(listener, page, client_within));
         }
-        Ok(axum::serve(listener, routes).await?)
+        listen::serve(listener, routes, client_within).await
     }
 }
 
@@ -178,17 +165,68 @@ pub fn name(role: Role, options: &Options) -> Result<String> {
     Ok(name)
 }
 
-/// Listens. A client that does not take what was said to it is given up after a time, and so is its request.
-fn listen(address: SocketAddr) -> Result<TcpListener> {
-    let context = || format!("cannot listen on {address}");
-    let socket =
-        Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).with_context(context)?;
-    socket.set_reuse_address(true).with_context(context)?;
-    socket.set_tcp_user_timeout(Some(CLIENT_WITHIN)).with_context(context)?;
-    socket.bind(&address.into()).with_context(context)?;
-    socket.listen(1024).with_context(context)?;
-    socket.set_nonblocking(true).with_context(context)?;
-    Ok(TcpListener::from_std(socket.into())?)
+/// The part of a server that its role has.
+struct Part {
+    routes: Routes,
+    node: Option<KvNode>,
+    meets: Role,
+    cache: Option<(Blocks, Computed)>,
+    cannot: Box<dyn Fn() -> Option<String> + Send + Sync>,
+}
+
+impl Part {
+    fn new(
+        role: Role,
+        name: &str,
+        config: Config,
+        members: &Members,
+        options: &Options,
+        stats: &Arc<Stats>,
+    ) -> Result<Self> {
+        let (requests, stats) = (options.requests, Arc::clone(stats));
+        Ok(match role {
+            Role::Prefill => {
+                let (memory, node) = node(name, &config, PoolUse::Source, options)?;
+                let prefill = Arc::new(Prefill::new(config, memory, node.clone(), requests, stats)?);
+                let cache = Some((prefill.blocks().clone(), prefill.computed().clone()));
+                let (routes, cannot) = (prefill.routes(), Box::new(|| None));
+                Self { routes, node: Some(node), meets: Role::Decode, cache, cannot }
+            }
+            Role::Decode => {
+                let (memory, node) = node(name, &config, PoolUse::Destination, options)?;
+                let decode = Arc::new(Decode::new(config, memory, node.clone(), members.clone(), requests, stats)?);
+                let cache = Some((decode.blocks().clone(), decode.computed().clone()));
+                let health = Arc::clone(&decode);
+                let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode));
+                Self {
+                    routes,
+                    node: Some(node),
+                    meets: Role::Prefill,
+                    cache,
+                    cannot: Box::new(move || health.cannot()),
+                }
+            }
+            Role::Router => {
+                let router = Router::new(config, members.clone(), stats)?;
+                let (routes, cannot) =
+                    (api::routes(Arc::new(router.clone())), Box::new(move || router.cannot()));
+                Self { routes, node: None, meets: Role::Decode, cache: None, cannot }
+            }
+            Role::Single => {
+                let single = Arc::new(Single::new(config, options.blocks, requests, stats)?);
+                let cache = Some((single.blocks().clone(), single.computed().clone()));
+                let routes = api::routes(Arc::clone(&single)).merge(generate::routes(single));
+                Self { routes, node: None, meets: Role::Decode, cache, cannot: Box::new(|| None) }
+            }
+        })
+    }
+}
+
+/// Reads a number of seconds.
+fn seconds(text: &str) -> Result<Duration> {
+    let within = Duration::try_from_secs_f64(text.parse()?)?;
+    ensure!(!within.is_zero(), "no time at all");
+    Ok(within)
 }
 
 /// The memory and the node of a server.

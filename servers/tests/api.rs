@@ -16,10 +16,10 @@ use tokio::net::{TcpListener, TcpStream};
 async fn serve() -> (Arc<Single>, SocketAddr) {
     let config =
         Config { num_hidden_layers: 2, hidden_size: 64, intermediate_size: 160, ..Config::default() };
-    let single = Arc::new(Single::new(config, 160, Stats::new(Role::Single, "single")).unwrap());
+    let single = Arc::new(Single::new(config, 160, 64, Stats::new(Role::Single, "single")).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    let routes = api::routes(Arc::clone(&single));
+    let routes = api::refusing(api::routes(Arc::clone(&single)));
     tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
     (single, address)
 }

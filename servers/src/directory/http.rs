@@ -86,13 +86,8 @@ pub async fn entry_at(client: &reqwest::Client, address: &str) -> Option<Sealed>
 /// # Errors
 ///
 /// The answer says that something failed, is too long, breaks off, or is something else.
-pub async fn read<T: DeserializeOwned>(answer: reqwest::Response) -> Result<T> {
+pub async fn read<T: DeserializeOwned>(mut answer: reqwest::Response) -> Result<T> {
     ensure!(answer.status().is_success(), "the answer is {}", answer.status());
-    read_any(answer).await
-}
-
-/// Reads an answer of JSON, good or bad.
-pub async fn read_any<T: DeserializeOwned>(mut answer: reqwest::Response) -> Result<T> {
     let mut bytes = Vec::new();
     while let Some(more) = answer.chunk().await? {
         ensure!(bytes.len() + more.len() <= BYTES_MAX, "an answer of more than {BYTES_MAX} bytes");

@@ -19,7 +19,7 @@ pub use entry::{Entry, Role, Sealed, hex};
 #[cfg(feature = "etcd")]
 pub use etcd::Etcd;
 pub use file::File;
-pub use http::{Http, Table, client, entry_at, read, read_any};
+pub use http::{Http, Table, client, entry_at, read};
 pub use store::Store;
 
 /// The time that an entry lasts.

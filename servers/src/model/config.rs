@@ -1,5 +1,6 @@
 //! The shape of the model, by the names that Hugging Face's `config.json` has.
 
+use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -51,6 +52,12 @@ impl Default for Config {
     }
 }
 
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
+    }
+}
+
 impl Config {
     /// Reads a file of JSON. A field that is missing has its default.
     ///
@@ -60,7 +67,9 @@ impl Config {
     pub fn read(path: &Path) -> Result<Self> {
         let text =
             std::fs::read(path).with_context(|| format!("cannot read the model {}", path.display()))?;
+        // A list is no model, though its elements could be taken for the fields in their order.
         let config: Self = serde_json::from_slice(&text)
+            .and_then(|fields: serde_json::Map<_, _>| Self::deserialize(serde_json::Value::Object(fields)))
             .with_context(|| format!("the model {} is not a config.json of this server", path.display()))?;
         config.check().with_context(|| format!("the model {}", path.display()))?;
         Ok(config)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -15,13 +15,16 @@ use tokio::sync::mpsc::unbounded_channel;
 use tracing::Instrument;
 
 use super::decode::PREFILL_WITHIN;
-use crate::batch::{Batch, Event, Job};
-use crate::cache::{Blocks, Memory};
+use crate::api::Refused;
+use crate::batch::{Batch, Computed, Event, Job};
+use crate::cache::{Blocks, Memory, NoBlocks};
+use crate::generate::check;
 use crate::model::{Config, END, Llama, Sampling, Token};
 use crate::observe::{Outcome, Stats, Turn, Watch};
 
 /// A prefill.
 pub struct Prefill {
+    config: Config,
     node: KvNode,
     blocks: Blocks,
     batch: Batch,
@@ -35,6 +38,8 @@ pub struct ToCompute {
     pub decode: String,
     /// The id of the request, by which it has granted them.
     pub id: String,
+    /// The model, because keys and values of another one mean something else.
+    pub model: Config,
     /// The prompt.
     pub text: Vec<Token>,
     /// The way in which the first token is chosen.
@@ -51,22 +56,34 @@ pub struct Prefilled {
 }
 
 impl Prefill {
-    /// A prefill whose cache is in `memory`, the pool of its node.
+    /// A prefill whose cache is in `memory`, the pool of its node, for so many texts at most at once.
     ///
     /// # Errors
     ///
     /// No model can have this shape, or the system has no thread left.
-    pub fn new(config: Config, memory: Memory, node: KvNode, stats: Arc<Stats>) -> Result<Self> {
-        let blocks = Blocks::of(memory.pool());
+    pub fn new(
+        config: Config,
+        memory: Memory,
+        node: KvNode,
+        texts_max: usize,
+        stats: Arc<Stats>,
+    ) -> Result<Self> {
+        let blocks = Blocks::of(memory.pool(), texts_max);
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
         stats.watch(&blocks);
-        Ok(Self { node, blocks, batch, stats })
+        Ok(Self { config, node, blocks, batch, stats })
     }
 
     /// The blocks of the cache.
     #[must_use]
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
+    }
+
+    /// The count of tokens that were computed.
+    #[must_use]
+    pub fn computed(&self) -> &Computed {
+        self.batch.computed()
     }
 
     /// The route by which decodes ask.
@@ -109,16 +126,22 @@ async fn prefill(
     Json(ask): Json<ToCompute>,
 ) -> Response {
     let mut watch = Watch::begin(&prefill.stats, "prefill", &ask.id, &headers);
-    match prefill.compute(ask).instrument(watch.span().clone()).await {
+    let computed = async {
+        check(&ask.text, 1, &ask.model, &prefill.config)?;
+        prefill.compute(ask).await.map_err(|error| match error.downcast::<NoBlocks>() {
+            Ok(none) => Refused::from(none),
+            Err(error) => Refused::internal(format!("{error:#}")),
+        })
+    };
+    match computed.instrument(watch.span().clone()).await {
         Ok(prefilled) => {
             watch.span().record("bytes", prefilled.bytes);
             watch.end(Outcome::Answered, None);
             Json(prefilled).into_response()
         }
-        Err(error) => {
-            let error = format!("{error:#}");
-            watch.end(Outcome::Failed, Some(&error));
-            (StatusCode::INTERNAL_SERVER_ERROR, error).into_response()
+        Err(refused) => {
+            watch.end(Outcome::from(&refused), Some(&refused.message));
+            refused.into_response()
         }
     }
 }

@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod pair;
+
 pub mod process;
 
 use std::net::SocketAddr;
@@ -28,6 +30,8 @@ pub fn options(name: &str, directory: &str) -> Options {
         directory: directory.to_owned(),
         model: None,
         blocks: 512,
+        requests: 256,
+        client_within: Duration::from_secs(30),
         device: None,
         metrics: None,
         otlp: None,
@@ -36,7 +40,19 @@ pub fn options(name: &str, directory: &str) -> Options {
 
 /// Starts a server in this process.
 pub async fn start(role: Role, name: &str, directory: &str) -> SocketAddr {
-    let server = Server::new(role, &options(name, directory)).await.unwrap();
+    start_with(role, name, directory, &|_, _| {}).await
+}
+
+/// Starts a server in this process, with options that were changed.
+pub async fn start_with(
+    role: Role,
+    name: &str,
+    directory: &str,
+    change: &impl Fn(Role, &mut Options),
+) -> SocketAddr {
+    let mut options = options(name, directory);
+    change(role, &mut options);
+    let server = Server::new(role, &options).await.unwrap();
     let address = server.address;
     tokio::spawn(server.run());
     address
