@@ -43,7 +43,8 @@ pub struct Options {
     /// The address at which its node meets others; port 0 takes any free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub kv_listen: SocketAddr,
-    /// The job's token, 32 hexadecimal digits; all servers of a job have the same.
+    /// The job's token, 32 hexadecimal digits; all servers of a job have the same, and seal their entries with it. The
+    /// default is public.
     #[arg(
         long,
         env = "MINI_SERVER_TOKEN",
@@ -51,9 +52,13 @@ pub struct Options {
         default_value = "00000000000000000000000000000000"
     )]
     pub token: JobToken,
-    /// Where servers find each other: own (this server has the directory), http:HOST:PORT (another one has it),
-    /// file:PATH (addresses, one a line), store:HOST:PORT,RANK,WORLD (the library's store).
-    #[arg(long, default_value = "own")]
+    /// Where servers find each other:
+    ///   own                          in this server
+    ///   http:HOST:PORT               in the server at this address, which has `own`
+    ///   file:PATH                    in a file with the HTTP addresses of all servers, one a line
+    ///   etcd:HOST:PORT[,HOST:PORT]   in an etcd with these members
+    ///   store:HOST:PORT,RANK,WORLD   in the library's rendezvous store
+    #[arg(long, default_value = "own", verbatim_doc_comment)]
     pub directory: String,
     /// The shape of the model, a config.json [default: a model of 4 layers].
     #[arg(long)]
@@ -91,8 +96,8 @@ impl Server {
         let name = options.name.clone().unwrap_or(random);
         let listener = listen(options.listen)?;
         let address = listener.local_addr()?;
-        let table = Table::default();
-        let members = Members::new(options.token, directory(options, &table)?);
+        let table = Table::new(options.token);
+        let members = Members::new(options.token, directory(options, &table)?)?;
         let node = |purpose| node(&name, &config, purpose, options);
         let (routes, node, meets) = match role {
             Role::Prefill => {
@@ -172,6 +177,10 @@ fn directory(options: &Options, table: &Table) -> Result<Box<dyn Directory>> {
         "own" => Box::new(table.clone()),
         "http" => Box::new(Http::new(at.to_owned())?),
         "file" => Box::new(File::new(PathBuf::from(at))?),
+        #[cfg(feature = "etcd")]
+        "etcd" => Box::new(crate::directory::Etcd::new(at, &options.token)?),
+        #[cfg(not(feature = "etcd"))]
+        "etcd" => bail!("this program was built without etcd; build it with `--features etcd`"),
         "store" => {
             let mut parts = at.split(',');
             let mut next =
@@ -182,7 +191,7 @@ fn directory(options: &Options, table: &Table) -> Result<Box<dyn Directory>> {
             Box::new(Store::new(StoreClient::connect(join, Deadline::after(JOIN_WITHIN))?))
         }
         other => bail!(
-            "there is no directory {other}: own, http:HOST:PORT, file:PATH or store:HOST:PORT,RANK,WORLD"
+            "there is no directory {other}: own, http:HOST:PORT, file:PATH, etcd:HOST:PORT or store:HOST:PORT,RANK,WORLD"
         ),
     })
 }

@@ -51,10 +51,8 @@ impl Router {
 
     /// The decodes, the one with the fewest requests first.
     fn decodes(&self) -> Vec<Entry> {
-        let mut decodes = self.members.all(Role::Decode);
         let load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
-        decodes.sort_by_key(|decode| load.get(&decode.name).copied().unwrap_or(0));
-        decodes
+        self.members.by(Role::Decode, |decode| load.get(&decode.name).copied().unwrap_or(0))
     }
 
     /// Has any decode go on with a text.
@@ -68,7 +66,7 @@ impl Router {
                     Err(error) => reason = format!("{}: {error:#}", decode.name),
                 }
                 tracing::warn!(id = ask.id, reason, "a decode does not go on, and another one is asked");
-                self.members.forget(&decode.name);
+                self.members.doubt(&decode.name);
             }
             if Instant::now() >= until {
                 return Err(Refused::unavailable(format!("no decode can go on; the last one: {reason}")));
@@ -109,7 +107,7 @@ impl Router {
                 _ = events.send(Event::Ended(Finish::Length));
                 return;
             }
-            self.members.forget(&under_way.decode);
+            self.members.doubt(&under_way.decode);
             // The id of a request that decode may still have.
             ask.id.push('+');
             under_way = match self.ask(&ask, &headers, Instant::now() + AGAIN_WITHIN).await {
