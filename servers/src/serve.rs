@@ -53,12 +53,12 @@ pub struct Options {
     )]
     pub token: JobToken,
     /// Where servers find each other:
-    ///   own                          in this server
+    ///   own                          in this server (default)
     ///   http:HOST:PORT               in the server at this address, which has `own`
     ///   file:PATH                    in a file with the HTTP addresses of all servers, one a line
     ///   etcd:HOST:PORT[,HOST:PORT]   in an etcd with these members
     ///   store:HOST:PORT,RANK,WORLD   in the library's rendezvous store
-    #[arg(long, default_value = "own", verbatim_doc_comment)]
+    #[arg(long, default_value = "own", hide_default_value = true, verbatim_doc_comment)]
     pub directory: String,
     /// The shape of the model, a config.json [default: a model of 4 layers].
     #[arg(long)]
