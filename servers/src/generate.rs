@@ -16,10 +16,10 @@ use futures_util::stream;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::api::{Backend, Prompt, Refused};
+use crate::api::{Backend, Prompt, Refused, check_prompt};
 use crate::batch::{Event, Finish};
-use crate::directory::read;
-use crate::model::{Sampling, Token};
+use crate::health::Health;
+use crate::model::{Config, Sampling, Token};
 
 /// The longest line of an answer.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -27,12 +27,16 @@ const LINE_BYTES_MAX: usize = 64 * 1024;
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
 /// The longest time between two lines of an answer. Prompts of others are computed meanwhile.
 const SILENCE: Duration = Duration::from_secs(60);
+/// The time that a connection without a request is kept.
+const IDLE: Duration = Duration::from_millis(500);
 
 /// A text to go on with.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Generate {
     /// The id of the request.
     pub id: String,
+    /// The model, because another one would go on in another way.
+    pub model: Config,
     /// The tokens so far.
     pub text: Vec<Token>,
     /// The way in which tokens are chosen.
@@ -68,11 +72,27 @@ async fn generate<B: Backend>(
     headers: HeaderMap,
     Json(ask): Json<Generate>,
 ) -> Response {
-    let Generate { id, text, sampling, tokens_max, ignores_end } = ask;
-    match backend.begin(Prompt { id, text, sampling, tokens_max, ignores_end, headers }).await {
+    let Generate { id, model, text, sampling, tokens_max, ignores_end } = ask;
+    let begun = async {
+        check(&text, tokens_max, &model, backend.config())?;
+        backend.begin(Prompt { id, text, sampling, tokens_max, ignores_end, headers }).await
+    };
+    match begun.await {
         Ok(events) => lines(events).into_response(),
         Err(refused) => refused.into_response(),
     }
+}
+
+/// Refuses a text that the model here cannot go on with, or that another model has begun.
+///
+/// # Errors
+///
+/// The refusal names both models.
+pub fn check(text: &[Token], tokens_max: usize, asked: &Config, own: &Config) -> Result<(), Refused> {
+    if asked != own {
+        return Err(Refused::new(StatusCode::CONFLICT, "other_model", format!("the model is {own}, not {asked}")));
+    }
+    check_prompt(text, tokens_max, own)
 }
 
 fn lines(events: UnboundedReceiver<Event>) -> Body {
@@ -99,10 +119,13 @@ fn lines(events: UnboundedReceiver<Event>) -> Body {
 /// There is no client.
 pub fn client() -> Result<reqwest::Client> {
     let builder = reqwest::Client::builder().connect_timeout(CONNECT_WITHIN).read_timeout(SILENCE);
+    // A server ends connections that say nothing, and must not do so just when the next request is said.
+    let builder = builder.pool_idle_timeout(IDLE);
     Ok(builder.no_proxy().build()?)
 }
 
-/// Asks another server to go on with a text. A refusal of the request itself is one for whoever asked here.
+/// Asks another server to go on with a text. A refusal is one of the request itself, or says that the server has too
+/// many.
 ///
 /// # Errors
 ///
@@ -119,12 +142,42 @@ pub async fn ask(
     if status.is_success() {
         return Ok(Ok(Answer { response, bytes: Vec::new() }));
     }
-    let error: serde_json::Value = read(response).await.unwrap_or_default();
-    let message = error["error"]["message"].as_str().unwrap_or("it says no more").to_owned();
-    if status == StatusCode::BAD_REQUEST {
-        return Ok(Err(Refused::request(None, message)));
+    let refused = refusal(response).await?;
+    if matches!(status, StatusCode::BAD_REQUEST | StatusCode::TOO_MANY_REQUESTS) {
+        return Ok(Err(refused));
     }
-    bail!("it says {status}: {message}")
+    bail!("it says {status}: {refused}")
+}
+
+/// The refusal that another server has answered with.
+///
+/// # Errors
+///
+/// The answer has broken off.
+pub async fn refusal(response: reqwest::Response) -> Result<Refused> {
+    let status = response.status();
+    Ok(Refused::read(status, &serde_json::from_slice(&short(response).await?).unwrap_or_default()))
+}
+
+/// The body of a short answer, or its begin.
+async fn short(mut response: reqwest::Response) -> Result<Vec<u8>> {
+    let mut body = Vec::new();
+    while body.len() < LINE_BYTES_MAX
+        && let Some(more) = response.chunk().await?
+    {
+        body.extend_from_slice(&more);
+    }
+    Ok(body)
+}
+
+/// The shape of the model that another server has.
+///
+/// # Errors
+///
+/// The server does not say.
+pub async fn model_of(client: &reqwest::Client, address: &str) -> Result<Config> {
+    let asked = client.get(format!("http://{address}/health")).timeout(CONNECT_WITHIN).send();
+    Ok(serde_json::from_slice::<Health>(&short(asked.await?).await?)?.config)
 }
 
 impl Answer {

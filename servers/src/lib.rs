@@ -9,6 +9,8 @@ pub mod cache;
 pub mod demo;
 pub mod directory;
 pub mod generate;
+pub mod health;
+pub mod listen;
 pub mod members;
 pub mod model;
 pub mod roles;

@@ -5,26 +5,25 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use axum::routing::get;
 use axum::{Json, Router as Routes};
 use clap::Args;
-use rdma_collective::bootstrap::{JobToken, Join, StoreClient};
+use rdma_collective::bootstrap::{Join, JobToken, StoreClient};
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::{KvNode, NodeOptions, PoolUse};
 use rdma_core::{Deadline, Device, DeviceList, SoftOptions};
-use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
 
-use crate::cache::Memory;
+use crate::batch::Computed;
+use crate::cache::{Blocks, Memory};
 use crate::directory::{Directory, Entry, File, Http, LASTS, Role, Store, Table, hex};
+use crate::health::Probe;
 use crate::members::Members;
 use crate::model::Config;
 use crate::roles::{Decode, Prefill, Router, Single};
-use crate::{api, generate};
+use crate::{api, generate, listen};
 
-/// The time in which a client takes what was said to it. One that does not read is given up then.
-const CLIENT_WITHIN: Duration = Duration::from_secs(30);
 /// The time in which a store is joined.
 const JOIN_WITHIN: Duration = Duration::from_secs(30);
 
@@ -44,12 +43,7 @@ pub struct Options {
     #[arg(long, default_value = "127.0.0.1:0")]
     pub kv_listen: SocketAddr,
     /// The job's token, 32 hexadecimal digits; all servers of a job have the same.
-    #[arg(
-        long,
-        env = "MINI_SERVER_TOKEN",
-        hide_env_values = true,
-        default_value = "00000000000000000000000000000000"
-    )]
+    #[arg(long, env = "MINI_SERVER_TOKEN", hide_env_values = true, default_value = "00000000000000000000000000000000")]
     pub token: JobToken,
     /// Where servers find each other: own (this server has the directory), http:HOST:PORT (another one has it),
     /// file:PATH (addresses, one a line), store:HOST:PORT,RANK,WORLD (the library's store).
@@ -61,6 +55,12 @@ pub struct Options {
     /// Blocks of the cache, of 16 tokens each.
     #[arg(long, default_value_t = 1024)]
     pub blocks: u32,
+    /// Requests that have blocks of the cache or wait for some; more are refused with 429.
+    #[arg(long, default_value_t = 256)]
+    pub requests: usize,
+    /// Seconds in which a client says its request, and takes what was said to it; a slower one is given up.
+    #[arg(long, default_value = "30", value_parser = seconds)]
+    pub client_within: Duration,
     /// The RDMA device [default: the software device].
     #[arg(long)]
     pub device: Option<String>,
@@ -70,13 +70,14 @@ pub struct Options {
 pub struct Server {
     /// The address of its HTTP.
     pub address: SocketAddr,
-    /// The entry of this server in the directory.
+    /// Its entry in the directory.
     pub entry: Entry,
     listener: TcpListener,
     routes: Routes,
     members: Members,
     node: Option<KvNode>,
     meets: Role,
+    client_within: Duration,
 }
 
 impl Server {
@@ -89,42 +90,21 @@ impl Server {
         let config = options.model.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
         let random = format!("{role}-{:08x}", getrandom::u32().unwrap_or_default());
         let name = options.name.clone().unwrap_or(random);
-        let listener = listen(options.listen)?;
+        let listener = listen::listen(options.listen, options.client_within)?;
         let address = listener.local_addr()?;
         let table = Table::default();
         let members = Members::new(options.token, directory(options, &table)?);
-        let node = |purpose| node(&name, &config, purpose, options);
-        let (routes, node, meets) = match role {
-            Role::Prefill => {
-                let (memory, node) = node(PoolUse::Source)?;
-                let prefill = Arc::new(Prefill::new(config, memory, node.clone())?);
-                (prefill.routes(), Some(node), Role::Decode)
-            }
-            Role::Decode => {
-                let (memory, node) = node(PoolUse::Destination)?;
-                let decode = Arc::new(Decode::new(config, memory, node.clone(), members.clone())?);
-                let of = Arc::clone(&decode);
-                let stats = get(async move || Json(of.bytes()));
-                let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode));
-                (routes.route("/stats", stats), Some(node), Role::Prefill)
-            }
-            Role::Router => {
-                let router = Arc::new(Router::new(config, members.clone())?);
-                (api::routes(router), None, Role::Decode)
-            }
-            Role::Single => {
-                let single = Arc::new(Single::new(config, options.blocks)?);
-                (api::routes(Arc::clone(&single)).merge(generate::routes(single)), None, Role::Decode)
-            }
-        };
+        let Part { routes, node, meets, cache, cannot } = Part::new(role, &name, config, &members, options)?;
+        let probe = Arc::new(Probe { name: name.clone(), role, config, cache, cannot });
         let http = options.address.clone().unwrap_or_else(|| address.to_string());
         let blob = node.as_ref().map(|node| hex(&node.export())).unwrap_or_default();
         let entry = Entry { name, role, http, blob, until: 0 };
         let own = (entry.clone(), options.token);
         let sealed = async move || own.0.seal(&own.1, LASTS).map(Json).map_err(|error| error.to_string());
-        let routes =
-            routes.merge(table.routes()).route("/health", get(async || "ok")).route("/entry", get(sealed));
-        Ok(Self { address, entry, listener, routes, members, node, meets })
+        let routes = routes.merge(table.routes()).route("/entry", get(sealed));
+        let routes = routes.route("/health", get(async move || probe.answer()));
+        let client_within = options.client_within;
+        Ok(Self { address, entry, listener, routes, members, node, meets, client_within })
     }
 
     /// Answers requests, for ever.
@@ -133,23 +113,61 @@ impl Server {
     ///
     /// The listener has failed.
     pub async fn run(self) -> Result<()> {
-        let Self { entry, listener, routes, members, node, meets, .. } = self;
+        let Self { entry, listener, routes, members, node, meets, client_within, .. } = self;
         tokio::spawn(members.keep(entry, node, meets));
-        Ok(axum::serve(listener, routes).await?)
+        listen::serve(listener, routes, client_within).await
     }
 }
 
-/// Listens. A client that does not take what was said to it is given up after a time, and so is its request.
-fn listen(address: SocketAddr) -> Result<TcpListener> {
-    let context = || format!("cannot listen on {address}");
-    let socket =
-        Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).with_context(context)?;
-    socket.set_reuse_address(true).with_context(context)?;
-    socket.set_tcp_user_timeout(Some(CLIENT_WITHIN)).with_context(context)?;
-    socket.bind(&address.into()).with_context(context)?;
-    socket.listen(1024).with_context(context)?;
-    socket.set_nonblocking(true).with_context(context)?;
-    Ok(TcpListener::from_std(socket.into())?)
+/// The part of a server that its role has.
+struct Part {
+    routes: Routes,
+    node: Option<KvNode>,
+    meets: Role,
+    cache: Option<(Blocks, Computed)>,
+    cannot: Box<dyn Fn() -> Option<String> + Send + Sync>,
+}
+
+impl Part {
+    fn new(role: Role, name: &str, config: Config, members: &Members, options: &Options) -> Result<Self> {
+        let requests = options.requests;
+        Ok(match role {
+            Role::Prefill => {
+                let (memory, node) = node(name, &config, PoolUse::Source, options)?;
+                let prefill = Arc::new(Prefill::new(config, memory, node.clone(), requests)?);
+                let cache = Some((prefill.blocks().clone(), prefill.computed().clone()));
+                let (routes, cannot) = (prefill.routes(), Box::new(|| None));
+                Self { routes, node: Some(node), meets: Role::Decode, cache, cannot }
+            }
+            Role::Decode => {
+                let (memory, node) = node(name, &config, PoolUse::Destination, options)?;
+                let decode = Arc::new(Decode::new(config, memory, node.clone(), members.clone(), requests)?);
+                let cache = Some((decode.blocks().clone(), decode.computed().clone()));
+                let (of, health) = (Arc::clone(&decode), Arc::clone(&decode));
+                let stats = get(async move || Json(of.bytes()));
+                let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode)).route("/stats", stats);
+                Self { routes, node: Some(node), meets: Role::Prefill, cache, cannot: Box::new(move || health.cannot()) }
+            }
+            Role::Router => {
+                let router = Router::new(config, members.clone())?;
+                let (routes, cannot) = (api::routes(Arc::new(router.clone())), Box::new(move || router.cannot()));
+                Self { routes, node: None, meets: Role::Decode, cache: None, cannot }
+            }
+            Role::Single => {
+                let single = Arc::new(Single::new(config, options.blocks, requests)?);
+                let cache = Some((single.blocks().clone(), single.computed().clone()));
+                let routes = api::routes(Arc::clone(&single)).merge(generate::routes(single));
+                Self { routes, node: None, meets: Role::Decode, cache, cannot: Box::new(|| None) }
+            }
+        })
+    }
+}
+
+/// Reads a number of seconds.
+fn seconds(text: &str) -> Result<Duration> {
+    let within = Duration::try_from_secs_f64(text.parse()?)?;
+    ensure!(!within.is_zero(), "no time at all");
+    Ok(within)
 }
 
 /// The memory and the node of a server.
@@ -174,15 +192,12 @@ fn directory(options: &Options, table: &Table) -> Result<Box<dyn Directory>> {
         "file" => Box::new(File::new(PathBuf::from(at))?),
         "store" => {
             let mut parts = at.split(',');
-            let mut next =
-                |what| parts.next().with_context(|| format!("store:HOST:PORT,RANK,WORLD has no {what}"));
+            let mut next = |what| parts.next().with_context(|| format!("store:HOST:PORT,RANK,WORLD has no {what}"));
             let address = next("address")?.parse().context("the address of the store")?;
             let (rank, world) = (next("rank")?.parse()?, next("world")?.parse()?);
             let join = Join { address, token: options.token, rank, world };
             Box::new(Store::new(StoreClient::connect(join, Deadline::after(JOIN_WITHIN))?))
         }
-        other => bail!(
-            "there is no directory {other}: own, http:HOST:PORT, file:PATH or store:HOST:PORT,RANK,WORLD"
-        ),
+        other => bail!("there is no directory {other}: own, http:HOST:PORT, file:PATH or store:HOST:PORT,RANK,WORLD"),
     })
 }

@@ -1,8 +1,7 @@
-//! Requests, as clients write them. Fields that this server does not know are ignored, as OpenAI's server does; those
-//! that it knows and cannot do are refused.
+//! Requests that can be answered. Fields that nobody knows are ignored, so that a client of tomorrow is served; known
+//! fields that this server cannot serve are refused, so that nobody takes another answer for the one that was asked for.
 
-use serde::Deserialize;
-
+use super::body::{Body, Content, Message, Prompts, Stops};
 use super::{MODEL, Refused};
 use crate::model::{Config, Sampling, Token, VOCABULARY, encode};
 
@@ -45,72 +44,6 @@ pub struct Ask {
     pub token_ids: bool,
 }
 
-/// A request as it stands in the body.
-#[derive(Debug, Deserialize)]
-struct Body {
-    model: Option<String>,
-    prompt: Option<Prompts>,
-    messages: Option<Vec<Message>>,
-    #[serde(alias = "max_completion_tokens")]
-    max_tokens: Option<u64>,
-    temperature: Option<f32>,
-    top_p: Option<f32>,
-    seed: Option<i64>,
-    n: Option<u64>,
-    #[serde(default)]
-    stream: bool,
-    #[serde(default)]
-    stream_options: Option<StreamOptions>,
-    stop: Option<Stops>,
-    #[serde(default)]
-    ignore_eos: bool,
-    #[serde(default)]
-    return_token_ids: bool,
-    #[serde(default)]
-    echo: bool,
-    logprobs: Option<serde_json::Value>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Prompts {
-    Text(String),
-    Texts(Vec<String>),
-    Tokens(Vec<Token>),
-    Lists(Vec<Vec<Token>>),
-}
-
-#[derive(Debug, Deserialize)]
-struct Message {
-    role: String,
-    content: Option<Content>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Parts(Vec<Part>),
-}
-
-#[derive(Debug, Deserialize)]
-struct Part {
-    text: Option<String>,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Stops {
-    One(String),
-    Some(Vec<String>),
-}
-
-#[derive(Debug, Deserialize)]
-struct StreamOptions {
-    #[serde(default)]
-    include_usage: bool,
-}
-
 impl Ask {
     /// Reads the body of a request.
     ///
@@ -118,38 +51,30 @@ impl Ask {
     ///
     /// The refusal names the field that is wrong.
     pub fn read(dialect: Dialect, body: &[u8], config: &Config) -> Result<Self, Refused> {
-        let text = std::str::from_utf8(body)
-            .map_err(|error| Refused::request(None, format!("the request is no UTF-8: {error}")))?;
-        let body: Body = serde_json::from_str(text).map_err(|error| {
-            Refused::request(None, format!("the request is no JSON that this path takes: {error}"))
-        })?;
+        let body = Body::read(body)?;
         if let Some(model) = body.model.as_ref().filter(|model| *model != MODEL) {
-            return Err(Refused::not_found(format!("there is no model {model}; this server has {MODEL}")));
+            return Err(Refused::no_model(model));
         }
-        if body.n.is_some_and(|n| n != 1) {
-            return Err(Refused::request("n", "one answer a prompt: leave n out, or ask several times"));
-        }
-        let logprobs =
-            body.logprobs.as_ref().is_some_and(|of| !of.is_null() && *of != serde_json::json!(false));
-        if body.echo || logprobs {
-            let param = if body.echo { "echo" } else { "logprobs" };
-            return Err(Refused::request(param, "this server does not do that: leave it out"));
-        }
-        let tokens_max = body.max_tokens.map_or(Ok(TOKENS), usize::try_from).unwrap_or(usize::MAX);
+        let tokens_max = body.max_completion_tokens.or(body.max_tokens);
+        let tokens_max = tokens_max.map_or(Ok(TOKENS), usize::try_from).unwrap_or(usize::MAX);
         let prompts = body.prompts(dialect)?;
+        let param = if dialect == Dialect::Chat { "messages" } else { "prompt" };
         for prompt in &prompts {
-            check_prompt(prompt, tokens_max, config)?;
+            check_prompt(prompt, tokens_max, config).map_err(|refused| match refused.param.as_deref() {
+                Some("prompt") => refused.of(param),
+                _ => refused,
+            })?;
         }
         Ok(Self {
             dialect,
             prompts,
             sampling: body.sampling()?,
             tokens_max,
-            ignores_end: body.ignore_eos,
-            stream: body.stream,
-            stream_usage: body.stream_options.as_ref().is_some_and(|options| options.include_usage),
+            ignores_end: body.ignore_eos.unwrap_or(false),
+            stream: body.stream.unwrap_or(false),
+            stream_usage: body.stream_options.as_ref().is_some_and(|options| options.include_usage == Some(true)),
             stops: body.stops()?,
-            token_ids: body.return_token_ids,
+            token_ids: body.return_token_ids.unwrap_or(false),
         })
     }
 }
@@ -157,13 +82,13 @@ impl Ask {
 impl Body {
     fn prompts(&self, dialect: Dialect) -> Result<Vec<Vec<Token>>, Refused> {
         if dialect == Dialect::Chat {
-            let none = || Refused::request("messages", "messages are missing");
+            let none = || Refused::field("messages", "messages are missing").code("missing_required_parameter");
             let messages = self.messages.as_ref().filter(|messages| !messages.is_empty()).ok_or_else(none)?;
-            return Ok(vec![encode(conversation(messages).as_bytes())]);
+            return Ok(vec![encode(conversation(messages)?.as_bytes())]);
         }
         let text = |text: &String| encode(text.as_bytes());
         let prompts = match &self.prompt {
-            None => return Err(Refused::request("prompt", "a prompt is missing")),
+            None => return Err(Refused::field("prompt", "a prompt is missing").code("missing_required_parameter")),
             Some(Prompts::Text(one)) => vec![text(one)],
             Some(Prompts::Texts(texts)) => texts.iter().map(text).collect(),
             Some(Prompts::Tokens(tokens)) => vec![tokens.clone()],
@@ -171,7 +96,7 @@ impl Body {
         };
         if prompts.is_empty() || prompts.len() > PROMPTS_MAX {
             let message = format!("{} prompts, where 1 to {PROMPTS_MAX} are taken at once", prompts.len());
-            return Err(Refused::request("prompt", message));
+            return Err(Refused::field("prompt", message));
         }
         Ok(prompts)
     }
@@ -179,10 +104,10 @@ impl Body {
     fn sampling(&self) -> Result<Sampling, Refused> {
         let (temperature, top_p) = (self.temperature.unwrap_or(1.0), self.top_p.unwrap_or(1.0));
         if !(0.0..=2.0).contains(&temperature) {
-            return Err(Refused::request("temperature", format!("temperature is 0 to 2, not {temperature}")));
+            return Err(Refused::field("temperature", format!("temperature is 0 to 2, not {temperature}")));
         }
         if !(0.0..=1.0).contains(&top_p) {
-            return Err(Refused::request("top_p", format!("top_p is 0 to 1, not {top_p}")));
+            return Err(Refused::field("top_p", format!("top_p is 0 to 1, not {top_p}")));
         }
         // Any number is as good as another; only its bits count.
         let seed = self.seed.map_or_else(|| getrandom::u64().unwrap_or_default(), i64::cast_unsigned);
@@ -196,38 +121,41 @@ impl Body {
             Some(Stops::Some(stops)) => stops.clone(),
         };
         if stops.len() > STOPS_MAX || stops.iter().any(String::is_empty) {
-            return Err(Refused::request(
-                "stop",
-                format!("stop is up to {STOPS_MAX} texts, none of them empty"),
-            ));
+            return Err(Refused::field("stop", format!("stop is up to {STOPS_MAX} texts, none of them empty")));
         }
         Ok(stops)
     }
 }
 
 /// The text of a conversation, to be answered.
-fn conversation(messages: &[Message]) -> String {
-    let said = messages.iter().map(|Message { role, content }| {
+fn conversation(messages: &[Message]) -> Result<String, Refused> {
+    let mut said = String::new();
+    for Message { role, content } in messages {
         let content = match content {
             None => String::new(),
             Some(Content::Text(text)) => text.clone(),
-            Some(Content::Parts(parts)) => parts.iter().filter_map(|part| part.text.as_deref()).collect(),
+            Some(Content::Parts(parts)) => {
+                let texts: Option<String> = parts.iter().map(|part| part.text.as_deref()).collect();
+                let other = || Refused::field("messages", "a part of a message is no text, and this model reads texts");
+                texts.ok_or_else(|| other().code("unsupported_content"))?
+            }
         };
-        format!("<|{role}|>\n{content}\n")
-    });
-    said.chain(["<|assistant|>\n".to_owned()]).collect()
+        said.push_str(&format!("<|{role}|>\n{content}\n"));
+    }
+    Ok(said + "<|assistant|>\n")
 }
 
-fn check_prompt(prompt: &[Token], tokens_max: usize, config: &Config) -> Result<(), Refused> {
+/// Refuses a prompt that the model cannot go on with.
+pub fn check_prompt(prompt: &[Token], tokens_max: usize, config: &Config) -> Result<(), Refused> {
     let most = config.max_position_embeddings;
     if prompt.is_empty() {
-        return Err(Refused::request("prompt", "a prompt without a token"));
+        return Err(Refused::field("prompt", "a prompt without a token"));
     }
     if let Some(token) = prompt.iter().find(|token| **token >= VOCABULARY) {
-        return Err(Refused::request("prompt", format!("the model has no token {token}")));
+        return Err(Refused::field("prompt", format!("the model has no token {token}")));
     }
     if tokens_max == 0 {
-        return Err(Refused::request("max_tokens", "max_tokens is 1 or more"));
+        return Err(Refused::field("max_tokens", "max_tokens is 1 or more"));
     }
     if prompt.len().saturating_add(tokens_max) > most {
         let message = format!(
@@ -235,7 +163,7 @@ fn check_prompt(prompt: &[Token], tokens_max: usize, config: &Config) -> Result<
              has positions for; shorten the prompt or max_tokens",
             prompt.len()
         );
-        return Err(Refused::request("max_tokens", message));
+        return Err(Refused::field(if prompt.len() < most { "max_tokens" } else { "prompt" }, message).code("context_length_exceeded"));
     }
     Ok(())
 }
@@ -283,22 +211,22 @@ mod tests {
             (json!({ "prompt": "a".repeat(2040), "max_tokens": 16 }), "max_tokens"),
             (json!({ "prompt": "a", "temperature": -1 }), "temperature"),
             (json!({ "prompt": "a", "top_p": 2 }), "top_p"),
-            (json!({ "prompt": "a", "n": 2 }), "n"),
-            (json!({ "prompt": "a", "echo": true }), "echo"),
-            (json!({ "prompt": "a", "logprobs": 1 }), "logprobs"),
+            (json!({ "prompt": "a".repeat(4000) }), "prompt"),
             (json!({ "prompt": "a", "stop": "" }), "stop"),
             (json!({ "prompt": "a", "stop": ["a", "b", "c", "d", "e"] }), "stop"),
         ] {
             let refused = read(Dialect::Text, &body).unwrap_err();
-            assert_eq!((refused.status.as_u16(), refused.param), (400, Some(param)), "{body}: {refused}");
+            assert_eq!((refused.status.as_u16(), refused.param.as_deref()), (400, Some(param)), "{body}: {refused}");
         }
-        let refused = read(Dialect::Chat, &json!({ "messages": [] })).unwrap_err();
-        assert_eq!(refused.param, Some("messages"));
+        for messages in [
+            json!([]),
+            json!([{ "role": "user", "content": "a".repeat(4000) }]),
+            json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": "a" } }] }]),
+        ] {
+            let refused = read(Dialect::Chat, &json!({ "messages": messages })).unwrap_err();
+            assert_eq!((refused.status.as_u16(), refused.param.as_deref()), (400, Some("messages")), "{refused}");
+        }
         let refused = read(Dialect::Text, &json!({ "prompt": "a", "model": "gpt-4" })).unwrap_err();
-        assert_eq!(refused.status.as_u16(), 404);
-        for body in [&b"\xff{}"[..], b"", b"{", b"[]", b"{\"prompt\": 1e999}"] {
-            let refused = Ask::read(Dialect::Text, body, &Config::default()).unwrap_err();
-            assert_eq!(refused.status.as_u16(), 400, "{refused}");
-        }
+        assert_eq!((refused.status.as_u16(), &*refused.code), (404, "model_not_found"));
     }
 }

@@ -1,67 +1,118 @@
 //! Refusals, in the shape that OpenAI's clients read.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use axum::Json;
-use axum::http::StatusCode;
+use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
+
+use super::MODEL;
+use crate::cache::NoBlocks;
+
+/// Seconds after which a client whose request was not taken asks again.
+const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
 /// A request that is not answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Refused {
     /// The status.
     pub status: StatusCode,
+    /// The reason, for a program.
+    pub code: Cow<'static, str>,
     /// The reason, for a person.
     pub message: String,
     /// The field that is wrong, if it is one.
-    pub param: Option<&'static str>,
+    pub param: Option<Cow<'static, str>>,
 }
 
 impl Refused {
-    /// A field, or the request as a whole, is wrong.
-    pub fn request(param: impl Into<Option<&'static str>>, message: impl Into<String>) -> Self {
-        Self { status: StatusCode::BAD_REQUEST, message: message.into(), param: param.into() }
+    /// A refusal that names no field.
+    pub fn new(status: StatusCode, code: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self { status, code: code.into(), message: message.into(), param: None }
     }
 
-    /// The thing that is asked for is not there.
-    pub fn not_found(message: impl Into<String>) -> Self {
-        Self { status: StatusCode::NOT_FOUND, message: message.into(), param: None }
+    /// A field has a value that cannot be.
+    pub fn field(param: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_value", message).of(param)
     }
 
-    /// The path takes other methods.
-    pub fn method() -> Self {
-        let message = "this path takes another method".to_owned();
-        Self { status: StatusCode::METHOD_NOT_ALLOWED, message, param: None }
+    /// The request as a whole is wrong.
+    pub fn request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
+    }
+
+    /// There is no such model.
+    #[must_use]
+    pub fn no_model(name: &str) -> Self {
+        let message = format!("there is no model {name}; this server has {MODEL}");
+        Self::new(StatusCode::NOT_FOUND, "model_not_found", message).of("model")
     }
 
     /// The server cannot answer now. Another one may, or this one later.
     pub fn unavailable(message: impl Into<String>) -> Self {
-        Self { status: StatusCode::SERVICE_UNAVAILABLE, message: message.into(), param: None }
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
     /// The server has failed.
     pub fn internal(message: impl Into<String>) -> Self {
-        Self { status: StatusCode::INTERNAL_SERVER_ERROR, message: message.into(), param: None }
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
+    }
+
+    /// The refusal, because of a field.
+    #[must_use]
+    pub fn of(self, param: impl Into<Cow<'static, str>>) -> Self {
+        Self { param: Some(param.into()), ..self }
+    }
+
+    /// The refusal, with another code.
+    #[must_use]
+    pub fn code(self, code: &'static str) -> Self {
+        Self { code: code.into(), ..self }
+    }
+
+    /// The refusal that another server has put into its answer, which had this status.
+    #[must_use]
+    pub fn read(status: StatusCode, body: &Value) -> Self {
+        let text = |name: &str| body.get("error")?.get(name)?.as_str().map(str::to_owned);
+        let code = text("code").unwrap_or_else(|| "server_error".to_owned());
+        let refused = Self::new(status, code, text("message").unwrap_or_else(|| "it says no more".to_owned()));
+        Self { param: text("param").map(Cow::Owned), ..refused }
     }
 
     /// The body of the answer.
     #[must_use]
     pub fn body(&self) -> Value {
         let kind = match self.status {
-            StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
-                "invalid_request_error"
-            }
             StatusCode::TOO_MANY_REQUESTS => "rate_limit_error",
+            status if status.is_client_error() => "invalid_request_error",
             _ => "server_error",
         };
-        json!({ "error": { "message": self.message, "type": kind, "param": self.param, "code": self.status.as_u16() } })
+        json!({ "error": { "message": self.message, "type": kind, "param": self.param, "code": self.code } })
+    }
+}
+
+impl From<NoBlocks> for Refused {
+    fn from(error: NoBlocks) -> Self {
+        let message = error.to_string();
+        match error {
+            NoBlocks::Larger { .. } => Self::field("max_tokens", message).code("context_length_exceeded"),
+            NoBlocks::Full { .. } | NoBlocks::Late => {
+                Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message)
+            }
+        }
     }
 }
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        (self.status, Json(self.body())).into_response()
+        let later = matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE);
+        let mut response = (self.status, Json(self.body())).into_response();
+        if later {
+            response.headers_mut().insert(header::RETRY_AFTER, RETRY_AFTER);
+        }
+        response
     }
 }
 

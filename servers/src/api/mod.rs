@@ -1,9 +1,10 @@
 //! The protocol of clients: OpenAI's completions and chat completions, whole or streamed by server-sent events.
 //!
-//! `ask` has the requests, `reply` the answers, `error` the refusals, `output` the text of an answer. A [`Backend`] is
+//! `body` and `ask` have the requests, `reply` the answers, `error` the refusals, `output` the text of an answer. A [`Backend`] is
 //! what answers: one process, a decode that has prefills, or a test.
 
 mod ask;
+mod body;
 mod error;
 mod output;
 mod reply;
@@ -11,23 +12,20 @@ mod reply;
 use std::future::Future;
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use serde_json::json;
+use axum::{Json, Router};
+use serde_json::{Value, json};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::batch::Event;
 use crate::model::{Config, Sampling, Token};
 
-pub use ask::{Ask, Dialect};
+pub use ask::{Ask, Dialect, check_prompt};
 pub use error::Refused;
-
-/// The longest request: 4 MiB, several times the longest prompt.
-const BODY_BYTES_MAX: usize = 4 << 20;
 
 /// A text to go on with.
 #[derive(Debug, Clone, PartialEq)]
@@ -64,11 +62,26 @@ pub fn routes<B: Backend>(backend: Arc<B>) -> Router {
     Router::new()
         .route("/v1/completions", post(completions::<B>))
         .route("/v1/chat/completions", post(chat_completions::<B>))
-        .route("/v1/models", get(models))
-        .fallback(async || Refused::not_found("there is no such path"))
-        .method_not_allowed_fallback(async || Refused::method())
-        .layer(axum::extract::DefaultBodyLimit::max(BODY_BYTES_MAX))
+        .route("/v1/models", get(async || Json(json!({ "object": "list", "data": [model()] }))))
+        .route("/v1/models/{name}", get(async |Path(name): Path<String>| match name == MODEL {
+            true => Json(model()).into_response(),
+            false => Refused::no_model(&name).into_response(),
+        }))
+        // The connection bounds the body already.
+        .layer(DefaultBodyLimit::disable())
         .with_state(backend)
+}
+
+/// Routes which refuse other paths and methods as clients expect it.
+pub fn refusing(routes: Router) -> Router {
+    let refused = |status, code, message: &'static str| async move || Refused::new(status, code, message);
+    routes
+        .fallback(refused(StatusCode::NOT_FOUND, "not_found", "there is no such path"))
+        .method_not_allowed_fallback(refused(
+            StatusCode::METHOD_NOT_ALLOWED,
+            "method_not_allowed",
+            "this path takes another method",
+        ))
 }
 
 async fn completions<B: Backend>(State(backend): State<Arc<B>>, headers: HeaderMap, body: Bytes) -> Response {
@@ -84,21 +97,39 @@ async fn chat_completions<B: Backend>(
 }
 
 async fn serve<B: Backend>(backend: Arc<B>, dialect: Dialect, headers: HeaderMap, body: &[u8]) -> Response {
-    let ask = match Ask::read(dialect, body, backend.config()) {
-        Ok(ask) => ask,
-        Err(refused) => return refused.into_response(),
-    };
-    match reply::begin(&*backend, &ask, &headers).await {
-        Ok(answers) if ask.stream => reply::stream(ask, answers).into_response(),
-        Ok(answers) => match reply::whole(&ask, answers).await {
-            Ok(reply) => reply.into_response(),
-            Err(refused) => refused.into_response(),
-        },
+    match answer(backend, dialect, headers, body).await {
+        Ok(response) => response,
         Err(refused) => refused.into_response(),
     }
 }
 
-async fn models() -> Response {
-    let model = json!({ "id": MODEL, "object": "model", "created": 0, "owned_by": "rdma-collective" });
-    axum::Json(json!({ "object": "list", "data": [model] })).into_response()
+async fn answer<B: Backend>(
+    backend: Arc<B>,
+    dialect: Dialect,
+    headers: HeaderMap,
+    body: &[u8],
+) -> Result<Response, Refused> {
+    check_type(&headers)?;
+    let ask = Ask::read(dialect, body, backend.config())?;
+    let answers = reply::begin(&*backend, &ask, &headers).await?;
+    Ok(match ask.stream {
+        true => reply::stream(ask, answers).into_response(),
+        false => reply::whole(&ask, answers).await?.into_response(),
+    })
+}
+
+/// Refuses a body that says of itself that it is something else than JSON. One that says nothing may be JSON.
+fn check_type(headers: &HeaderMap) -> Result<(), Refused> {
+    let Some(kind) = headers.get(header::CONTENT_TYPE) else { return Ok(()) };
+    let kind = String::from_utf8_lossy(kind.as_bytes()).to_ascii_lowercase();
+    let essence = kind.split(';').next().unwrap_or_default().trim();
+    if essence == "application/json" || essence.ends_with("+json") {
+        return Ok(());
+    }
+    let message = format!("the request is {essence}, and this path takes application/json; say so in content-type");
+    Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
+}
+
+fn model() -> Value {
+    json!({ "id": MODEL, "object": "model", "created": 0, "owned_by": "rdma-collective" })
 }

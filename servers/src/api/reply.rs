@@ -76,7 +76,7 @@ pub async fn whole(ask: &Ask, Answers { id, created, answers }: Answers) -> Resu
         usage.answer += tokens.len();
         let said = match ask.dialect {
             Dialect::Text => ("text", Value::from(text)),
-            Dialect::Chat => ("message", json!({ "role": "assistant", "content": text })),
+            Dialect::Chat => ("message", json!({ "role": "assistant", "content": text, "refusal": null })),
         };
         choices.push(ask.choice(index, said, Some(finish), &tokens));
     }
@@ -207,3 +207,6 @@ impl Usage {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -7,6 +7,7 @@ mod job;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 
 use anyhow::{Result, anyhow};
@@ -29,6 +30,19 @@ const WAITING_MAX: usize = 256;
 pub struct Batch {
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<()>>,
+    computed: Computed,
+}
+
+/// The count of tokens that were computed. A clone is another handle to it.
+#[derive(Clone, Default)]
+pub struct Computed(Arc<AtomicU64>);
+
+impl Computed {
+    /// The count, now.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 impl Batch {
@@ -39,9 +53,16 @@ impl Batch {
     /// The system has no thread left.
     pub fn start(model: Arc<Llama>, memory: Memory) -> Result<Self> {
         let (jobs, waiting) = channel(WAITING_MAX);
-        let mut running = Running { model, memory, waiting, jobs: Vec::new() };
+        let computed = Computed::default();
+        let mut running = Running { model, memory, waiting, jobs: Vec::new(), computed: computed.clone() };
         let thread = Builder::new().name("batch".to_owned()).spawn(move || running.run())?;
-        Ok(Self { jobs: Some(jobs), thread: Some(thread) })
+        Ok(Self { jobs: Some(jobs), thread: Some(thread), computed })
+    }
+
+    /// The count of tokens that were computed, prompts' and answers'.
+    #[must_use]
+    pub fn computed(&self) -> &Computed {
+        &self.computed
     }
 
     /// Adds a text, which runs until it has ended or nobody hears its events.
@@ -67,6 +88,7 @@ struct Running {
     memory: Memory,
     waiting: Receiver<Job>,
     jobs: Vec<Job>,
+    computed: Computed,
 }
 
 impl Running {
@@ -140,6 +162,7 @@ impl Running {
         drop(chunks);
         drop(caches);
         for ((at, range), logits) in parts.iter().zip(logits) {
+            self.computed.0.fetch_add(range.len() as u64, Ordering::Relaxed);
             if let Some(job) = jobs.get_mut(*at) {
                 job.computed(range.end, &logits);
             }

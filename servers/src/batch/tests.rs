@@ -20,7 +20,7 @@ fn server(blocks: u32) -> Server {
     let device = Device::soft(SoftOptions::default()).open().unwrap();
     let engine = Engine::new(&device, EngineOptions::default()).unwrap();
     let memory = Memory::new(&engine, &config, blocks, PoolUse::Source).unwrap();
-    let blocks = Blocks::of(memory.pool());
+    let blocks = Blocks::of(memory.pool(), 64);
     Server { batch: Batch::start(Arc::new(Llama::new(config).unwrap()), memory).unwrap(), blocks }
 }
 

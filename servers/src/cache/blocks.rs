@@ -1,22 +1,47 @@
 //! The blocks of a pool: free, taken by a text, or kept because the next text may begin alike.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
 use rdma_collective::kv::Pool;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::model::{BLOCK_TOKENS, Config, Token};
 
 /// Pause before blocks are looked for again. Transfers that were given up hold some for as long as their peers take.
 const PAUSE: Duration = Duration::from_millis(1);
+/// The time that a text waits for its blocks. The longest answers take seconds, so that a queue that moves is faster.
+const WAITS: Duration = Duration::from_secs(60);
 
 /// The blocks of a pool. A clone is another handle to them.
 #[derive(Clone)]
 pub struct Blocks {
     pool: Pool,
     state: Arc<Mutex<State>>,
+    /// A permit for each text that may have blocks or wait for some.
+    places: Arc<Semaphore>,
+    texts_max: usize,
+}
+
+/// The reason why a text gets no blocks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum NoBlocks {
+    /// The text and its answer need more blocks than the pool has.
+    Larger {
+        /// Blocks of the text and its answer.
+        wanted: usize,
+        /// Blocks of the pool.
+        all: usize,
+    },
+    /// Too many texts have blocks or wait for some.
+    Full {
+        /// Those texts.
+        texts: usize,
+    },
+    /// No blocks came back in time.
+    Late,
 }
 
 /// The blocks of a text, which are free again, or kept for others, once this is dropped.
@@ -27,6 +52,8 @@ pub struct Taken {
     /// Tokens that were there when the blocks were taken.
     ready: usize,
     of: Blocks,
+    /// The place among the texts, which is free once the blocks are.
+    place: Option<OwnedSemaphorePermit>,
 }
 
 /// A block of known tokens behind known tokens. Numbers are never used again, so that equal numbers mean equal texts.
@@ -56,32 +83,43 @@ struct State {
 }
 
 impl Blocks {
-    /// All blocks of a pool, free.
+    /// All blocks of a pool, free, for so many texts at most that have some or wait for some.
     #[must_use]
-    pub fn of(pool: &Pool) -> Self {
+    pub fn of(pool: &Pool, texts_max: usize) -> Self {
         let free = (0..pool.layout().blocks()).collect();
-        Self { pool: pool.clone(), state: Arc::new(Mutex::new(State { free, ..State::default() })) }
+        let texts_max = texts_max.min(Semaphore::MAX_PERMITS);
+        let (state, places) = (State { free, ..State::default() }, Semaphore::new(texts_max));
+        Self { pool: pool.clone(), state: Arc::new(Mutex::new(state)), places: Arc::new(places), texts_max }
     }
 
     /// Takes blocks for a text, with room for `room` tokens in all; waits until there are as many.
     ///
     /// # Errors
     ///
-    /// The pool is smaller.
-    pub async fn take(&self, text: &[Token], room: usize) -> Result<Taken> {
-        let (count, all) = (Config::blocks_of(room.max(text.len())), self.pool.layout().blocks());
-        ensure!(count <= all as usize, "{count} blocks are more than the {all} of the pool");
-        loop {
-            if let Some(taken) = self.try_take(text, count) {
-                return Ok(taken);
-            }
-            tokio::time::sleep(PAUSE).await;
+    /// The pool is smaller, or too many texts wait.
+    pub async fn take(&self, text: &[Token], room: usize) -> Result<Taken, NoBlocks> {
+        let (wanted, all) = (Config::blocks_of(room.max(text.len())), self.all());
+        if wanted > all {
+            return Err(NoBlocks::Larger { wanted, all });
         }
+        let full = NoBlocks::Full { texts: self.texts_max };
+        let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| full)?;
+        let taken = async {
+            loop {
+                if let Some(taken) = self.try_take(text, wanted) {
+                    return taken;
+                }
+                tokio::time::sleep(PAUSE).await;
+            }
+        };
+        let mut taken = tokio::time::timeout(WAITS, taken).await.map_err(|_| NoBlocks::Late)?;
+        taken.place = Some(place);
+        Ok(taken)
     }
 
     fn try_take(&self, text: &[Token], count: usize) -> Option<Taken> {
         let mut state = self.lock();
-        let mut taken = Taken { list: Vec::new(), nodes: Vec::new(), ready: 0, of: self.clone() };
+        let mut taken = Taken { list: Vec::new(), nodes: Vec::new(), ready: 0, of: self.clone(), place: None };
         // At least one token is computed, because the next one follows from its logits.
         let whole = text.len().saturating_sub(1) / BLOCK_TOKENS * BLOCK_TOKENS;
         for tokens in text.get(..whole).unwrap_or_default().as_chunks().0 {
@@ -103,6 +141,18 @@ impl Blocks {
         Some(taken)
     }
 
+    /// The blocks of the pool.
+    #[must_use]
+    pub fn all(&self) -> usize {
+        self.pool.layout().blocks() as usize
+    }
+
+    /// The texts that have blocks or wait for some.
+    #[must_use]
+    pub fn texts(&self) -> usize {
+        self.texts_max.saturating_sub(self.places.available_permits())
+    }
+
     /// Blocks that no text has and that no transfer holds.
     #[must_use]
     pub fn idle(&self) -> usize {
@@ -115,6 +165,20 @@ impl Blocks {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+impl fmt::Display for NoBlocks {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Larger { wanted, all } => {
+                write!(f, "the prompt and its answer need {wanted} blocks, and the cache has {all}; shorten one of them")
+            }
+            Self::Full { texts } => write!(f, "{texts} texts are under way, and no more are taken; ask again later"),
+            Self::Late => write!(f, "no blocks were free within {} s; ask again later", WAITS.as_secs()),
+        }
+    }
+}
+
+impl std::error::Error for NoBlocks {}
 
 impl Taken {
     /// The blocks, in the order of the text.
@@ -219,84 +283,4 @@ impl Drop for Taken {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-    use rdma_collective::engine::{Engine, EngineOptions};
-    use rdma_collective::kv::PoolUse;
-    use rdma_collective::kv::layout::Layout;
-    use rdma_core::{Device, SoftOptions};
-
-    use super::*;
-
-    fn blocks(count: u32) -> Blocks {
-        let device = Device::soft(SoftOptions::default()).open().unwrap();
-        let engine = Engine::new(&device, EngineOptions::default()).unwrap();
-        let layout = Layout::new(Config::default().pool(count)).unwrap();
-        Blocks::of(&Pool::allocate(&engine, &layout, PoolUse::Destination).unwrap())
-    }
-
-    fn text(blocks: &[Token]) -> Vec<Token> {
-        blocks.iter().flat_map(|token| [*token; BLOCK_TOKENS]).collect()
-    }
-
-    #[test]
-    fn texts_that_begin_alike_share_blocks_and_the_last_token_is_always_computed() {
-        let blocks = blocks(6);
-        let mut one = blocks.try_take(&text(&[1, 2]), 3).unwrap();
-        assert_eq!((one.ready(), one.list().len()), (0, 3));
-        one.publish(&text(&[1, 2]));
-        let other = blocks.try_take(&text(&[1, 2, 3]), 4).unwrap();
-        assert_eq!((other.ready(), other.kept()), (2 * BLOCK_TOKENS, &one.list()[..2]));
-        let same = blocks.try_take(&text(&[1, 2]), 2);
-        // 3 blocks of the first, 2 of its own for the second: one is left.
-        assert_eq!(same.as_ref().unwrap().ready(), BLOCK_TOKENS);
-        drop((one, other, same));
-        assert_eq!(blocks.idle(), 6);
-    }
-
-    #[test]
-    fn kept_blocks_are_given_away_the_last_and_the_oldest_first() {
-        let blocks = blocks(4);
-        for first in [1, 7] {
-            let mut taken = blocks.try_take(&text(&[first, 2]), 2).unwrap();
-            taken.publish(&text(&[first, 2]));
-        }
-        let _one = blocks.try_take(&text(&[9]), 1).unwrap();
-        let kept = |first| blocks.try_take(&text(&[first, 2, 3]), 0).unwrap().ready() / BLOCK_TOKENS;
-        assert_eq!([kept(1), kept(7)], [1, 2]);
-        assert!(blocks.try_take(&[], 4).is_none());
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(40))]
-        #[test]
-        fn no_block_is_lost_or_had_by_two_texts_of_other_tokens(
-            steps in proptest::collection::vec((proptest::collection::vec(0_u32..3, 1..5), any::<bool>(), 0_usize..4), 1..60),
-        ) {
-            let blocks = blocks(12);
-            let mut running: Vec<(Vec<Token>, Taken)> = Vec::new();
-            for (tokens, publishes, ends) in steps {
-                let text = text(&tokens);
-                if let Some(mut taken) = blocks.try_take(&text, tokens.len()) {
-                    for (place, block) in taken.list().iter().enumerate() {
-                        for (other, with) in &running {
-                            let shared = with.list().iter().position(|of| of == block);
-                            let end = (place + 1) * BLOCK_TOKENS;
-                            let alike = shared == Some(place) && other.get(..end) == text.get(..end);
-                            prop_assert!(shared.is_none() || alike);
-                        }
-                    }
-                    if publishes {
-                        taken.publish(&text);
-                    }
-                    running.push((text, taken));
-                }
-                if ends < running.len() {
-                    running.swap_remove(ends);
-                }
-            }
-            running.clear();
-            prop_assert_eq!(blocks.idle(), 12);
-        }
-    }
-}
+mod tests;

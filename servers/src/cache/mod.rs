@@ -3,5 +3,5 @@
 mod blocks;
 mod paged;
 
-pub use blocks::{Blocks, Taken};
+pub use blocks::{Blocks, NoBlocks, Taken};
 pub use paged::{Memory, Paged};

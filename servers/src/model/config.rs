@@ -1,5 +1,6 @@
 //! The shape of the model, by the names that Hugging Face's `config.json` has.
 
+use std::fmt;
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
@@ -48,6 +49,12 @@ impl Default for Config {
             rms_norm_eps: 1e-5,
             seed: 1,
         }
+    }
+}
+
+impl fmt::Display for Config {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&serde_json::to_string(self).map_err(|_| fmt::Error)?)
     }
 }
 

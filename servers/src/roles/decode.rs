@@ -6,13 +6,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
+use futures_util::future::join_all;
 use rdma_collective::kv::{Blocks as KvBlocks, KvNode};
 use rdma_core::Deadline;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::prefill::{Prefilled, ToCompute};
 use crate::api::{Backend, Prompt, Refused};
-use crate::batch::{Batch, Event, Finish, Job};
+use crate::batch::{Batch, Computed, Event, Finish, Job};
 use crate::cache::{Blocks, Memory, Taken};
 use crate::directory::{Entry, Role};
 use crate::generate;
@@ -35,13 +36,13 @@ pub struct Decode {
 }
 
 impl Decode {
-    /// A decode whose cache is in `memory`, the pool of its node.
+    /// A decode whose cache is in `memory`, the pool of its node, for so many texts at most at once.
     ///
     /// # Errors
     ///
     /// No model can have this shape, or the system has no thread left.
-    pub fn new(config: Config, memory: Memory, node: KvNode, members: Members) -> Result<Self> {
-        let blocks = Blocks::of(memory.pool());
+    pub fn new(config: Config, memory: Memory, node: KvNode, members: Members, texts_max: usize) -> Result<Self> {
+        let blocks = Blocks::of(memory.pool(), texts_max);
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
         let (client, bytes) = (generate::client()?, Mutex::default());
         Ok(Self { config, node, blocks, batch, members, client, bytes })
@@ -51,6 +52,40 @@ impl Decode {
     #[must_use]
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
+    }
+
+    /// The count of tokens that were computed.
+    #[must_use]
+    pub fn computed(&self) -> &Computed {
+        self.batch.computed()
+    }
+
+    /// The prefills of the directory: those that this decode has met, and the others.
+    fn prefills(&self) -> (Vec<Entry>, Vec<Entry>) {
+        let met = self.node.peers();
+        self.members.all(Role::Prefill).into_iter().partition(|entry| met.iter().any(|name| name.as_str() == entry.name))
+    }
+
+    /// The reason why this decode cannot have prompts computed, if so.
+    #[must_use]
+    pub fn cannot(&self) -> Option<String> {
+        let (met, others) = self.prefills();
+        let names: Vec<String> = others.into_iter().map(|entry| entry.name).collect();
+        let reason = || match names.is_empty() {
+            true => "no prefill is there".to_owned(),
+            false => format!("no prefill was met, though the directory has {}", names.join(", ")),
+        };
+        met.is_empty().then(reason)
+    }
+
+    /// The reason why a prefill was not met.
+    async fn unmet(&self, prefill: &Entry) -> String {
+        let other = match generate::model_of(&self.client, &prefill.http).await {
+            Ok(model) if model != self.config => format!("has the model {model}, not {}", self.config),
+            Ok(_) => "was not met yet".to_owned(),
+            Err(error) => format!("does not answer: {error:#}"),
+        };
+        format!("{} {other}", prefill.name)
     }
 
     /// Bytes that have come over each link, by the names of its ends.
@@ -63,11 +98,12 @@ impl Decode {
 
     /// Has a prompt computed by any prefill that this decode has met, and returns the first token of its answer.
     async fn prefill(&self, prompt: &Prompt, blocks: &Taken) -> Result<Token, Refused> {
-        let met = self.node.peers();
-        let prefills = self.members.all(Role::Prefill).into_iter();
-        let prefills = prefills.filter(|entry| met.iter().any(|name| name.as_str() == entry.name));
+        let (met, others) = self.prefills();
         let mut reason = "no prefill is there".to_owned();
-        for (attempt, prefill) in prefills.enumerate() {
+        if met.is_empty() && !others.is_empty() {
+            reason = join_all(others.iter().map(|prefill| self.unmet(prefill))).await.join("; ");
+        }
+        for (attempt, prefill) in met.into_iter().enumerate() {
             match self.prefill_by(&prefill, prompt, blocks, attempt).await {
                 Ok(token) => return Ok(token),
                 Err(error) => reason = format!("{}: {error:#}", prefill.name),
@@ -92,6 +128,7 @@ impl Decode {
         let ask = ToCompute {
             decode: self.node.name().to_string(),
             id,
+            model: self.config,
             text: prompt.text.clone(),
             sampling: prompt.sampling,
         };
@@ -99,7 +136,7 @@ impl Decode {
         let mut answer = pin!(async {
             let answer = asked.await?;
             if !answer.status().is_success() {
-                bail!("{}", answer.text().await?);
+                bail!("{}", generate::refusal(answer).await?);
             }
             Ok(answer.json::<Prefilled>().await?)
         });
@@ -127,8 +164,7 @@ impl Backend for Decode {
 
     async fn begin(&self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Refused> {
         let room = prompt.text.len() + prompt.tokens_max;
-        let blocks = self.blocks.take(&prompt.text, room).await;
-        let blocks = blocks.map_err(|error| Refused::request("max_tokens", format!("{error:#}")))?;
+        let blocks = self.blocks.take(&prompt.text, room).await?;
         let (events, heard) = unbounded_channel();
         let (mut text, mut ready, mut tokens_left) = (prompt.text.clone(), blocks.ready(), prompt.tokens_max);
         // A block or less is computed here, which is faster than to ask.

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use axum::extract::State;
-use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -14,12 +13,15 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::unbounded_channel;
 
 use super::decode::PREFILL_WITHIN;
-use crate::batch::{Batch, Event, Job};
+use crate::api::Refused;
+use crate::batch::{Batch, Computed, Event, Job};
 use crate::cache::{Blocks, Memory};
+use crate::generate::check;
 use crate::model::{Config, END, Llama, Sampling, Token};
 
 /// A prefill.
 pub struct Prefill {
+    config: Config,
     node: KvNode,
     blocks: Blocks,
     batch: Batch,
@@ -32,6 +34,8 @@ pub struct ToCompute {
     pub decode: String,
     /// The id of the request, by which it has granted them.
     pub id: String,
+    /// The model, because keys and values of another one mean something else.
+    pub model: Config,
     /// The prompt.
     pub text: Vec<Token>,
     /// The way in which the first token is chosen.
@@ -48,21 +52,27 @@ pub struct Prefilled {
 }
 
 impl Prefill {
-    /// A prefill whose cache is in `memory`, the pool of its node.
+    /// A prefill whose cache is in `memory`, the pool of its node, for so many texts at most at once.
     ///
     /// # Errors
     ///
     /// No model can have this shape, or the system has no thread left.
-    pub fn new(config: Config, memory: Memory, node: KvNode) -> Result<Self> {
-        let blocks = Blocks::of(memory.pool());
+    pub fn new(config: Config, memory: Memory, node: KvNode, texts_max: usize) -> Result<Self> {
+        let blocks = Blocks::of(memory.pool(), texts_max);
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        Ok(Self { node, blocks, batch })
+        Ok(Self { config, node, blocks, batch })
     }
 
     /// The blocks of the cache.
     #[must_use]
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
+    }
+
+    /// The count of tokens that were computed.
+    #[must_use]
+    pub fn computed(&self) -> &Computed {
+        self.batch.computed()
     }
 
     /// The route by which decodes ask.
@@ -97,8 +107,11 @@ impl Prefill {
 }
 
 async fn prefill(State(prefill): State<Arc<Prefill>>, Json(ask): Json<ToCompute>) -> Response {
+    if let Err(refused) = check(&ask.text, 1, &ask.model, &prefill.config) {
+        return refused.into_response();
+    }
     match prefill.compute(ask).await {
         Ok(prefilled) => Json(prefilled).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")).into_response(),
+        Err(error) => Refused::internal(format!("{error:#}")).into_response(),
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use axum::http::HeaderMap;
+use axum::http::{HeaderMap, StatusCode};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::api::{Backend, Prompt, Refused};
@@ -19,6 +19,8 @@ use crate::model::Config;
 const AGAIN_WITHIN: Duration = Duration::from_secs(10);
 /// Pause before decodes are looked for again.
 const PAUSE: Duration = Duration::from_millis(50);
+/// The reason of a router that knows none.
+const NO_DECODE: &str = "no decode is there";
 /// Headers that go on to decode: those of the trace.
 const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
@@ -57,20 +59,36 @@ impl Router {
         decodes
     }
 
-    /// Has any decode go on with a text.
-    async fn ask(&self, ask: &Generate, headers: &HeaderMap, until: Instant) -> Result<UnderWay, Refused> {
-        let mut reason = "no decode is there".to_owned();
+    /// The reason why no request can be answered, if so.
+    #[must_use]
+    pub fn cannot(&self) -> Option<String> {
+        self.members.all(Role::Decode).is_empty().then(|| NO_DECODE.to_owned())
+    }
+
+    /// Has any decode go on with a text. When all have too many, a request that `waits` is tried again.
+    async fn ask(&self, ask: &Generate, headers: &HeaderMap, waits: bool) -> Result<UnderWay, Refused> {
+        let until = Instant::now() + AGAIN_WITHIN;
+        let mut reason = NO_DECODE.to_owned();
         loop {
+            let mut full = None;
             for decode in self.decodes() {
                 match generate::ask(&self.client, &decode.http, ask, headers.clone()).await {
                     Ok(Ok(answer)) => return Ok(UnderWay::new(answer, decode.name, &self.load)),
+                    Ok(Err(refused)) if refused.status == StatusCode::TOO_MANY_REQUESTS => {
+                        full = Some(refused);
+                        continue;
+                    }
                     Ok(Err(refused)) => return Err(refused),
                     Err(error) => reason = format!("{}: {error:#}", decode.name),
                 }
                 tracing::warn!(id = ask.id, reason, "a decode does not go on, and another one is asked");
                 self.members.forget(&decode.name);
             }
-            if Instant::now() >= until {
+            let late = Instant::now() >= until;
+            if let Some(refused) = full.filter(|_| late || !waits) {
+                return Err(refused);
+            }
+            if late {
                 return Err(Refused::unavailable(format!("no decode can go on; the last one: {reason}")));
             }
             tokio::time::sleep(PAUSE).await;
@@ -112,7 +130,7 @@ impl Router {
             self.members.forget(&under_way.decode);
             // The id of a request that decode may still have.
             ask.id.push('+');
-            under_way = match self.ask(&ask, &headers, Instant::now() + AGAIN_WITHIN).await {
+            under_way = match self.ask(&ask, &headers, true).await {
                 Ok(under_way) => under_way,
                 Err(refused) => {
                     _ = events.send(Event::Failed(refused.message));
@@ -133,8 +151,8 @@ impl Backend for Router {
         let passed = HEADERS.iter().filter_map(|name| Some((name, headers.get(*name)?)));
         let passed: HeaderMap =
             passed.map(|(name, value)| (axum::http::HeaderName::from_static(name), value.clone())).collect();
-        let ask = Generate { id, text, sampling, tokens_max, ignores_end };
-        let under_way = self.ask(&ask, &passed, Instant::now() + AGAIN_WITHIN).await?;
+        let ask = Generate { id, model: self.config, text, sampling, tokens_max, ignores_end };
+        let under_way = self.ask(&ask, &passed, false).await?;
         let (events, heard) = unbounded_channel();
         tokio::spawn(self.clone().pass(ask, passed, under_way, events));
         Ok(heard)

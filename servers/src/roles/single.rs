@@ -9,7 +9,7 @@ use rdma_core::{Device, SoftOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::api::{Backend, Prompt, Refused};
-use crate::batch::{Batch, Event, Job};
+use crate::batch::{Batch, Computed, Event, Job};
 use crate::cache::{Blocks, Memory};
 use crate::model::{Config, Llama};
 
@@ -21,15 +21,15 @@ pub struct Single {
 }
 
 impl Single {
-    /// A server whose cache has so many blocks.
+    /// A server whose cache has so many blocks, for so many texts at most at once.
     ///
     /// # Errors
     ///
     /// No model can have this shape, or there is no memory.
-    pub fn new(config: Config, blocks: u32) -> Result<Self> {
+    pub fn new(config: Config, blocks: u32, texts_max: usize) -> Result<Self> {
         let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
         let memory = Memory::new(&engine, &config, blocks, PoolUse::Source)?;
-        let blocks = Blocks::of(memory.pool());
+        let blocks = Blocks::of(memory.pool(), texts_max);
         Ok(Self { config, blocks, batch: Batch::start(Arc::new(Llama::new(config)?), memory)? })
     }
 
@@ -37,6 +37,12 @@ impl Single {
     #[must_use]
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
+    }
+
+    /// The count of tokens that were computed.
+    #[must_use]
+    pub fn computed(&self) -> &Computed {
+        self.batch.computed()
     }
 }
 
@@ -47,8 +53,7 @@ impl Backend for Single {
 
     async fn begin(&self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Refused> {
         let Prompt { text, sampling, tokens_max, ignores_end, .. } = prompt;
-        let blocks = self.blocks.take(&text, text.len() + tokens_max).await;
-        let blocks = blocks.map_err(|error| Refused::request("max_tokens", format!("{error:#}")))?;
+        let blocks = self.blocks.take(&text, text.len() + tokens_max).await?;
         let (events, heard) = unbounded_channel();
         let (ready, tokens_left, tells_layers) = (blocks.ready(), tokens_max, false);
         let job = Job { text, blocks, ready, sampling, tokens_left, ignores_end, tells_layers, events };

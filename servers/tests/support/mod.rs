@@ -22,6 +22,8 @@ pub fn options(name: &str, directory: &str) -> Options {
         directory: directory.to_owned(),
         model: None,
         blocks: 512,
+        requests: 256,
+        client_within: Duration::from_secs(30),
         device: None,
     }
 }
