@@ -1,4 +1,7 @@
 //! Servers of a test, and a client of theirs.
+#![allow(dead_code, reason = "each executable uses a part")]
+
+pub mod pair;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -30,7 +33,19 @@ pub fn options(name: &str, directory: &str) -> Options {
 
 /// Starts a server in this process.
 pub async fn start(role: Role, name: &str, directory: &str) -> SocketAddr {
-    let server = Server::new(role, &options(name, directory)).await.unwrap();
+    start_with(role, name, directory, &|_, _| {}).await
+}
+
+/// Starts a server in this process, with options that were changed.
+pub async fn start_with(
+    role: Role,
+    name: &str,
+    directory: &str,
+    change: &impl Fn(Role, &mut Options),
+) -> SocketAddr {
+    let mut options = options(name, directory);
+    change(role, &mut options);
+    let server = Server::new(role, &options).await.unwrap();
     let address = server.address;
     tokio::spawn(server.run());
     address
