@@ -90,7 +90,11 @@ async fn generate<B: Backend>(
 /// The refusal names both models.
 pub fn check(text: &[Token], tokens_max: usize, asked: &Config, own: &Config) -> Result<(), Refused> {
     if asked != own {
-        return Err(Refused::new(StatusCode::CONFLICT, "other_model", format!("the model is {own}, not {asked}")));
+        return Err(Refused::new(
+            StatusCode::CONFLICT,
+            "other_model",
+            format!("the model is {own}, not {asked}"),
+        ));
     }
     check_prompt(text, tokens_max, own)
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
+use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::StatusCode;
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -26,8 +26,8 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use crate::api::{Refused, refusing};
 
-/// The longest request: 4 MiB, several times the longest prompt.
-const BODY_BYTES_MAX: usize = 4 << 20;
+/// The longest request: 8 MiB, more than the tokens of the longest text that a model may have.
+const BODY_BYTES_MAX: usize = 8 << 20;
 /// Connections at once, so that a process with the usual 1,024 files has some left. Others wait to be accepted.
 const CONNECTIONS_MAX: usize = 768;
 /// Pause after a connection that could not be accepted: the process has no file left, or the client was gone.
@@ -40,7 +40,8 @@ const PAUSE: Duration = Duration::from_millis(50);
 /// The address is not to be had.
 pub fn listen(address: SocketAddr, client_within: Duration) -> Result<TcpListener> {
     let context = || format!("cannot listen on {address}");
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).with_context(context)?;
+    let socket =
+        Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).with_context(context)?;
     socket.set_reuse_address(true).with_context(context)?;
     socket.set_tcp_user_timeout(Some(client_within)).with_context(context)?;
     socket.bind(&address.into()).with_context(context)?;
@@ -54,9 +55,11 @@ pub fn listen(address: SocketAddr, client_within: Duration) -> Result<TcpListene
 ///
 /// # Errors
 ///
-/// None: a connection that fails is the loss of its client.
+/// Never: a connection that fails is the loss of its client alone.
 pub async fn serve(listener: TcpListener, routes: Router, client_within: Duration) -> Result<()> {
-    let routes = refusing(routes).layer(from_fn_with_state(client_within, whole));
+    // The limit of `whole` is the only one.
+    let routes =
+        refusing(routes).layer(DefaultBodyLimit::disable()).layer(from_fn_with_state(client_within, whole));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(client_within);
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -73,7 +76,8 @@ pub async fn serve(listener: TcpListener, routes: Router, client_within: Duratio
         // Without it a token waits for the acknowledgement of the one before.
         _ = stream.set_nodelay(true);
         let client = Client { stream, within: client_within, stalled: None };
-        let connection = http.serve_connection(TokioIo::new(client), TowerToHyperService::new(routes.clone()));
+        let connection =
+            http.serve_connection(TokioIo::new(client), TowerToHyperService::new(routes.clone()));
         tokio::spawn(async move {
             if let Err(error) = connection.await {
                 tracing::debug!(%error, "a connection has ended");
@@ -100,7 +104,8 @@ async fn whole(State(within): State<Duration>, request: Request, next: Next) -> 
 async fn read(body: Body) -> Result<Bytes, Refused> {
     let (mut pieces, mut bytes, mut length) = (body.into_data_stream(), Vec::new(), 0_usize);
     while let Some(piece) = pieces.next().await {
-        let piece = piece.map_err(|error| Refused::request(format!("the request has broken off: {error}")))?;
+        let piece =
+            piece.map_err(|error| Refused::request(format!("the request has broken off: {error}")))?;
         length = length.saturating_add(piece.len());
         if length <= BODY_BYTES_MAX {
             bytes.extend_from_slice(&piece);
@@ -126,7 +131,12 @@ struct Client {
 
 impl Client {
     /// Bounds the time of a write of `all` bytes.
-    fn bounded(&mut self, written: Poll<IoResult<usize>>, all: usize, wait: &mut Wait<'_>) -> Poll<IoResult<usize>> {
+    fn bounded(
+        &mut self,
+        written: Poll<IoResult<usize>>,
+        all: usize,
+        wait: &mut Wait<'_>,
+    ) -> Poll<IoResult<usize>> {
         match &written {
             Poll::Ready(Ok(count)) if *count == all => self.stalled = None,
             Poll::Ready(Err(_)) => {}
@@ -134,7 +144,10 @@ impl Client {
                 let within = self.within;
                 let stalled = self.stalled.get_or_insert_with(|| Box::pin(sleep(within)));
                 if stalled.as_mut().poll(wait).is_ready() {
-                    return Poll::Ready(Err(Error::new(ErrorKind::TimedOut, "the client does not read its answer")));
+                    return Poll::Ready(Err(Error::new(
+                        ErrorKind::TimedOut,
+                        "the client does not read its answer",
+                    )));
                 }
             }
         }
@@ -143,7 +156,11 @@ impl Client {
 }
 
 impl AsyncRead for Client {
-    fn poll_read(mut self: Pin<&mut Self>, wait: &mut Wait<'_>, into: &mut ReadBuf<'_>) -> Poll<IoResult<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        wait: &mut Wait<'_>,
+        into: &mut ReadBuf<'_>,
+    ) -> Poll<IoResult<()>> {
         Pin::new(&mut self.stream).poll_read(wait, into)
     }
 }

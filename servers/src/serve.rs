@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail, ensure};
 use axum::routing::get;
 use axum::{Json, Router as Routes};
 use clap::Args;
-use rdma_collective::bootstrap::{Join, JobToken, StoreClient};
+use rdma_collective::bootstrap::{JobToken, Join, StoreClient};
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::{KvNode, NodeOptions, PoolUse};
 use rdma_core::{Deadline, Device, DeviceList, SoftOptions};
@@ -43,7 +43,12 @@ pub struct Options {
     #[arg(long, default_value = "127.0.0.1:0")]
     pub kv_listen: SocketAddr,
     /// The job's token, 32 hexadecimal digits; all servers of a job have the same.
-    #[arg(long, env = "MINI_SERVER_TOKEN", hide_env_values = true, default_value = "00000000000000000000000000000000")]
+    #[arg(
+        long,
+        env = "MINI_SERVER_TOKEN",
+        hide_env_values = true,
+        default_value = "00000000000000000000000000000000"
+    )]
     pub token: JobToken,
     /// Where servers find each other: own (this server has the directory), http:HOST:PORT (another one has it),
     /// file:PATH (addresses, one a line), store:HOST:PORT,RANK,WORLD (the library's store).
@@ -145,12 +150,20 @@ impl Part {
                 let cache = Some((decode.blocks().clone(), decode.computed().clone()));
                 let (of, health) = (Arc::clone(&decode), Arc::clone(&decode));
                 let stats = get(async move || Json(of.bytes()));
-                let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode)).route("/stats", stats);
-                Self { routes, node: Some(node), meets: Role::Prefill, cache, cannot: Box::new(move || health.cannot()) }
+                let routes =
+                    api::routes(Arc::clone(&decode)).merge(generate::routes(decode)).route("/stats", stats);
+                Self {
+                    routes,
+                    node: Some(node),
+                    meets: Role::Prefill,
+                    cache,
+                    cannot: Box::new(move || health.cannot()),
+                }
             }
             Role::Router => {
                 let router = Router::new(config, members.clone())?;
-                let (routes, cannot) = (api::routes(Arc::new(router.clone())), Box::new(move || router.cannot()));
+                let (routes, cannot) =
+                    (api::routes(Arc::new(router.clone())), Box::new(move || router.cannot()));
                 Self { routes, node: None, meets: Role::Decode, cache: None, cannot }
             }
             Role::Single => {
@@ -192,12 +205,15 @@ fn directory(options: &Options, table: &Table) -> Result<Box<dyn Directory>> {
         "file" => Box::new(File::new(PathBuf::from(at))?),
         "store" => {
             let mut parts = at.split(',');
-            let mut next = |what| parts.next().with_context(|| format!("store:HOST:PORT,RANK,WORLD has no {what}"));
+            let mut next =
+                |what| parts.next().with_context(|| format!("store:HOST:PORT,RANK,WORLD has no {what}"));
             let address = next("address")?.parse().context("the address of the store")?;
             let (rank, world) = (next("rank")?.parse()?, next("world")?.parse()?);
             let join = Join { address, token: options.token, rank, world };
             Box::new(Store::new(StoreClient::connect(join, Deadline::after(JOIN_WITHIN))?))
         }
-        other => bail!("there is no directory {other}: own, http:HOST:PORT, file:PATH or store:HOST:PORT,RANK,WORLD"),
+        other => bail!(
+            "there is no directory {other}: own, http:HOST:PORT, file:PATH or store:HOST:PORT,RANK,WORLD"
+        ),
     })
 }

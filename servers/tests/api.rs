@@ -12,7 +12,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 async fn serve() -> (Arc<Single>, SocketAddr) {
-    let config = Config { num_hidden_layers: 2, hidden_size: 64, intermediate_size: 160, ..Config::default() };
+    let config =
+        Config { num_hidden_layers: 2, hidden_size: 64, intermediate_size: 160, ..Config::default() };
     let single = Arc::new(Single::new(config, 160, 64).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
@@ -73,9 +74,14 @@ async fn an_answer_is_the_same_whole_and_streamed() {
             };
             let text: String = of_choice.iter().map(|choice| said(choice)).collect();
             let expected = &whole["choices"][index];
-            let whole_text = if count == 1 && path != "/v1/completions" { &expected["message"]["content"] } else { &expected["text"] };
+            let whole_text = if count == 1 && path != "/v1/completions" {
+                &expected["message"]["content"]
+            } else {
+                &expected["text"]
+            };
             assert_eq!(text, whole_text.as_str().unwrap());
-            let tokens: Vec<&Value> = of_choice.iter().flat_map(|choice| choice["token_ids"].as_array().unwrap()).collect();
+            let tokens: Vec<&Value> =
+                of_choice.iter().flat_map(|choice| choice["token_ids"].as_array().unwrap()).collect();
             assert_eq!(tokens, expected["token_ids"].as_array().unwrap().iter().collect::<Vec<_>>());
             assert_eq!(of_choice.last().unwrap()["finish_reason"], "length");
         }
@@ -108,8 +114,12 @@ async fn a_client_that_goes_away_leaves_no_block_behind() {
     let all = single.blocks().idle();
     for streams in [false, true, true] {
         let mut stream = TcpStream::connect(address).await.unwrap();
-        let body = json!({ "prompt": "a", "max_tokens": 2000, "stream": streams, "ignore_eos": true }).to_string();
-        let head = format!("POST /v1/completions HTTP/1.1\r\nhost: servers\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+        let body =
+            json!({ "prompt": "a", "max_tokens": 2000, "stream": streams, "ignore_eos": true }).to_string();
+        let head = format!(
+            "POST /v1/completions HTTP/1.1\r\nhost: servers\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
         stream.write_all(head.as_bytes()).await.unwrap();
         tokio::time::sleep(Duration::from_millis(50)).await;
         drop(stream);

@@ -72,7 +72,10 @@ impl Ask {
             tokens_max,
             ignores_end: body.ignore_eos.unwrap_or(false),
             stream: body.stream.unwrap_or(false),
-            stream_usage: body.stream_options.as_ref().is_some_and(|options| options.include_usage == Some(true)),
+            stream_usage: body
+                .stream_options
+                .as_ref()
+                .is_some_and(|options| options.include_usage == Some(true)),
             stops: body.stops()?,
             token_ids: body.return_token_ids.unwrap_or(false),
         })
@@ -82,13 +85,16 @@ impl Ask {
 impl Body {
     fn prompts(&self, dialect: Dialect) -> Result<Vec<Vec<Token>>, Refused> {
         if dialect == Dialect::Chat {
-            let none = || Refused::field("messages", "messages are missing").code("missing_required_parameter");
+            let none =
+                || Refused::field("messages", "messages are missing").code("missing_required_parameter");
             let messages = self.messages.as_ref().filter(|messages| !messages.is_empty()).ok_or_else(none)?;
             return Ok(vec![encode(conversation(messages)?.as_bytes())]);
         }
         let text = |text: &String| encode(text.as_bytes());
         let prompts = match &self.prompt {
-            None => return Err(Refused::field("prompt", "a prompt is missing").code("missing_required_parameter")),
+            None => {
+                return Err(Refused::field("prompt", "a prompt is missing").code("missing_required_parameter"));
+            }
             Some(Prompts::Text(one)) => vec![text(one)],
             Some(Prompts::Texts(texts)) => texts.iter().map(text).collect(),
             Some(Prompts::Tokens(tokens)) => vec![tokens.clone()],
@@ -121,7 +127,10 @@ impl Body {
             Some(Stops::Some(stops)) => stops.clone(),
         };
         if stops.len() > STOPS_MAX || stops.iter().any(String::is_empty) {
-            return Err(Refused::field("stop", format!("stop is up to {STOPS_MAX} texts, none of them empty")));
+            return Err(Refused::field(
+                "stop",
+                format!("stop is up to {STOPS_MAX} texts, none of them empty"),
+            ));
         }
         Ok(stops)
     }
@@ -136,7 +145,9 @@ fn conversation(messages: &[Message]) -> Result<String, Refused> {
             Some(Content::Text(text)) => text.clone(),
             Some(Content::Parts(parts)) => {
                 let texts: Option<String> = parts.iter().map(|part| part.text.as_deref()).collect();
-                let other = || Refused::field("messages", "a part of a message is no text, and this model reads texts");
+                let other = || {
+                    Refused::field("messages", "a part of a message is no text, and this model reads texts")
+                };
                 texts.ok_or_else(|| other().code("unsupported_content"))?
             }
         };
@@ -163,7 +174,8 @@ pub fn check_prompt(prompt: &[Token], tokens_max: usize, config: &Config) -> Res
              has positions for; shorten the prompt or max_tokens",
             prompt.len()
         );
-        return Err(Refused::field(if prompt.len() < most { "max_tokens" } else { "prompt" }, message).code("context_length_exceeded"));
+        return Err(Refused::field(if prompt.len() < most { "max_tokens" } else { "prompt" }, message)
+            .code("context_length_exceeded"));
     }
     Ok(())
 }
@@ -216,7 +228,11 @@ mod tests {
             (json!({ "prompt": "a", "stop": ["a", "b", "c", "d", "e"] }), "stop"),
         ] {
             let refused = read(Dialect::Text, &body).unwrap_err();
-            assert_eq!((refused.status.as_u16(), refused.param.as_deref()), (400, Some(param)), "{body}: {refused}");
+            assert_eq!(
+                (refused.status.as_u16(), refused.param.as_deref()),
+                (400, Some(param)),
+                "{body}: {refused}"
+            );
         }
         for messages in [
             json!([]),
@@ -224,7 +240,11 @@ mod tests {
             json!([{ "role": "user", "content": [{ "type": "image_url", "image_url": { "url": "a" } }] }]),
         ] {
             let refused = read(Dialect::Chat, &json!({ "messages": messages })).unwrap_err();
-            assert_eq!((refused.status.as_u16(), refused.param.as_deref()), (400, Some("messages")), "{refused}");
+            assert_eq!(
+                (refused.status.as_u16(), refused.param.as_deref()),
+                (400, Some("messages")),
+                "{refused}"
+            );
         }
         let refused = read(Dialect::Text, &json!({ "prompt": "a", "model": "gpt-4" })).unwrap_err();
         assert_eq!((refused.status.as_u16(), &*refused.code), (404, "model_not_found"));

@@ -8,9 +8,25 @@ use crate::model::Token;
 
 /// Fields that change an answer in ways that this server cannot serve. They may have the value that changes nothing.
 const UNSERVED: [&str; 19] = [
-    "audio", "best_of", "echo", "frequency_penalty", "function_call", "functions", "logit_bias", "logprobs",
-    "modalities", "n", "prediction", "presence_penalty", "reasoning_effort", "response_format", "suffix",
-    "tool_choice", "tools", "top_logprobs", "web_search_options",
+    "audio",
+    "best_of",
+    "echo",
+    "frequency_penalty",
+    "function_call",
+    "functions",
+    "logit_bias",
+    "logprobs",
+    "modalities",
+    "n",
+    "prediction",
+    "presence_penalty",
+    "reasoning_effort",
+    "response_format",
+    "suffix",
+    "tool_choice",
+    "tools",
+    "top_logprobs",
+    "web_search_options",
 ];
 
 /// A request as it stands in the body. A field that is `null` is as one that is missing.
@@ -79,13 +95,15 @@ impl Body {
     ///
     /// The refusal names the field that is wrong.
     pub fn read(body: &[u8]) -> Result<Self, Refused> {
-        let text = std::str::from_utf8(body)
-            .map_err(|error| Refused::request(format!("the request is no UTF-8: {error}")).code("invalid_json"))?;
+        let text = std::str::from_utf8(body).map_err(|error| {
+            Refused::request(format!("the request is no UTF-8: {error}")).code("invalid_json")
+        })?;
         let body: Self = serde_json::from_str(text).map_err(|error| match wrong_field(text) {
             Some((field, error)) => Refused::field(field, error),
             None => Refused::request(format!("the request is no JSON object: {error}")).code("invalid_json"),
         })?;
-        let unserved = UNSERVED.into_iter().find(|name| body.rest.get(*name).is_some_and(|value| changes(name, value)));
+        let unserved =
+            UNSERVED.into_iter().find(|name| body.rest.get(*name).is_some_and(|value| changes(name, value)));
         if let Some(name) = unserved {
             let message = format!("this server does not serve {name}: leave it out");
             return Err(Refused::field(name, message).code("unsupported_parameter"));
@@ -152,7 +170,18 @@ mod tests {
     fn what_is_no_object_of_json_is_refused() {
         let deep = "[".repeat(100_000);
         let hidden = format!("{{\"prompt\": \"a\", \"more\": {deep}");
-        for body in [&b"\xff{}"[..], b"", b"{", b"[]", b"1", b"\"a\"", b"null", b"{} {}", deep.as_bytes(), hidden.as_bytes()] {
+        for body in [
+            &b"\xff{}"[..],
+            b"",
+            b"{",
+            b"[]",
+            b"1",
+            b"\"a\"",
+            b"null",
+            b"{} {}",
+            deep.as_bytes(),
+            hidden.as_bytes(),
+        ] {
             let refused = Body::read(body).unwrap_err();
             assert_eq!((refused.status.as_u16(), &*refused.code), (400, "invalid_json"), "{refused}");
         }

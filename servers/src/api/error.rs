@@ -77,8 +77,15 @@ impl Refused {
     pub fn read(status: StatusCode, body: &Value) -> Self {
         let text = |name: &str| body.get("error")?.get(name)?.as_str().map(str::to_owned);
         let code = text("code").unwrap_or_else(|| "server_error".to_owned());
-        let refused = Self::new(status, code, text("message").unwrap_or_else(|| "it says no more".to_owned()));
+        let refused =
+            Self::new(status, code, text("message").unwrap_or_else(|| "it says no more".to_owned()));
         Self { param: text("param").map(Cow::Owned), ..refused }
+    }
+
+    /// Whether the server has too many requests, so that the same one may be answered later.
+    #[must_use]
+    pub fn is_for_now(&self) -> bool {
+        self.status == StatusCode::TOO_MANY_REQUESTS
     }
 
     /// The body of the answer.
@@ -115,6 +122,8 @@ impl IntoResponse for Refused {
         response
     }
 }
+
+impl std::error::Error for Refused {}
 
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

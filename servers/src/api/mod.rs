@@ -13,7 +13,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, Path, State};
+use axum::extract::rejection::PathRejection;
+use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -63,12 +64,7 @@ pub fn routes<B: Backend>(backend: Arc<B>) -> Router {
         .route("/v1/completions", post(completions::<B>))
         .route("/v1/chat/completions", post(chat_completions::<B>))
         .route("/v1/models", get(async || Json(json!({ "object": "list", "data": [model()] }))))
-        .route("/v1/models/{name}", get(async |Path(name): Path<String>| match name == MODEL {
-            true => Json(model()).into_response(),
-            false => Refused::no_model(&name).into_response(),
-        }))
-        // The connection bounds the body already.
-        .layer(DefaultBodyLimit::disable())
+        .route("/v1/models/{*name}", get(one_model))
         .with_state(backend)
 }
 
@@ -94,6 +90,11 @@ async fn chat_completions<B: Backend>(
     body: Bytes,
 ) -> Response {
     serve(backend, Dialect::Chat, headers, &body).await
+}
+
+async fn one_model(name: Result<Path<String>, PathRejection>) -> Result<Json<Value>, Refused> {
+    let Path(name) = name.map_err(|error| Refused::no_model(&error.body_text()))?;
+    if name == MODEL { Ok(Json(model())) } else { Err(Refused::no_model(&name)) }
 }
 
 async fn serve<B: Backend>(backend: Arc<B>, dialect: Dialect, headers: HeaderMap, body: &[u8]) -> Response {
@@ -126,7 +127,8 @@ fn check_type(headers: &HeaderMap) -> Result<(), Refused> {
     if essence == "application/json" || essence.ends_with("+json") {
         return Ok(());
     }
-    let message = format!("the request is {essence}, and this path takes application/json; say so in content-type");
+    let message =
+        format!("the request is {essence}, and this path takes application/json; say so in content-type");
     Err(Refused::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type", message))
 }
 

@@ -65,7 +65,8 @@ impl Config {
     ///
     /// The file cannot be read, has a field that no model has, or a shape that no model can have.
     pub fn read(path: &Path) -> Result<Self> {
-        let text = std::fs::read(path).with_context(|| format!("cannot read the model {}", path.display()))?;
+        let text =
+            std::fs::read(path).with_context(|| format!("cannot read the model {}", path.display()))?;
         // A list is no model, though its elements could be taken for the fields in their order.
         let config: Self = serde_json::from_slice(&text)
             .and_then(|fields: serde_json::Map<_, _>| Self::deserialize(serde_json::Value::Object(fields)))
@@ -93,7 +94,10 @@ impl Config {
             "max_position_embeddings is 2 to 1,048,576: {self:?}"
         );
         let numbers = [self.rope_theta, self.rms_norm_eps];
-        ensure!(numbers.iter().all(|number| number.is_normal() && *number > 0.0), "no sound number: {self:?}");
+        ensure!(
+            numbers.iter().all(|number| number.is_normal() && *number > 0.0),
+            "no sound number: {self:?}"
+        );
         Ok(())
     }
 

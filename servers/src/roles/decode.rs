@@ -41,7 +41,13 @@ impl Decode {
     /// # Errors
     ///
     /// No model can have this shape, or the system has no thread left.
-    pub fn new(config: Config, memory: Memory, node: KvNode, members: Members, texts_max: usize) -> Result<Self> {
+    pub fn new(
+        config: Config,
+        memory: Memory,
+        node: KvNode,
+        members: Members,
+        texts_max: usize,
+    ) -> Result<Self> {
         let blocks = Blocks::of(memory.pool(), texts_max);
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
         let (client, bytes) = (generate::client()?, Mutex::default());
@@ -63,7 +69,10 @@ impl Decode {
     /// The prefills of the directory: those that this decode has met, and the others.
     fn prefills(&self) -> (Vec<Entry>, Vec<Entry>) {
         let met = self.node.peers();
-        self.members.all(Role::Prefill).into_iter().partition(|entry| met.iter().any(|name| name.as_str() == entry.name))
+        self.members
+            .all(Role::Prefill)
+            .into_iter()
+            .partition(|entry| met.iter().any(|name| name.as_str() == entry.name))
     }
 
     /// The reason why this decode cannot have prompts computed, if so.
@@ -103,14 +112,20 @@ impl Decode {
         if met.is_empty() && !others.is_empty() {
             reason = join_all(others.iter().map(|prefill| self.unmet(prefill))).await.join("; ");
         }
+        let mut full = None;
         for (attempt, prefill) in met.into_iter().enumerate() {
             match self.prefill_by(&prefill, prompt, blocks, attempt).await {
                 Ok(token) => return Ok(token),
-                Err(error) => reason = format!("{}: {error:#}", prefill.name),
+                Err(error) => {
+                    reason = format!("{}: {error:#}", prefill.name);
+                    full = error.downcast().ok().filter(Refused::is_for_now).or(full);
+                }
             }
             tracing::warn!(id = prompt.id, reason, "a prefill has failed, and another one is asked");
         }
-        Err(Refused::unavailable(format!("no prefill can compute the prompt; the last one: {reason}")))
+        let none =
+            || Refused::unavailable(format!("no prefill can compute the prompt; the last one: {reason}"));
+        Err(full.unwrap_or_else(none))
     }
 
     async fn prefill_by(
@@ -136,7 +151,7 @@ impl Decode {
         let mut answer = pin!(async {
             let answer = asked.await?;
             if !answer.status().is_success() {
-                bail!("{}", generate::refusal(answer).await?);
+                bail!(generate::refusal(answer).await?);
             }
             Ok(answer.json::<Prefilled>().await?)
         });

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::decode::PREFILL_WITHIN;
 use crate::api::Refused;
 use crate::batch::{Batch, Computed, Event, Job};
-use crate::cache::{Blocks, Memory};
+use crate::cache::{Blocks, Memory, NoBlocks};
 use crate::generate::check;
 use crate::model::{Config, END, Llama, Sampling, Token};
 
@@ -112,6 +112,9 @@ async fn prefill(State(prefill): State<Arc<Prefill>>, Json(ask): Json<ToCompute>
     }
     match prefill.compute(ask).await {
         Ok(prefilled) => Json(prefilled).into_response(),
-        Err(error) => Refused::internal(format!("{error:#}")).into_response(),
+        Err(error) => match error.downcast::<NoBlocks>() {
+            Ok(none) => Refused::from(none).into_response(),
+            Err(error) => Refused::internal(format!("{error:#}")).into_response(),
+        },
     }
 }

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::HeaderMap;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::api::{Backend, Prompt, Refused};
@@ -74,7 +74,7 @@ impl Router {
             for decode in self.decodes() {
                 match generate::ask(&self.client, &decode.http, ask, headers.clone()).await {
                     Ok(Ok(answer)) => return Ok(UnderWay::new(answer, decode.name, &self.load)),
-                    Ok(Err(refused)) if refused.status == StatusCode::TOO_MANY_REQUESTS => {
+                    Ok(Err(refused)) if refused.is_for_now() => {
                         full = Some(refused);
                         continue;
                     }

@@ -13,13 +13,21 @@ const CHAT: &str = "/v1/chat/completions";
 
 /// Asks, and returns the status and the answer.
 async fn ask(pair: &Pair, path: &str, body: impl Into<reqwest::Body>) -> (u16, Value) {
-    let asked = pair.client.post(format!("http://{}{path}", pair.router)).header("content-type", "application/json");
+    let asked =
+        pair.client.post(format!("http://{}{path}", pair.router)).header("content-type", "application/json");
     let answer = asked.body(body).send().await.unwrap();
     (answer.status().as_u16(), answer.json().await.unwrap())
 }
 
 /// Fails unless the request is refused with this status, field and code.
-async fn refused(pair: &Pair, path: &str, body: impl Into<reqwest::Body>, status: u16, param: Value, code: &str) {
+async fn refused(
+    pair: &Pair,
+    path: &str,
+    body: impl Into<reqwest::Body>,
+    status: u16,
+    param: Value,
+    code: &str,
+) {
     let (got, answer) = ask(pair, path, body).await;
     let error = &answer["error"];
     assert_eq!((got, &error["param"], &error["code"]), (status, &param, &json!(code)), "{answer}");
@@ -31,13 +39,15 @@ async fn refused(pair: &Pair, path: &str, body: impl Into<reqwest::Body>, status
 async fn prompts_of_no_token_one_token_and_too_many() {
     let pair = Pair::start(|_, _| {}).await;
     for prompt in [json!([]), json!([[]]), json!([[1], []])] {
-        refused(&pair, TEXT, json!({ "prompt": prompt }).to_string(), 400, json!("prompt"), "invalid_value").await;
+        refused(&pair, TEXT, json!({ "prompt": prompt }).to_string(), 400, json!("prompt"), "invalid_value")
+            .await;
     }
     let messages = json!({ "messages": [] }).to_string();
     refused(&pair, CHAT, messages, 400, json!("messages"), "missing_required_parameter").await;
     // The text of no characters is the token of its begin.
     for prompt in [json!([97]), json!(""), json!("a")] {
-        let (status, answer) = ask(&pair, TEXT, json!({ "prompt": prompt, "max_tokens": 2 }).to_string()).await;
+        let (status, answer) =
+            ask(&pair, TEXT, json!({ "prompt": prompt, "max_tokens": 2 }).to_string()).await;
         assert_eq!(status, 200, "{answer}");
     }
     let code = "context_length_exceeded";
@@ -70,7 +80,8 @@ async fn text_that_is_no_utf8() {
 #[tokio::test(flavor = "multi_thread")]
 async fn json_that_is_none_or_nested_without_end() {
     let pair = Pair::start(|_, _| {}).await;
-    let deep = [("[", "]"), ("{\"a\":", "}")].map(|(open, close)| open.repeat(100_000) + "1" + &close.repeat(100_000));
+    let deep = [("[", "]"), ("{\"a\":", "}")]
+        .map(|(open, close)| open.repeat(100_000) + "1" + &close.repeat(100_000));
     let hidden = format!("{{\"prompt\": \"a\", \"more\": {}}}", deep[0]);
     let messages = format!("{{\"messages\": {}}}", deep[0]);
     for body in ["", "{", "]", "{\"prompt\": \"a\"} more", "\0", &deep[0], &deep[1], &hidden, &messages] {
@@ -126,7 +137,8 @@ async fn unknown_fields_are_accepted() {
 async fn wrong_methods_paths_and_content_types() {
     let pair = Pair::start(|_, _| {}).await;
     let error = async |server: SocketAddr, method: Method, path: &str, kind: &str| {
-        let asked = pair.client.request(method, format!("http://{server}{path}")).header("content-type", kind);
+        let asked =
+            pair.client.request(method, format!("http://{server}{path}")).header("content-type", kind);
         let answer = asked.body(body("a", 3, 4).to_string()).send().await.unwrap();
         let status = answer.status().as_u16();
         let error: Value = answer.json().await.unwrap();
@@ -140,6 +152,10 @@ async fn wrong_methods_paths_and_content_types() {
         }
         let found = error(server, Method::DELETE, "/health", "application/json").await;
         assert_eq!(found, (405, "method_not_allowed".to_owned()));
+    }
+    for name in ["gpt-4", "a/b", "%ff"] {
+        let found = error(pair.router, Method::GET, &format!("/v1/models/{name}"), "application/json").await;
+        assert_eq!(found, (404, "model_not_found".to_owned()));
     }
     for method in [Method::GET, Method::PUT, Method::from_bytes(b"GARBAGE").unwrap()] {
         let found = error(pair.router, method, TEXT, "application/json").await;

@@ -102,7 +102,8 @@ async fn health_says_the_role_the_model_and_whether_the_server_can_answer() {
     // A decode alone computes what is a block or less, and nothing longer.
     let decode = start(Role::Decode, "alone", "own").await;
     assert_eq!(ask(&client, decode, &body("short", 3, 4)).await.unwrap().len(), 4);
-    let refused = ask(&client, decode, &body("a prompt that is longer than a block", 3, 4)).await.unwrap_err();
+    let refused =
+        ask(&client, decode, &body("a prompt that is longer than a block", 3, 4)).await.unwrap_err();
     assert!(refused.contains("no prefill"), "{refused}");
     let pair = Pair::start(|_, _| {}).await;
     for server in [pair.router, pair.decode, pair.prefill] {

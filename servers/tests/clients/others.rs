@@ -15,7 +15,8 @@ const OPENAI: &str = "openai==3.57.0";
 async fn run(mut command: Command) -> Result<String, String> {
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
     let output = output.map_err(|error| error.to_string())?;
-    let [said, complained] = [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
+    let [said, complained] =
+        [output.stdout, output.stderr].map(|text| String::from_utf8_lossy(&text).into_owned());
     if output.status.success() { Ok(said) } else { Err(format!("{said}{complained}")) }
 }
 
@@ -38,7 +39,8 @@ async fn python() -> Result<PathBuf, String> {
     let python = folder.join("bin/python");
     if run_program(&python, &["-c", "import openai"]).await.is_err() {
         run_program("python3", &["-m", "venv", "--clear", &folder.display().to_string()]).await?;
-        run_program(&python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", OPENAI]).await?;
+        run_program(&python, &["-m", "pip", "install", "--quiet", "--disable-pip-version-check", OPENAI])
+            .await?;
     }
     Ok(python)
 }
@@ -51,7 +53,8 @@ async fn the_client_of_openai_gets_answers_and_refusals_that_it_understands() {
     };
     let pair = Pair::start(|_, _| {}).await;
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/clients/openai_client.py");
-    let [router, decode, prefill] = [pair.router, pair.decode, pair.prefill].map(|address| address.to_string());
+    let [router, decode, prefill] =
+        [pair.router, pair.decode, pair.prefill].map(|address| address.to_string());
     let said = run_program(python, &[script, &router, &decode, &prefill]).await;
     let said = said.unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(said.lines().count(), 6, "{said}");
@@ -75,7 +78,8 @@ async fn curl_gets_whole_and_streamed_answers_and_a_reason() {
     let whole: Value = serde_json::from_str(&curl(&json, &asked).await).unwrap();
     asked["stream"] = true.into();
     let streamed = curl(&[&json[..], &["--no-buffer"]].concat(), &asked).await;
-    let pieces = streamed.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|piece| *piece != "[DONE]");
+    let pieces =
+        streamed.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|piece| *piece != "[DONE]");
     let tokens: Vec<Value> = pieces
         .map(|piece| serde_json::from_str::<Value>(piece).unwrap()["choices"][0]["token_ids"].clone())
         .flat_map(|tokens| tokens.as_array().unwrap().clone())

@@ -38,7 +38,8 @@ async fn asked_streamed(says: &Says, ask: &Ask) -> Vec<Value> {
     let answers = begin(says, ask, &HeaderMap::new()).await.unwrap();
     let body = stream(ask.clone(), answers).into_response().into_body();
     let body = String::from_utf8(axum::body::to_bytes(body, usize::MAX).await.unwrap().to_vec()).unwrap();
-    let pieces = body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|piece| *piece != "[DONE]");
+    let pieces =
+        body.lines().filter_map(|line| line.strip_prefix("data: ")).filter(|piece| *piece != "[DONE]");
     pieces.map(|piece| serde_json::from_str(piece).unwrap()).collect()
 }
 
@@ -65,11 +66,13 @@ fn check(tokens: Vec<Token>, stops: &[String]) -> Result<String, TestCaseError> 
             Dialect::Text => choice["text"].as_str().unwrap_or_default().to_owned(),
             Dialect::Chat => choice["delta"]["content"].as_str().unwrap_or_default().to_owned(),
         };
-        let choices: Vec<&Value> = pieces.iter().flat_map(|piece| piece["choices"].as_array().unwrap()).collect();
+        let choices: Vec<&Value> =
+            pieces.iter().flat_map(|piece| piece["choices"].as_array().unwrap()).collect();
         let streamed: String = choices.iter().map(|choice| said(choice)).collect();
         let text = if dialect == Dialect::Chat { &whole["message"]["content"] } else { &whole["text"] };
         prop_assert_eq!(Some(streamed.as_str()), text.as_str());
-        let ids: Vec<&Value> = choices.iter().flat_map(|choice| choice["token_ids"].as_array().unwrap()).collect();
+        let ids: Vec<&Value> =
+            choices.iter().flat_map(|choice| choice["token_ids"].as_array().unwrap()).collect();
         prop_assert_eq!(ids, whole["token_ids"].as_array().unwrap().iter().collect::<Vec<_>>());
         prop_assert_eq!(&choices.last().unwrap()["finish_reason"], &whole["finish_reason"]);
         prop_assert_eq!(&pieces.last().unwrap()["usage"], &usage);

@@ -119,7 +119,8 @@ impl Blocks {
 
     fn try_take(&self, text: &[Token], count: usize) -> Option<Taken> {
         let mut state = self.lock();
-        let mut taken = Taken { list: Vec::new(), nodes: Vec::new(), ready: 0, of: self.clone(), place: None };
+        let mut taken =
+            Taken { list: Vec::new(), nodes: Vec::new(), ready: 0, of: self.clone(), place: None };
         // At least one token is computed, because the next one follows from its logits.
         let whole = text.len().saturating_sub(1) / BLOCK_TOKENS * BLOCK_TOKENS;
         for tokens in text.get(..whole).unwrap_or_default().as_chunks().0 {
@@ -170,9 +171,14 @@ impl fmt::Display for NoBlocks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Larger { wanted, all } => {
-                write!(f, "the prompt and its answer need {wanted} blocks, and the cache has {all}; shorten one of them")
+                write!(
+                    f,
+                    "the prompt and its answer need {wanted} blocks, and the cache has {all}; shorten one of them"
+                )
             }
-            Self::Full { texts } => write!(f, "{texts} texts are under way, and no more are taken; ask again later"),
+            Self::Full { texts } => {
+                write!(f, "{texts} texts are under way, and no more are taken; ask again later")
+            }
             Self::Late => write!(f, "no blocks were free within {} s; ask again later", WAITS.as_secs()),
         }
     }
