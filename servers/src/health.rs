@@ -1,4 +1,4 @@
-//! What a server says of itself: `GET /health`.
+//! Health: the answer of a server to `GET /health`.
 
 use axum::Json;
 use axum::http::StatusCode;
@@ -14,9 +14,9 @@ use crate::model::Config;
 /// A server, and whether it can answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Health {
-    /// Its name.
+    /// The name.
     pub name: String,
-    /// Its part.
+    /// The part.
     pub role: Role,
     /// The name of its model.
     pub model: String,
@@ -24,7 +24,7 @@ pub struct Health {
     pub config: Config,
     /// The reason why it cannot answer, if it cannot.
     pub cannot: Option<String>,
-    /// Its cache; none of a server without one.
+    /// The cache; none of a server without one.
     pub cache: Option<Cache>,
 }
 

@@ -75,7 +75,7 @@ pub struct Options {
 pub struct Server {
     /// The address of its HTTP.
     pub address: SocketAddr,
-    /// Its entry in the directory.
+    /// The entry of this server in the directory.
     pub entry: Entry,
     listener: TcpListener,
     routes: Routes,

@@ -1,4 +1,4 @@
-//! What clients get from a server in one process, over HTTP.
+//! Answers of a server in one process, as clients get them over HTTP.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

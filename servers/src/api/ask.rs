@@ -1,5 +1,6 @@
 //! Requests that can be answered. Fields that nobody knows are ignored, so that a client of tomorrow is served; known
-//! fields that this server cannot serve are refused, so that nobody takes another answer for the one that was asked for.
+//! fields that this server cannot serve are refused, so that nobody takes another answer for the one that was asked
+//! for.
 
 use super::body::{Body, Content, Message, Prompts, Stops};
 use super::{MODEL, Refused};
@@ -93,7 +94,9 @@ impl Body {
         let text = |text: &String| encode(text.as_bytes());
         let prompts = match &self.prompt {
             None => {
-                return Err(Refused::field("prompt", "a prompt is missing").code("missing_required_parameter"));
+                return Err(
+                    Refused::field("prompt", "a prompt is missing").code("missing_required_parameter")
+                );
             }
             Some(Prompts::Text(one)) => vec![text(one)],
             Some(Prompts::Texts(texts)) => texts.iter().map(text).collect(),

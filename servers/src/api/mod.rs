@@ -1,7 +1,7 @@
 //! The protocol of clients: OpenAI's completions and chat completions, whole or streamed by server-sent events.
 //!
-//! `body` and `ask` have the requests, `reply` the answers, `error` the refusals, `output` the text of an answer. A [`Backend`] is
-//! what answers: one process, a decode that has prefills, or a test.
+//! `body` and `ask` have the requests, `reply` the answers, `error` the refusals, `output` the text of an answer. A
+//! [`Backend`] computes the answers: one process, a decode that has prefills, or a test.
 
 mod ask;
 mod body;

@@ -11,7 +11,7 @@ use crate::support::pair::Pair;
 /// The client of OpenAI, of PyPI.
 const OPENAI: &str = "openai==3.57.0";
 
-/// Runs a command to its end, and returns what it says.
+/// Runs a command to its end, and returns its output.
 async fn run(mut command: Command) -> Result<String, String> {
     let output = tokio::task::spawn_blocking(move || command.output()).await.unwrap();
     let output = output.map_err(|error| error.to_string())?;
@@ -20,7 +20,7 @@ async fn run(mut command: Command) -> Result<String, String> {
     if output.status.success() { Ok(said) } else { Err(format!("{said}{complained}")) }
 }
 
-/// What a program says with these arguments.
+/// Runs a program with these arguments to its end, and returns its output.
 async fn run_program(program: impl AsRef<Path>, arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(program.as_ref());
     command.args(arguments);

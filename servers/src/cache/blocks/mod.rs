@@ -37,7 +37,7 @@ pub enum NoBlocks {
     },
     /// Too many texts have blocks or wait for some.
     Full {
-        /// Those texts.
+        /// The texts.
         texts: usize,
     },
     /// No blocks came back in time.
