@@ -171,3 +171,29 @@ async fn wrong_methods_paths_and_content_types() {
     }
     pair.check().await;
 }
+
+/// Servers of a job check each other, because a token that the model does not have would fail the texts of others too.
+#[tokio::test(flavor = "multi_thread")]
+async fn texts_of_other_servers_that_no_model_goes_on_with() {
+    let pair = Pair::start(|_, _| {}).await;
+    let model = pair.health(pair.decode).await.config;
+    let sampling = json!({ "temperature": 0.0, "top_p": 1.0, "seed": 1 });
+    for (text, tokens_max) in
+        [(vec![], 4), (vec![258], 4), (vec![97; 2049], 4), (vec![97], 0), (vec![97], u64::MAX)]
+    {
+        let mut ask = json!({
+            "id": "a", "decode": "decode-0", "model": model, "text": text, "sampling": sampling,
+            "tokens_max": tokens_max, "ignores_end": true,
+        });
+        let refused = async |server: SocketAddr, path: &str, ask: &Value| {
+            let answer = pair.client.post(format!("http://{server}{path}")).json(ask).send().await.unwrap();
+            assert_eq!(answer.status().as_u16(), 400, "{path} {ask}");
+        };
+        refused(pair.decode, "/generate", &ask).await;
+        if text.len() != 1 {
+            ask["tokens_max"] = json!(1);
+            refused(pair.prefill, "/prefill", &ask).await;
+        }
+    }
+    pair.check().await;
+}
