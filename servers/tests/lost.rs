@@ -48,7 +48,7 @@ async fn requests_of_a_server_that_is_killed_are_answered_by_another_one() {
     let router = Process::start("router", "router", "own");
     let directory = format!("http:{}", router.address);
     let start = |role: &str, number: usize| Process::start(role, &format!("{role}-{number}"), &directory);
-    let mut servers = vec![start("prefill", 0), start("prefill", 1), start("decode", 0), start("decode", 1)];
+    let mut servers = [start("prefill", 0), start("prefill", 1), start("decode", 0), start("decode", 1)];
     ask_soon(&client, router.address, &body("Once upon a time", 1, 4)).await;
     // Each role once, with its successor of the same name.
     for (victim, role, number) in [(2, "decode", 0), (0, "prefill", 0), (3, "decode", 1), (1, "prefill", 1)] {
