@@ -1,4 +1,7 @@
 //! Servers of a test, and a client of theirs.
+#![allow(dead_code, reason = "each executable uses a part")]
+
+pub mod pair;
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
