@@ -21,7 +21,7 @@ use crate::directory::{Directory, Entry, File, Http, LASTS, Role, Store, Table, 
 use crate::members::Members;
 use crate::model::Config;
 use crate::roles::{Decode, Prefill, Router, Single};
-use crate::{api, generate};
+use crate::{api, generate, stats};
 
 /// The time in which a client takes what was said to it. One that does not read is given up then.
 const CLIENT_WITHIN: Duration = Duration::from_secs(30);
@@ -98,15 +98,13 @@ impl Server {
             Role::Prefill => {
                 let (memory, node) = node(PoolUse::Source)?;
                 let prefill = Arc::new(Prefill::new(config, memory, node.clone())?);
-                (prefill.routes(), Some(node), Role::Decode)
+                (prefill.routes().merge(stats::routes(prefill)), Some(node), Role::Decode)
             }
             Role::Decode => {
                 let (memory, node) = node(PoolUse::Destination)?;
                 let decode = Arc::new(Decode::new(config, memory, node.clone(), members.clone())?);
-                let of = Arc::clone(&decode);
-                let stats = get(async move || Json(of.bytes()));
-                let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode));
-                (routes.route("/stats", stats), Some(node), Role::Prefill)
+                let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(Arc::clone(&decode)));
+                (routes.merge(stats::routes(decode)), Some(node), Role::Prefill)
             }
             Role::Router => {
                 let router = Arc::new(Router::new(config, members.clone())?);
@@ -114,7 +112,8 @@ impl Server {
             }
             Role::Single => {
                 let single = Arc::new(Single::new(config, options.blocks)?);
-                (api::routes(Arc::clone(&single)).merge(generate::routes(single)), None, Role::Decode)
+                let routes = api::routes(Arc::clone(&single)).merge(generate::routes(Arc::clone(&single)));
+                (routes.merge(stats::routes(single)), None, Role::Decode)
             }
         };
         let http = options.address.clone().unwrap_or_else(|| address.to_string());
@@ -145,6 +144,8 @@ fn listen(address: SocketAddr) -> Result<TcpListener> {
     let socket =
         Socket::new(Domain::for_address(address), Type::STREAM, Some(Protocol::TCP)).with_context(context)?;
     socket.set_reuse_address(true).with_context(context)?;
+    // Accepted sockets inherit it: a token must not wait for the receipt of the one before it.
+    socket.set_tcp_nodelay(true).with_context(context)?;
     socket.set_tcp_user_timeout(Some(CLIENT_WITHIN)).with_context(context)?;
     socket.bind(&address.into()).with_context(context)?;
     socket.listen(1024).with_context(context)?;

@@ -69,8 +69,8 @@ impl Blocks {
     ///
     /// The pool is smaller.
     pub async fn take(&self, text: &[Token], room: usize) -> Result<Taken> {
-        let (count, all) = (Config::blocks_of(room.max(text.len())), self.pool.layout().blocks());
-        ensure!(count <= all as usize, "{count} blocks are more than the {all} of the pool");
+        let (count, all) = (Config::blocks_of(room.max(text.len())), self.all());
+        ensure!(count <= all, "{count} blocks are more than the {all} of the pool");
         loop {
             if let Some(taken) = self.try_take(text, count) {
                 return Ok(taken);
@@ -101,6 +101,12 @@ impl Blocks {
             }
         }
         Some(taken)
+    }
+
+    /// All blocks.
+    #[must_use]
+    pub fn all(&self) -> usize {
+        self.pool.layout().blocks() as usize
     }
 
     /// Blocks that no text has and that no transfer holds.

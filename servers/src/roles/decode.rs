@@ -1,16 +1,15 @@
 //! Decode: has prompts computed by a prefill, and goes on with them.
 
 use std::collections::BTreeMap;
-use std::pin::pin;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rdma_collective::kv::{Blocks as KvBlocks, KvNode};
 use rdma_core::Deadline;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::prefill::{Prefilled, ToCompute};
+use super::prefill::{First, Prefilled, ToCompute};
 use crate::api::{Backend, Prompt, Refused};
 use crate::batch::{Batch, Event, Finish, Job};
 use crate::cache::{Blocks, Memory, Taken};
@@ -18,6 +17,7 @@ use crate::directory::{Entry, Role};
 use crate::generate;
 use crate::members::Members;
 use crate::model::{BLOCK_TOKENS, Config, END, Llama, Token};
+use crate::stats::{Came, HasStats, Stats};
 
 /// The time in which a prompt is computed and its blocks are here.
 pub const PREFILL_WITHIN: Duration = Duration::from_secs(60);
@@ -30,8 +30,15 @@ pub struct Decode {
     batch: Batch,
     members: Members,
     client: reqwest::Client,
+    came: Mutex<Prompts>,
+}
+
+/// The prompts that prefills have computed.
+#[derive(Default)]
+struct Prompts {
     /// Bytes that have come from each prefill.
-    bytes: Mutex<BTreeMap<String, u64>>,
+    bytes: BTreeMap<String, u64>,
+    last: Option<Came>,
 }
 
 impl Decode {
@@ -43,8 +50,8 @@ impl Decode {
     pub fn new(config: Config, memory: Memory, node: KvNode, members: Members) -> Result<Self> {
         let blocks = Blocks::of(memory.pool());
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        let (client, bytes) = (generate::client()?, Mutex::default());
-        Ok(Self { config, node, blocks, batch, members, client, bytes })
+        let (client, came) = (generate::client()?, Mutex::default());
+        Ok(Self { config, node, blocks, batch, members, client, came })
     }
 
     /// The blocks of the cache.
@@ -53,12 +60,8 @@ impl Decode {
         &self.blocks
     }
 
-    /// Bytes that have come over each link, by the names of its ends.
-    #[must_use]
-    pub fn bytes(&self) -> Vec<(String, u64)> {
-        let own = self.node.name();
-        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        bytes.iter().map(|(prefill, bytes)| (format!("{prefill} to {own}"), *bytes)).collect()
+    fn came(&self) -> MutexGuard<'_, Prompts> {
+        self.came.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has a prompt computed by any prefill that this decode has met, and returns the first token of its answer.
@@ -84,11 +87,12 @@ impl Decode {
         blocks: &Taken,
         attempt: usize,
     ) -> Result<Token> {
-        let deadline = Deadline::after(PREFILL_WITHIN);
+        let (began, deadline) = (Instant::now(), Deadline::after(PREFILL_WITHIN));
         let id = format!("{}.{attempt}", prompt.id);
         let list = blocks.list().get(..Config::blocks_of(prompt.text.len())).unwrap_or_default();
         let list = KvBlocks::new(list).having(blocks.kept());
         let mut grant = self.node.grant(&prefill.name, id.as_str(), list, deadline).await?;
+        let granted = began.elapsed();
         let ask = ToCompute {
             decode: self.node.name().to_string(),
             id,
@@ -96,7 +100,7 @@ impl Decode {
             sampling: prompt.sampling,
         };
         let asked = self.client.post(format!("http://{}/prefill", prefill.http)).json(&ask).send();
-        let mut answer = pin!(async {
+        let mut answer = Box::pin(async {
             let answer = asked.await?;
             if !answer.status().is_success() {
                 bail!("{}", answer.text().await?);
@@ -104,7 +108,12 @@ impl Decode {
             Ok(answer.json::<Prefilled>().await?)
         });
         let received = tokio::select! {
-            received = &mut grant => received?,
+            received = &mut grant => {
+                // Read to its end, so that the push is not given up there and the connection serves the next prompt.
+                let received = received?;
+                tokio::spawn(answer);
+                received
+            }
             // A prefill that cannot go on says so before the grant's deadline.
             answer = &mut answer => {
                 answer?;
@@ -112,11 +121,25 @@ impl Decode {
             }
         };
         ensure!(received.verdicts.all_valid(), "{:?}", received.verdicts);
-        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
-        *bytes.entry(prefill.name.clone()).or_default() += received.bytes;
-        drop(bytes);
-        let token = received.note.try_into().ok().context("a prompt without a first token")?;
-        Ok(Token::from_le_bytes(token))
+        let first = First::read(&received.note).context("a prompt without a first token")?;
+        let (all, grant) = (began.elapsed().as_secs_f64(), granted.as_secs_f64());
+        let mut came = self.came();
+        *came.bytes.entry(prefill.name.clone()).or_default() += received.bytes;
+        came.last = Some(Came { all, grant, tail: first.age().as_secs_f64() });
+        Ok(first.token)
+    }
+}
+
+impl HasStats for Decode {
+    fn stats(&self) -> Stats {
+        let (own, came) = (self.node.name(), self.came());
+        // Prefills from which nothing has come yet have links, too.
+        let mut bytes: BTreeMap<String, u64> =
+            self.node.peers().iter().map(|met| (met.to_string(), 0)).collect();
+        bytes.extend(came.bytes.clone());
+        let links =
+            bytes.into_iter().map(|(prefill, bytes)| (format!("{prefill} to {own}"), bytes)).collect();
+        Stats { links, last: came.last, ..Stats::of(&self.blocks, Some(&self.node)) }
     }
 }
 

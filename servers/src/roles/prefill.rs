@@ -1,6 +1,7 @@
 //! Prefill: computes prompts, and pushes their blocks to the decode that asks, layer by layer.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use axum::extract::State;
@@ -17,6 +18,7 @@ use super::decode::PREFILL_WITHIN;
 use crate::batch::{Batch, Event, Job};
 use crate::cache::{Blocks, Memory};
 use crate::model::{Config, END, Llama, Sampling, Token};
+use crate::stats::{HasStats, Stats};
 
 /// A prefill.
 pub struct Prefill {
@@ -45,6 +47,42 @@ pub struct Prefilled {
     pub bytes: u64,
     /// Tokens that need not be computed, because their blocks were kept here.
     pub kept: usize,
+}
+
+/// The first token of an answer, as the note of its push has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct First {
+    pub token: Token,
+    /// Microseconds since 1970 at which the token was known, and with it all layers.
+    known: u64,
+}
+
+impl First {
+    fn now(token: Token) -> Self {
+        Self { token, known: microseconds() }
+    }
+
+    fn note(self) -> [u8; 12] {
+        let mut note = [0; 12];
+        let (token, known) = note.split_at_mut(4);
+        token.copy_from_slice(&self.token.to_le_bytes());
+        known.copy_from_slice(&self.known.to_le_bytes());
+        note
+    }
+
+    pub fn read(note: &[u8]) -> Option<Self> {
+        let (token, known) = note.split_first_chunk()?;
+        Some(Self { token: Token::from_le_bytes(*token), known: u64::from_le_bytes(known.try_into().ok()?) })
+    }
+
+    /// The time since then, by the clock of this host.
+    pub fn age(self) -> Duration {
+        Duration::from_micros(microseconds().saturating_sub(self.known))
+    }
+}
+
+fn microseconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
 }
 
 impl Prefill {
@@ -76,6 +114,7 @@ impl Prefill {
         let kept = blocks.ready();
         let request = Request::new(&ask.id).note_later();
         let deadline = Deadline::after(PREFILL_WITHIN);
+        // Before the text runs, because its blocks are anyone's once it has ended, unless they are leased.
         let mut push = self.node.push_layers(&ask.decode, request, blocks.list(), deadline).await?;
         let (events, mut heard) = unbounded_channel();
         let ToCompute { text, sampling, .. } = ask;
@@ -85,14 +124,20 @@ impl Prefill {
         let first = loop {
             match heard.recv().await.context("the prompt was not computed")? {
                 Event::Layer(layer) => push.layer_ready(layer)?,
-                Event::Token(token) => break token,
-                Event::Ended(_) => break END,
+                Event::Token(token) => break First::now(token),
+                Event::Ended(_) => break First::now(END),
                 Event::Failed(error) => bail!(error),
             }
         };
-        push.set_note(&first.to_le_bytes())?;
+        push.set_note(&first.note())?;
         let sent = (&mut push).await?;
         Ok(Prefilled { bytes: sent.bytes, kept })
+    }
+}
+
+impl HasStats for Prefill {
+    fn stats(&self) -> Stats {
+        Stats::of(&self.blocks, Some(&self.node))
     }
 }
 
@@ -100,5 +145,18 @@ async fn prefill(State(prefill): State<Arc<Prefill>>, Json(ask): Json<ToCompute>
     match prefill.compute(ask).await {
         Ok(prefilled) => Json(prefilled).into_response(),
         Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")).into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_has_the_first_token_and_its_time_and_nothing_else_is_a_note() {
+        let first = First::now(97);
+        assert_eq!(First::read(&first.note()), Some(first));
+        assert!(first.age() < Duration::from_secs(60));
+        assert!([&[][..], &[1; 4], &[1; 11], &[1; 13]].iter().all(|note| First::read(note).is_none()));
     }
 }

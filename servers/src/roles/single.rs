@@ -12,6 +12,7 @@ use crate::api::{Backend, Prompt, Refused};
 use crate::batch::{Batch, Event, Job};
 use crate::cache::{Blocks, Memory};
 use crate::model::{Config, Llama};
+use crate::stats::{HasStats, Stats};
 
 /// A model, its cache and its batch.
 pub struct Single {
@@ -37,6 +38,12 @@ impl Single {
     #[must_use]
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
+    }
+}
+
+impl HasStats for Single {
+    fn stats(&self) -> Stats {
+        Stats::of(&self.blocks, None)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Servers of a test, and a client of theirs.
 
+#![allow(dead_code, reason = "each test file uses its part")]
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
