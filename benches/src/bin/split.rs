@@ -1,7 +1,7 @@
 //! A prefill and a decode beside one process: time to the first token, and the part of it that is the transfer; and the
 //! time until the requests of a killed decode go on.
 //!
-//! `cargo run --release -p benches --bin servers`, when `cargo build --release -p servers` has built `mini_server`.
+//! `cargo run --release -p benches --bin split`, when `cargo build --release -p servers` has built `mini_server`.
 //! Exit status 1 when a row is not within its bound.
 
 use std::process::ExitCode;
@@ -43,7 +43,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::from(1),
         Err(error) => {
-            eprintln!("servers: {error}");
+            eprintln!("split: {error}");
             ExitCode::from(2)
         }
     }
@@ -53,7 +53,7 @@ fn run(args: &Args) -> Outcome<bool> {
     let mut report = Report::default();
     let first = first_token(&mut report, args.pairs)?;
     let killed = killed_decode(&mut report, args.kills)?;
-    report.save(&args.save, "servers")?;
+    report.save(&args.save, "split")?;
     Ok(first && killed)
 }
 
