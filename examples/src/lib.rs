@@ -13,6 +13,7 @@ pub mod debug;
 pub mod fault;
 pub mod hosts;
 pub mod memory;
+pub mod metrics;
 pub mod output;
 pub mod perftest;
 pub mod processes;

@@ -395,3 +395,42 @@ fn decode_of_a_killed_prefill_ends_and_says_what_is_missing() {
         assert!(decode.stdout.contains("Other bytes changed  : 0 OK"), "{}", decode.stdout);
     }
 }
+
+#[cfg(not(feature = "metrics"))]
+#[test]
+fn a_program_that_is_built_without_metrics_says_how_to_build_it_with_them() {
+    let ended = run(KVCACHE, "--metrics 127.0.0.1:9464").expect(2);
+    assert!(ended.stderr.contains("--features metrics"), "{}", ended.stderr);
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn the_metrics_of_both_sides_can_be_scraped() {
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    let scrape = |port: u16| {
+        let mut text = String::new();
+        let mut stream = TcpStream::connect(("127.0.0.1", port))?;
+        stream.write_all(b"GET /metrics HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")?;
+        stream.read_to_string(&mut text).map(|_| text)
+    };
+    let port = free_port();
+    let line = format!("--device soft --metrics 127.0.0.1:{port} --prompt 64 --requests 1000000");
+    let running = start_with(KVCACHE, &line, &[]);
+    let begun = Instant::now();
+    for (port, direction) in [(port, "received"), (port + 1, "sent")] {
+        let named = format!("rdma_kv_bytes_total{{direction=\"{direction}\"}} ");
+        loop {
+            let text = scrape(port).unwrap_or_default();
+            if text.contains(&named) && text.contains("rdma_kv_transfer_seconds_bucket") {
+                assert!(text.contains("# HELP rdma_kv_bytes_total Bytes"), "{text}");
+                break;
+            }
+            assert!(begun.elapsed() < Duration::from_secs(60), "{direction}: {text}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    running.signal(Signal::TERM);
+    running.finish();
+}

@@ -7,6 +7,8 @@ pub mod engine;
 pub mod env;
 pub mod kv;
 pub mod link;
+#[cfg_attr(not(feature = "metrics"), doc(hidden))]
+pub mod metrics;
 
 #[cfg(test)]
 #[path = "../../rdma-core/src/tests/alone.rs"]

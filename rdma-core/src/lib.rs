@@ -56,6 +56,8 @@ pub mod fuzzing;
 #[doc(hidden)]
 pub mod log;
 pub mod memory;
+#[cfg_attr(not(feature = "metrics"), doc(hidden))]
+pub mod metrics;
 #[doc(hidden)]
 pub mod strangers;
 mod types;

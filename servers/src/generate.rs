@@ -14,12 +14,12 @@ use axum::routing::post;
 use axum::{Json, Router};
 use futures_util::stream;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::api::{Backend, Prompt, Refused};
 use crate::batch::{Event, Finish};
-use crate::directory::read;
+use crate::directory::read_any;
 use crate::model::{Sampling, Token};
+use crate::observe::{self, Heard};
 
 /// The longest line of an answer.
 const LINE_BYTES_MAX: usize = 64 * 1024;
@@ -69,13 +69,14 @@ async fn generate<B: Backend>(
     Json(ask): Json<Generate>,
 ) -> Response {
     let Generate { id, text, sampling, tokens_max, ignores_end } = ask;
-    match backend.begin(Prompt { id, text, sampling, tokens_max, ignores_end, headers }).await {
+    let prompt = Prompt { id, text, sampling, tokens_max, ignores_end, headers };
+    match observe::begin(&*backend, "generate", prompt).await {
         Ok(events) => lines(events).into_response(),
         Err(refused) => refused.into_response(),
     }
 }
 
-fn lines(events: UnboundedReceiver<Event>) -> Body {
+fn lines(events: Heard) -> Body {
     Body::from_stream(stream::unfold(Some(events), |events| async {
         let mut events = events?;
         let line = match events.recv().await {
@@ -119,7 +120,7 @@ pub async fn ask(
     if status.is_success() {
         return Ok(Ok(Answer { response, bytes: Vec::new() }));
     }
-    let error: serde_json::Value = read(response).await.unwrap_or_default();
+    let error: serde_json::Value = read_any(response).await.unwrap_or_default();
     let message = error["error"]["message"].as_str().unwrap_or("it says no more").to_owned();
     if status == StatusCode::BAD_REQUEST {
         return Ok(Err(Refused::request(None, message)));

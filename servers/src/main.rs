@@ -4,11 +4,19 @@ use anyhow::Result;
 use clap::{Parser, Subcommand};
 use servers::demo;
 use servers::directory::Role;
-use servers::serve::{Options, Server};
+use servers::serve::{self, Options, Server};
+use servers::trace::Traces;
+use tokio::signal::unix::{SignalKind, signal};
+
+const AFTER: &str = "A job of three servers, of which the router has the directory:
+  mini_server router --listen 127.0.0.1:8000
+  mini_server prefill --directory http:127.0.0.1:8000
+  mini_server decode --directory http:127.0.0.1:8000
+It answers at http://127.0.0.1:8000/v1/completions. Give it a token of its own where strangers reach its ports.";
 
 /// A disaggregated server around a small Llama, to look at.
 #[derive(Parser)]
-#[command(version)]
+#[command(version, after_help = AFTER)]
 struct Program {
     #[command(subcommand)]
     role: Command,
@@ -30,15 +38,29 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    tracing_subscriber::fmt().with_writer(std::io::stderr).with_max_level(tracing::Level::WARN).init();
-    let (role, options) = match Program::parse().role {
+    let (role, mut options) = match Program::parse().role {
         Command::Prefill(options) => (Role::Prefill, options),
         Command::Decode(options) => (Role::Decode, options),
         Command::Router(options) => (Role::Router, options),
         Command::Single(options) => (Role::Single, options),
-        Command::Demo(options) => return demo::run(&options).await,
+        Command::Demo(options) => {
+            let _lines = Traces::start(Role::Single, "demo", None)?;
+            return demo::run(&options).await;
+        }
     };
+    let name = serve::name(role, &options)?;
+    let traces = Traces::start(role, &name, options.otlp.as_deref())?;
+    options.name = Some(name);
     let server = Server::new(role, &options).await?;
     println!("{} listens on http://{}", server.entry.name, server.address);
-    server.run().await
+    if server.metrics != server.address {
+        println!("{} shows metrics on http://{}/metrics", server.entry.name, server.metrics);
+    }
+    let mut ends = signal(SignalKind::terminate())?;
+    tokio::select! {
+        ran = server.run() => ran?,
+        _ = ends.recv() => {}
+        _ = tokio::signal::ctrl_c() => {}
+    }
+    Ok(tokio::task::spawn_blocking(|| traces.end()).await?)
 }

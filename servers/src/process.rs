@@ -10,7 +10,7 @@ use anyhow::{Context, Result};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, Command};
 
-use crate::stats::Stats;
+use crate::observe::Figures;
 
 /// The time in which a server listens, and the servers know each other.
 const START_WITHIN: Duration = Duration::from_secs(20);
@@ -158,7 +158,7 @@ impl Process {
         let client = reqwest::Client::builder().no_proxy().build()?;
         let is_ready = async || {
             if self.role == "prefill" {
-                let stats = Stats::ask(&client, self.address).await;
+                let stats = Figures::ask(&client, self.address).await;
                 return stats.is_ok_and(|stats| stats.met.len() >= decodes);
             }
             let body =

@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use axum::routing::get;
 use axum::{Json, Router as Routes};
 use clap::Args;
 use rdma_collective::bootstrap::{JobToken, Join, StoreClient};
 use rdma_collective::engine::{Engine, EngineOptions};
-use rdma_collective::kv::{KvNode, NodeOptions, PoolUse};
+use rdma_collective::kv::{KvNode, NodeName, NodeOptions, PoolUse};
 use rdma_core::{Deadline, Device, DeviceList, SoftOptions};
 use socket2::{Domain, Protocol, Socket, Type};
 use tokio::net::TcpListener;
@@ -20,8 +20,9 @@ use crate::cache::Memory;
 use crate::directory::{Directory, Entry, File, Http, LASTS, Role, Store, Table, hex};
 use crate::members::Members;
 use crate::model::Config;
+use crate::observe::{self, Stats};
 use crate::roles::{Decode, Prefill, Router, Single};
-use crate::{api, generate, stats};
+use crate::{api, generate};
 
 /// The time in which a client takes what was said to it. One that does not read is given up then.
 const CLIENT_WITHIN: Duration = Duration::from_secs(30);
@@ -43,7 +44,8 @@ pub struct Options {
     /// The address at which its node meets others; port 0 takes any free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub kv_listen: SocketAddr,
-    /// The job's token, 32 hexadecimal digits; all servers of a job have the same.
+    /// The job's token, 32 hexadecimal digits; all servers of a job have the same, and seal their entries with it. The
+    /// default is public.
     #[arg(
         long,
         env = "MINI_SERVER_TOKEN",
@@ -51,9 +53,13 @@ pub struct Options {
         default_value = "00000000000000000000000000000000"
     )]
     pub token: JobToken,
-    /// Where servers find each other: own (this server has the directory), http:HOST:PORT (another one has it),
-    /// file:PATH (addresses, one a line), store:HOST:PORT,RANK,WORLD (the library's store).
-    #[arg(long, default_value = "own")]
+    /// Where servers find each other:
+    ///   own                          in this server (default)
+    ///   http:HOST:PORT               in the server at this address, which has `own`
+    ///   file:PATH                    in a file with the HTTP addresses of all servers, one a line
+    ///   etcd:HOST:PORT[,HOST:PORT]   in an etcd with these members
+    ///   store:HOST:PORT,RANK,WORLD   in the library's rendezvous store
+    #[arg(long, default_value = "own", hide_default_value = true, verbatim_doc_comment)]
     pub directory: String,
     /// The shape of the model, a config.json [default: a model of 4 layers].
     #[arg(long)]
@@ -64,16 +70,26 @@ pub struct Options {
     /// The RDMA device [default: the software device].
     #[arg(long)]
     pub device: Option<String>,
+    /// The address of /metrics and /stats, if strangers reach the API; port 0 takes any free one [default: that of the
+    /// API].
+    #[arg(long)]
+    pub metrics: Option<SocketAddr>,
+    /// The OpenTelemetry collector, http://HOST:4318 [default: OTEL_EXPORTER_OTLP_ENDPOINT, or none].
+    #[arg(long)]
+    pub otlp: Option<String>,
 }
 
 /// A server that listens.
 pub struct Server {
     /// The address of its HTTP.
     pub address: SocketAddr,
+    /// The address of its metrics.
+    pub metrics: SocketAddr,
     /// The entry of this server in the directory.
     pub entry: Entry,
     listener: TcpListener,
     routes: Routes,
+    metrics_only: Option<(TcpListener, Routes)>,
     members: Members,
     node: Option<KvNode>,
     meets: Role,
@@ -87,33 +103,33 @@ impl Server {
     /// The error names the option that cannot be.
     pub async fn new(role: Role, options: &Options) -> Result<Self> {
         let config = options.model.as_deref().map_or_else(|| Ok(Config::default()), Config::read)?;
-        let random = format!("{role}-{:08x}", getrandom::u32().unwrap_or_default());
-        let name = options.name.clone().unwrap_or(random);
+        let name = name(role, options)?;
+        let stats = Stats::new(role, &name);
         let listener = listen(options.listen)?;
         let address = listener.local_addr()?;
-        let table = Table::default();
-        let members = Members::new(options.token, directory(options, &table)?);
+        let table = Table::new(options.token);
+        let members = Members::new(options.token, directory(options, &table)?)?;
         let node = |purpose| node(&name, &config, purpose, options);
         let (routes, node, meets) = match role {
             Role::Prefill => {
                 let (memory, node) = node(PoolUse::Source)?;
-                let prefill = Arc::new(Prefill::new(config, memory, node.clone())?);
-                (prefill.routes().merge(stats::routes(prefill)), Some(node), Role::Decode)
+                let prefill = Arc::new(Prefill::new(config, memory, node.clone(), Arc::clone(&stats))?);
+                (prefill.routes(), Some(node), Role::Decode)
             }
             Role::Decode => {
                 let (memory, node) = node(PoolUse::Destination)?;
-                let decode = Arc::new(Decode::new(config, memory, node.clone(), members.clone())?);
-                let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(Arc::clone(&decode)));
-                (routes.merge(stats::routes(decode)), Some(node), Role::Prefill)
+                let decode = Decode::new(config, memory, node.clone(), members.clone(), Arc::clone(&stats))?;
+                let decode = Arc::new(decode);
+                let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode));
+                (routes, Some(node), Role::Prefill)
             }
             Role::Router => {
-                let router = Arc::new(Router::new(config, members.clone())?);
+                let router = Arc::new(Router::new(config, members.clone(), Arc::clone(&stats))?);
                 (api::routes(router), None, Role::Decode)
             }
             Role::Single => {
-                let single = Arc::new(Single::new(config, options.blocks)?);
-                let routes = api::routes(Arc::clone(&single)).merge(generate::routes(Arc::clone(&single)));
-                (routes.merge(stats::routes(single)), None, Role::Decode)
+                let single = Arc::new(Single::new(config, options.blocks, Arc::clone(&stats))?);
+                (api::routes(Arc::clone(&single)).merge(generate::routes(single)), None, Role::Decode)
             }
         };
         let http = options.address.clone().unwrap_or_else(|| address.to_string());
@@ -123,7 +139,13 @@ impl Server {
         let sealed = async move || own.0.seal(&own.1, LASTS).map(Json).map_err(|error| error.to_string());
         let routes =
             routes.merge(table.routes()).route("/health", get(async || "ok")).route("/entry", get(sealed));
-        Ok(Self { address, entry, listener, routes, members, node, meets })
+        let page = observe::routes(&stats);
+        let (routes, metrics_only) = match options.metrics {
+            None => (routes.merge(page), None),
+            Some(address) => (routes, Some((listen(address)?, page))),
+        };
+        let metrics = metrics_only.as_ref().map_or(Ok(address), |(listener, _)| listener.local_addr())?;
+        Ok(Self { address, metrics, entry, listener, routes, metrics_only, members, node, meets })
     }
 
     /// Answers requests, for ever.
@@ -132,10 +154,28 @@ impl Server {
     ///
     /// The listener has failed.
     pub async fn run(self) -> Result<()> {
-        let Self { entry, listener, routes, members, node, meets, .. } = self;
+        let Self { entry, listener, routes, metrics_only, members, node, meets, .. } = self;
         tokio::spawn(members.keep(entry, node, meets));
+        tokio::spawn(observe::keep());
+        if let Some((listener, page)) = metrics_only {
+            tokio::spawn(axum::serve(listener, page).into_future());
+        }
         Ok(axum::serve(listener, routes).await?)
     }
+}
+
+/// The name of a server: that of its options, or one by chance.
+///
+/// # Errors
+///
+/// Names are 1 to 64 printable ASCII characters without spaces, quotes and backslashes, so that logs, metrics and the
+/// directory show them as they are.
+pub fn name(role: Role, options: &Options) -> Result<String> {
+    let random = || format!("{role}-{:08x}", getrandom::u32().unwrap_or_default());
+    let name = options.name.clone().unwrap_or_else(random);
+    NodeName::new(&name)?;
+    ensure!(!name.contains(['"', '\\']), "the name {name} has a quote or a backslash; choose another --name");
+    Ok(name)
 }
 
 /// Listens. A client that does not take what was said to it is given up after a time, and so is its request.
@@ -173,6 +213,10 @@ fn directory(options: &Options, table: &Table) -> Result<Box<dyn Directory>> {
         "own" => Box::new(table.clone()),
         "http" => Box::new(Http::new(at.to_owned())?),
         "file" => Box::new(File::new(PathBuf::from(at))?),
+        #[cfg(feature = "etcd")]
+        "etcd" => Box::new(crate::directory::Etcd::new(at, &options.token)?),
+        #[cfg(not(feature = "etcd"))]
+        "etcd" => bail!("this program was built without etcd; build it with `--features etcd`"),
         "store" => {
             let mut parts = at.split(',');
             let mut next =
@@ -183,7 +227,7 @@ fn directory(options: &Options, table: &Table) -> Result<Box<dyn Directory>> {
             Box::new(Store::new(StoreClient::connect(join, Deadline::after(JOIN_WITHIN))?))
         }
         other => bail!(
-            "there is no directory {other}: own, http:HOST:PORT, file:PATH or store:HOST:PORT,RANK,WORLD"
+            "there is no directory {other}: own, http:HOST:PORT, file:PATH, etcd:HOST:PORT or store:HOST:PORT,RANK,WORLD"
         ),
     })
 }

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use servers::api;
+use servers::directory::Role;
 use servers::model::Config;
+use servers::observe::Stats;
 use servers::roles::Single;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -14,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 async fn serve() -> (Arc<Single>, SocketAddr) {
     let config =
         Config { num_hidden_layers: 2, hidden_size: 64, intermediate_size: 160, ..Config::default() };
-    let single = Arc::new(Single::new(config, 160).unwrap());
+    let single = Arc::new(Single::new(config, 160, Stats::new(Role::Single, "single")).unwrap());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let routes = api::routes(Arc::clone(&single));

@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use servers::load::{self, End, Outcome, Request, Requests};
+use servers::observe::Figures;
 use servers::process::{Process, Split, Starter};
-use servers::stats::Stats;
 
 /// Clients that ask at once.
 const CLIENTS: usize = 12;
@@ -131,7 +131,7 @@ impl Soak {
     async fn is_idle(&self, server: &Process) {
         let began = Instant::now();
         loop {
-            let stats = Stats::ask(&self.client, server.address).await.unwrap();
+            let stats = Figures::ask(&self.client, server.address).await.unwrap();
             if stats.blocks.idle == stats.blocks.all {
                 return;
             }

@@ -12,6 +12,7 @@ mod figures;
 mod git;
 mod instructions;
 mod lines;
+mod metrics_cost;
 mod packages;
 mod process;
 mod programs;
@@ -60,6 +61,8 @@ enum Command {
     Walk(walk::Args),
     /// Counts the instructions of a post and its poll on the software device, now and at a revision.
     Instructions(instructions::Args),
+    /// Compares the instructions and the time of calls with metrics on and off.
+    MetricsCost(metrics_cost::Args),
     /// Compares the speed of the working tree with that of a revision.
     Compare(compare::Args),
     /// Makes benches/RESULTS.md and README's rows of what the benches have saved.
@@ -82,6 +85,7 @@ fn main() -> ExitCode {
         Command::Count(args) => count::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Walk(args) => walk::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Instructions(args) => instructions::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::MetricsCost(args) => metrics_cost::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Compare(args) => compare::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Results(args) => results::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Figures(args) => figures::main(&args).map(|()| ExitCode::SUCCESS),

@@ -2,6 +2,7 @@
 
 use super::kind::Collective;
 use crate::fault::FaultAt;
+use crate::metrics::Metrics;
 use crate::sizes::parse_size;
 use crate::sizes::sweep::{Sweep, SweepError};
 use crate::wire::WireName;
@@ -133,6 +134,10 @@ pub struct Args {
     /// device at the Nth message
     #[arg(long, hide = true, value_name = "FAULT")]
     pub fault: Option<FaultAt>,
+
+    /// Metrics for Prometheus.
+    #[command(flatten)]
+    pub metrics: Metrics,
 }
 
 /// The most ranks: their inputs stay exact in half precision.

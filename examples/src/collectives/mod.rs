@@ -59,6 +59,7 @@ fn place(args: &Args, sweep: &Sweep) -> anyhow::Result<u8> {
     match launch::rank(environment, args)? {
         None => start(args, sweep),
         Some(launch) => {
+            args.metrics.serve(launch.local_rank.unwrap_or(0))?;
             let ok = run((&launch, &nccl), args, sweep, &plan);
             ok.map(|ok| u8::from(!ok)).with_context(|| format!("rank {}", launch.rank))
         }

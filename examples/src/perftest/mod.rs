@@ -34,6 +34,7 @@ pub fn main<F: Flags>() -> ExitCode {
 }
 
 fn run<F: Flags>(flags: &F) -> anyhow::Result<()> {
+    flags.common().metrics.serve(0)?;
     let outputs = Outputs::open(&flags.common().files, F::TEST)?;
     let mut session = session::connect(flags.common(), flags.plan())?;
     let figures = match F::TEST.measure() {

@@ -130,6 +130,27 @@ impl CollectiveError {
         matches!(self, Self::Unconnected { .. })
     }
 
+    /// The cause of an end, as the value of a label.
+    pub(crate) fn cause(&self) -> &'static str {
+        match self {
+            Self::PeerFailed { .. } => "peer_failed",
+            Self::DeadlineExceeded { .. } => "deadline_exceeded",
+            Self::Fenced { .. } => "fenced",
+            Self::Mismatch { .. } | Self::CountsDiffer { .. } => "mismatch",
+            Self::Queued => "queued",
+            Self::Engine(_) => "device",
+            Self::Aborted { reason, .. } => match reason {
+                AbortReason::PeerFailed => "peer_failed",
+                AbortReason::DeadlineExceeded => "deadline_exceeded",
+                AbortReason::Mismatch => "mismatch",
+                AbortReason::Requested => "requested",
+                AbortReason::Queued => "queued",
+                AbortReason::Other => "other",
+            },
+            _ => "other",
+        }
+    }
+
     /// The rank at fault, if the error names one.
     pub(crate) fn culprit(&self) -> Option<u32> {
         match self {

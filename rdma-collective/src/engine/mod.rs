@@ -58,6 +58,7 @@ use thread::Thread;
 pub use error::{EngineError, SetupError};
 
 use crate::link::RAILS_MAX;
+use crate::metrics::{self, Present};
 
 /// A progress engine over a device, or over [several](Self::over). A clone is another handle to the same engine.
 ///
@@ -87,6 +88,7 @@ struct Handle {
     shared: Arc<Shared>,
     _thread: Option<Thread>,
     id: EngineId,
+    _present: Present,
 }
 
 /// The identity of an engine. No other engine has it as long as a copy exists.
@@ -230,7 +232,7 @@ impl Engine {
             Driver::Thread => Some(Thread::start(&shared)?),
             Driver::Caller => None,
         };
-        let handle = Handle { shared, _thread: thread, id: EngineId::new() };
+        let handle = Handle { shared, _thread: thread, id: EngineId::new(), _present: metrics::engine() };
         Ok(Self { handle: OwnProcess::new(Arc::new(handle)) })
     }
 

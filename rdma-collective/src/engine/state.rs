@@ -27,6 +27,7 @@ use crate::engine::{EngineError, SetupError};
 use crate::link::LaneFailure;
 use crate::link::{AttachedOnRails, Blob, ConnectOverrides, Lane, LaneMemory, OpeningLane};
 use crate::liveness::{Deaths, Process};
+use crate::metrics;
 
 /// The name of a lane within its engine. The generation tells the lane from earlier ones with the same index, so that a
 /// stale name finds nothing instead of somebody else's lane.
@@ -304,7 +305,10 @@ impl EngineState {
             LaneSlot::Vacant => Ok(()),
             LaneSlot::Opening(lane) => self.fence(lane.rail(), lane.into_qp(), deadline),
             LaneSlot::Open(mut lane) => match lane.take_qp() {
-                Some(qp) => self.fence(lane.rail(), qp, deadline),
+                Some(qp) => {
+                    metrics::fenced(|| lane.ended().as_ref().map(LaneFailure::label));
+                    self.fence(lane.rail(), qp, deadline)
+                }
                 // A lane that was stopped is fenced already.
                 None => Ok(()),
             },
@@ -334,8 +338,9 @@ impl EngineState {
     pub(crate) fn stop_lane(&mut self, id: LaneId, deadline: Deadline) -> Result<(), EngineError> {
         let Some(lane) = self.lane(id) else { return Ok(()) };
         lane.stop();
-        let number = lane.rail();
-        let Some((qp, rail)) = lane.take_qp().zip(self.rails.get_mut(number)) else { return Ok(()) };
+        let (number, qp) = (lane.rail(), lane.take_qp());
+        qp.iter().for_each(|_| metrics::fenced(|| lane.ended().as_ref().map(LaneFailure::label)));
+        let Some((qp, rail)) = qp.zip(self.rails.get_mut(number)) else { return Ok(()) };
         let qp_num = qp.num();
         let fenced = rail.worker.fence(qp, deadline);
         // The fence has left a completion of every request. Peers' credits bound what the other lanes add meanwhile.

@@ -23,7 +23,8 @@ impl Engine {
     /// This engine, as a child finds it that was forked from this process.
     pub(crate) fn forked(&self) -> Self {
         let Handle { shared, id, .. } = &**self.handle.unasked();
-        let handle = Handle { shared: Arc::clone(shared), _thread: None, id: id.clone() };
+        let handle =
+            Handle { shared: Arc::clone(shared), _thread: None, id: id.clone(), _present: metrics::engine() };
         Self { handle: OwnProcess::of_another_process(Arc::new(handle)) }
     }
 }

@@ -79,7 +79,11 @@ impl Decode {
     /// Makes the end over a link that is set up, and registers its state machine with the engine.
     pub(super) fn over(link: Link, engine: &Engine, pool: &Pool, options: &LinkOptions) -> Self {
         let gap = gap(pool.layout(), &[&link.cover]);
-        Self { shared: Shared::open(link, engine, pool, options, Receives::new), gap, strict: options.strict }
+        Self {
+            shared: Shared::open(link, engine, pool, options, false, Receives::new),
+            gap,
+            strict: options.strict,
+        }
     }
 
     /// Grants `blocks`, in all layers, to `request`; the push fills them in that order.

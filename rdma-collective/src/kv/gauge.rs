@@ -5,6 +5,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Weak};
 
 use crate::engine::Nudge;
+use crate::metrics;
 
 /// Transfers and bytes under way. Whoever has the table adds; permits subtract on any thread.
 #[derive(Debug, Default)]
@@ -99,6 +100,25 @@ impl NodeGauge {
     pub(in crate::kv) fn new(nudge: &Arc<Nudge>) -> (Self, Receiver<GaugeId>) {
         let ((freed, heard), nudge) = (channel(), Arc::downgrade(nudge));
         (Self { under_way: Gauge::default(), waiting: AtomicUsize::new(0), freed, nudge }, heard)
+    }
+
+    /// Counts requests that begin to wait.
+    pub(in crate::kv) fn wait(&self, requests: usize) {
+        self.waiting.fetch_add(requests, Ordering::SeqCst);
+        metrics::kv_waiting(requests as i64);
+    }
+
+    /// Counts requests that wait no more.
+    pub(in crate::kv) fn wait_no_more(&self, requests: usize) {
+        self.waiting.fetch_sub(requests, Ordering::SeqCst);
+        metrics::kv_waiting(-(requests as i64));
+    }
+}
+
+impl Drop for NodeGauge {
+    /// Nobody waits for a node that is gone.
+    fn drop(&mut self) {
+        self.wait_no_more(self.waiting.load(Ordering::SeqCst));
     }
 }
 

@@ -10,6 +10,7 @@ use super::pool::{Pool, PoolId};
 use crate::kv::KvError;
 use crate::kv::layout::{Layout, Side};
 use crate::kv::plan::PlanError;
+use crate::metrics::{self, Present};
 
 /// The hold of a transfer, or of a reader, on a block.
 ///
@@ -204,6 +205,7 @@ struct Taken {
     kind: HoldKind,
     list: List,
     quarantined: AtomicBool,
+    _present: Present,
 }
 
 impl Hold {
@@ -244,8 +246,8 @@ impl Hold {
         };
         let number = holds.take(kind, side, &list)?;
         drop(holds);
-        let quarantined = AtomicBool::new(false);
-        let taken = Taken { pool: pool.clone(), kind, list: list.clone(), quarantined };
+        let (quarantined, _present) = (AtomicBool::new(false), metrics::kv_lease(kind == HoldKind::Leased));
+        let taken = Taken { pool: pool.clone(), kind, list: list.clone(), quarantined, _present };
         let generations = Arc::default();
         Ok(Self { list, number, pool: pool.id(), generations, taken: Some(Arc::new(taken)) })
     }
@@ -290,6 +292,7 @@ impl Hold {
         if let Some(taken) = &self.taken {
             // Relaxed is enough, because the last share is dropped after this one.
             taken.quarantined.store(true, Ordering::Relaxed);
+            metrics::kv_quarantined(self.blocks().len());
         }
         crate::log::error!(
             blocks = self.blocks().len(),

@@ -72,7 +72,7 @@ impl Prefill {
 
     /// Makes the end over a link that is set up, and registers its state machine with the engine.
     pub(super) fn over(link: Link, engine: &Engine, pool: &Pool, options: &LinkOptions) -> Self {
-        Self { shared: Shared::open(link, engine, pool, options, Pushes::new) }
+        Self { shared: Shared::open(link, engine, pool, options, true, Pushes::new) }
     }
 
     /// Pushes `blocks`, in all layers, to the blocks that decode grants to `request`, pairing both lists in order.

@@ -49,19 +49,21 @@ pub(super) struct Shared<S> {
 }
 
 impl<S: Service + 'static> Shared<S> {
-    /// Makes the state machine of a link that is set up, and registers it with the engine.
+    /// Makes the state machine of a link that is set up, at the end that `sends` blocks or receives them, and registers
+    /// it with the engine.
     pub(super) fn open(
         link: Link,
         engine: &Engine,
         pool: &Pool,
         options: &LinkOptions,
+        sends: bool,
         make: impl FnOnce(Link, Pool, AttachedPool, Journal, &LinkOptions) -> S,
     ) -> Arc<Self> {
         let (lane, peer, access, own_keys) = (link.lane, link.peer.clone(), link.access, link.keys.are_own());
         let (route, cover) = (Arc::clone(&link.route), Arc::clone(&link.cover));
         let (rail, pd) = (link.rail, link.pd.clone());
         let (staging, over) = ([link.staging.clone(), link.inbox.clone()], Arc::clone(&link.over));
-        let journal = Journal::new(peer.clone(), link.route.layer_block_bytes());
+        let journal = Journal::new(peer.clone(), link.route.layer_block_bytes(), sends);
         let mut core = engine.lock();
         let attached = pool.attach(&mut core, rail);
         let state = Arc::new(Mutex::new(make(link, pool.clone(), attached, journal.clone(), options)));

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rdma_core::{Failure, Gid, QpNum};
+use rdma_core::{CompletionStatus, Failure, Gid, QpNum};
 
 /// The reason why bytes are not the blob of the peer that was meant.
 ///
@@ -242,4 +242,28 @@ pub enum LaneFailure {
     /// This side ended the lane.
     #[error("this side ended the lane: a transfer on it missed its deadline, or its end was dropped")]
     Fenced,
+}
+
+impl LaneFailure {
+    /// Whether a device refused an access for its key, range or rights.
+    pub(crate) fn is_refused_access(&self) -> bool {
+        let access = [CompletionStatus::REM_ACCESS_ERR, CompletionStatus::LOC_ACCESS_ERR];
+        matches!(self, Self::Request(failure) if access.contains(&failure.status))
+    }
+
+    /// The name of the variant as the value of a label.
+    pub(crate) fn label(&self) -> &'static str {
+        match self {
+            Self::Request(_) => "request",
+            Self::Closed => "closed",
+            Self::Violation(_) => "violation",
+            Self::OtherEpoch { .. } => "other_epoch",
+            Self::Refused(_) => "refused",
+            Self::Device(_) => "device",
+            Self::Died { .. } => "died",
+            Self::Disconnected => "disconnected",
+            Self::Silent { .. } => "silent",
+            Self::Fenced => "this_side",
+        }
+    }
 }

@@ -82,3 +82,24 @@ pub enum RegisterError {
     #[error(transparent)]
     Forked(#[from] super::Forked),
 }
+
+impl RegisterError {
+    /// The name of the variant as the value of a label.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self {
+            Self::ZeroLength => "zero_length",
+            Self::TooLong { .. } => "too_long",
+            Self::BeyondSystem { .. } => "beyond_system",
+            Self::NeedsLocalWrite => "needs_local_write",
+            Self::UndeclaredAccess { .. } => "undeclared_access",
+            Self::ForeignDomain => "foreign_domain",
+            Self::Range(_) => "range",
+            Self::SeveralRanges => "several_ranges",
+            Self::InUse => "in_use",
+            Self::Allocate { .. } => "allocate",
+            Self::Refused { .. } => "refused",
+            Self::Library(_) => "library",
+            Self::Forked(_) => "forked",
+        }
+    }
+}

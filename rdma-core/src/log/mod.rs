@@ -125,13 +125,23 @@ pub(crate) fn is_wanted(level: Level) -> bool {
 #[cold]
 pub fn write(line: impl FnOnce() + 'static) {
     match STATE.get() {
-        0 => pass_on(line),
+        // Alone, the flag is of counts that are kept.
+        0 | KEPT => pass_on(line),
         state if state & WRITING != 0 => {}
         // Without the list the thread is ending, and the line is lost.
         state => LINES
             .try_with(|lines| lines.borrow_mut().keep(Box::new(line)))
             .map_or((), |()| STATE.set(state | KEPT)),
     }
+}
+
+/// Whether code of the program may run now. If not, the thread tells the recorder of metrics at the end of its last
+/// hold, or with the next count.
+#[cfg(feature = "metrics")]
+pub(crate) fn may_tell() -> bool {
+    let state = STATE.get();
+    STATE.set(state | KEPT);
+    state & !KEPT == 0
 }
 
 impl Lines {
@@ -148,15 +158,17 @@ impl Lines {
 fn write_kept() {
     STATE.set(0);
     let lines = LINES.try_with(|lines| lines.replace(Lines { kept: Vec::new(), left_out: 0 }));
-    let Ok(Lines { kept, left_out }) = lines else { return };
-    kept.into_iter().for_each(pass_on);
-    if left_out > 0 {
-        warn!(left_out, "more log lines came at once than are kept");
+    if let Ok(Lines { kept, left_out }) = lines {
+        kept.into_iter().for_each(pass_on);
+        if left_out > 0 {
+            warn!(left_out, "more log lines came at once than are kept");
+        }
     }
+    crate::metrics::publish();
 }
 
-/// Gives a line to the subscriber.
-fn pass_on(line: impl FnOnce()) {
+/// Gives a line to the subscriber, or a count to the recorder.
+pub(crate) fn pass_on(line: impl FnOnce()) {
     STATE.set(STATE.get() | WRITING);
     if let Err(payload) = catch_unwind(AssertUnwindSafe(line)) {
         drop_payload(payload);

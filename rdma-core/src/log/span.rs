@@ -1,6 +1,7 @@
 //! Spans, which begin and end as lines are written: when no lock is held, and at the cost of a span if a subscriber
 //! unwinds.
 
+use std::fmt;
 use std::mem::{ManuallyDrop, replace};
 use std::sync::Arc;
 
@@ -13,13 +14,16 @@ use super::{is_wanted, write};
 #[derive(Debug)]
 pub struct Span(Arc<Mutex<Stage>>);
 
-#[derive(Debug)]
 enum Stage {
     /// The span has begun here, and the subscriber does not know it yet.
     Waits,
     Open(tracing::Span),
-    Ended,
+    /// Ended, with the fields that the subscriber hears last if it does not know the span yet.
+    Ended(Option<Last>),
 }
+
+/// Records the last fields of a span, which it owns.
+type Last = Box<dyn FnOnce(&tracing::Span) + Send>;
 
 impl Span {
     /// Begins the span that `make` makes. [`debug_span!`](super::debug_span) passes the fields.
@@ -28,28 +32,61 @@ impl Span {
         if is_wanted(Level::DEBUG) {
             let of_line = Arc::clone(&stage);
             write(move || {
-                let mut made = Some(make());
+                let made = make();
                 let mut stage = of_line.lock();
-                if matches!(*stage, Stage::Waits) {
-                    *stage = made.take().map_or(Stage::Ended, Stage::Open);
-                }
-                // The drop of a span that has ended meanwhile is told to the subscriber, so the lock is free by then.
+                let last = match &mut *stage {
+                    Stage::Ended(last) => last.take(),
+                    _ => {
+                        *stage = Stage::Open(made);
+                        return;
+                    }
+                };
+                // The end of a span that has ended meanwhile is told to the subscriber, so the lock is free by then.
                 drop(stage);
-                drop(made);
+                last.into_iter().for_each(|last| last(&made));
             });
         }
         Self(stage)
+    }
+
+    /// Ends the span, whose last fields `last` records.
+    pub fn end(self, last: impl FnOnce(&tracing::Span) + Send + 'static) {
+        if is_wanted(Level::DEBUG) {
+            self.close(Some(Box::new(last)));
+        }
+    }
+
+    fn close(&self, last: Option<Last>) {
+        let mut stage = self.0.lock();
+        match replace(&mut *stage, Stage::Ended(None)) {
+            Stage::Waits => *stage = Stage::Ended(last),
+            Stage::Open(span) => {
+                drop(stage);
+                // A line that is left out is dropped here, where a lock may be held. The span is leaked then, because
+                // its drop tells the subscriber.
+                let span = ManuallyDrop::new(span);
+                write(move || {
+                    last.into_iter().for_each(|last| last(&span));
+                    drop(ManuallyDrop::into_inner(span));
+                });
+            }
+            ended => *stage = ended,
+        }
     }
 }
 
 impl Drop for Span {
     fn drop(&mut self) {
-        let stage = replace(&mut *self.0.lock(), Stage::Ended);
-        if let Stage::Open(span) = stage {
-            // A line that is left out is dropped here, where a lock may be held. The span is leaked then, because its
-            // drop tells the subscriber.
-            let span = ManuallyDrop::new(span);
-            write(move || drop(ManuallyDrop::into_inner(span)));
-        }
+        self.close(None);
+    }
+}
+
+impl fmt::Debug for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Waits => "Waits",
+            Self::Open(_) => "Open",
+            Self::Ended(_) => "Ended",
+        })
     }
 }

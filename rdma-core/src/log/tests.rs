@@ -79,7 +79,7 @@ fn a_flood_is_cut_short_and_counted() {
     assert_eq!(LINES.with_borrow(|lines| (lines.kept.len(), lines.left_out)), (0, 0));
 }
 
-/// A subscriber that counts the spans that end.
+/// A subscriber that counts the spans that end, and a thousand for each record.
 struct Ends(Arc<AtomicU32>);
 
 impl tracing::Subscriber for Ends {
@@ -89,7 +89,9 @@ impl tracing::Subscriber for Ends {
     fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::span::Id {
         tracing::span::Id::from_u64(1)
     }
-    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {}
+    fn record(&self, _: &tracing::span::Id, _: &tracing::span::Record<'_>) {
+        self.0.fetch_add(1000, Ordering::Relaxed);
+    }
     fn record_follows_from(&self, _: &tracing::span::Id, _: &tracing::span::Id) {}
     fn event(&self, _: &tracing::Event<'_>) {}
     fn enter(&self, _: &tracing::span::Id) {}
@@ -116,5 +118,21 @@ fn a_span_whose_end_is_left_out_is_not_told_under_a_hold() {
         drop(hold);
         drop(other);
         assert_eq!(ended.load(Ordering::Relaxed), 1);
+    });
+}
+
+#[test]
+fn the_last_fields_of_a_span_are_told_even_if_it_ends_before_the_subscriber_knows_it() {
+    let told = Arc::new(AtomicU32::new(0));
+    let planted = || debug_span!("planted", last = tracing::field::Empty);
+    let end = |span: Span| span.end(|span| _ = span.record("last", 1));
+    tracing::subscriber::with_default(Ends(Arc::clone(&told)), || {
+        end(planted());
+        assert_eq!(told.load(Ordering::Relaxed), 1001);
+        let hold = Hold::new();
+        end(planted());
+        assert_eq!(told.load(Ordering::Relaxed), 1001, "the subscriber ran under a hold");
+        drop(hold);
+        assert_eq!(told.load(Ordering::Relaxed), 2002);
     });
 }

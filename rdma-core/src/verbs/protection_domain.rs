@@ -10,6 +10,7 @@ use crate::backend::interface::ProtectionDomain as _;
 use crate::backend::register::{export, export_range, export_ranges, register, register_in};
 use crate::error::{Forked, RegisterError};
 use crate::memory::{Mapping, OwnProcess, PdId, Registered};
+use crate::metrics;
 use crate::{Access, Exported, LocalBuf, Memory, Refused, Region, RemoteMemory, Window};
 
 static NEXT: AtomicU64 = AtomicU64::new(1);
@@ -80,7 +81,8 @@ impl ProtectionDomain {
     pub fn alloc_window(&self, len: usize) -> Result<Window, RegisterError> {
         let pd = self.inner()?;
         let (memory, access) = (Mapping::allocate_window(len)?, Access::LOCAL_WRITE.union(Access::WINDOW));
-        register(pd, memory, access, self.id).map(Window::new).map_err(|(_, error)| error)
+        let window = register(pd, memory, access, self.id).map(Window::new).map_err(|(_, error)| error);
+        window.inspect_err(metrics::registration_refused)
     }
 
     /// Registers `memory` for this process alone.
@@ -126,7 +128,7 @@ impl ProtectionDomain {
             return Err(RegisterError::ForeignDomain);
         }
         check(access)?;
-        export(self.inner()?, region.memory(), access, self.id)
+        export(self.inner()?, region.memory(), access, self.id).inspect_err(metrics::registration_refused)
     }
 
     /// Grants peers the rights `access` to the bytes `range` of `region`, and to no other byte, until the result is
@@ -179,7 +181,7 @@ impl ProtectionDomain {
             return Err(RegisterError::ForeignDomain);
         }
         check(access)?;
-        export_range(self.inner()?, region.memory(), range, access)
+        export_range(self.inner()?, region.memory(), range, access).inspect_err(metrics::registration_refused)
     }
 
     /// Grants peers the rights `access` to the bytes of `ranges`, under one key, until the result is
@@ -226,6 +228,7 @@ impl ProtectionDomain {
         }
         check(access)?;
         export_ranges(self.inner()?, region.memory(), ranges.into_iter().collect(), access)
+            .inspect_err(metrics::registration_refused)
     }
 
     /// Returns whether an export registers the memory once more, and so pins its pages once more.
@@ -313,7 +316,7 @@ impl ProtectionDomain {
         if memory.keys_in(self.id).is_some() {
             return Ok(());
         }
-        register_in(pd, memory, self.id)
+        register_in(pd, memory, self.id).inspect_err(metrics::registration_refused)
     }
 
     fn register_any(
@@ -326,12 +329,17 @@ impl ProtectionDomain {
             Err(forked) => return Err(Refused { object: memory, error: forked.into() }),
         };
         register(pd, memory.into_mapping(), access, self.id)
+            .inspect_err(|(_, error)| metrics::registration_refused(error))
             .map_err(|(mapping, error)| Refused { object: Memory::from_mapping(mapping), error })
     }
 }
 
 /// Checks the rights that a caller asks for.
 fn check(access: Access) -> Result<(), RegisterError> {
+    check_rights(access).inspect_err(metrics::registration_refused)
+}
+
+fn check_rights(access: Access) -> Result<(), RegisterError> {
     if let Some(bits) = access.undeclared() {
         return Err(RegisterError::UndeclaredAccess { bits });
     }

@@ -22,6 +22,7 @@ use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::batch::Event;
 use crate::model::{Config, Sampling, Token};
+use crate::observe::{Outcome, Stats};
 
 pub use ask::{Ask, Dialect};
 pub use error::Refused;
@@ -50,6 +51,9 @@ pub struct Prompt {
 pub trait Backend: Send + Sync + 'static {
     /// The model.
     fn config(&self) -> &Config;
+
+    /// The figures of the server.
+    fn stats(&self) -> &Arc<Stats>;
 
     /// Goes on with a text. Dropping what comes back, or the future, aborts the request.
     fn begin(&self, prompt: Prompt)
@@ -86,7 +90,10 @@ async fn chat_completions<B: Backend>(
 async fn serve<B: Backend>(backend: Arc<B>, dialect: Dialect, headers: HeaderMap, body: &[u8]) -> Response {
     let ask = match Ask::read(dialect, body, backend.config()) {
         Ok(ask) => ask,
-        Err(refused) => return refused.into_response(),
+        Err(refused) => {
+            backend.stats().ended(Outcome::from(&refused));
+            return refused.into_response();
+        }
     };
     match reply::begin(&*backend, &ask, &headers).await {
         Ok(answers) if ask.stream => reply::stream(ask, answers).into_response(),

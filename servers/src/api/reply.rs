@@ -8,18 +8,18 @@ use axum::http::HeaderMap;
 use axum::response::sse::{Event as Piece, Sse};
 use futures_util::stream::{self, SelectAll, Stream, StreamExt};
 use serde_json::{Map, Value, json};
-use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::output::Output;
 use super::{Ask, Backend, Dialect, MODEL, Prompt, Refused};
 use crate::batch::{Event, Finish};
 use crate::model::Token;
+use crate::observe::{self, Heard};
 
 /// The answers of a request, one for each prompt, that have begun.
 pub struct Answers {
     id: String,
     created: u64,
-    answers: Vec<UnboundedReceiver<Event>>,
+    answers: Vec<Heard>,
 }
 
 /// The numbers of tokens of a request.
@@ -44,7 +44,7 @@ pub async fn begin<B: Backend>(backend: &B, ask: &Ask, headers: &HeaderMap) -> R
             ignores_end: ask.ignores_end,
             headers: headers.clone(),
         };
-        answers.push(backend.begin(prompt).await?);
+        answers.push(observe::begin(backend, "request", prompt).await?);
     }
     Ok(Answers { id, created, answers })
 }
@@ -61,6 +61,7 @@ pub async fn whole(ask: &Ask, Answers { id, created, answers }: Answers) -> Resu
                     let shown = output.push(token);
                     text.push_str(&shown.text);
                     if shown.stopped {
+                        events.stop();
                         break Finish::Stop;
                     }
                 }
@@ -99,6 +100,9 @@ pub fn stream(ask: Ask, answers: Answers) -> Sse<impl Stream<Item = Result<Piece
             let event =
                 events.recv().await.unwrap_or_else(|| Event::Failed("the answer has broken off".to_owned()));
             let (said, goes_on) = Said::of(event, &mut output);
+            if !goes_on {
+                events.stop();
+            }
             Some(((index, said), goes_on.then_some((events, output))))
         })));
     }

@@ -1,11 +1,13 @@
 //! A text that is computed, and the tokens of its answer.
 
-use serde::{Deserialize, Serialize};
 use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::cache::Taken;
 use crate::model::{END, Sampling, Token};
+use crate::observe::Turn;
 
 /// A text, and how its answer is chosen.
 pub struct Job {
@@ -25,6 +27,8 @@ pub struct Job {
     pub tells_layers: bool,
     /// Hears of the answer. Bounded by the tokens that are left, and by the layers.
     pub events: UnboundedSender<Event>,
+    /// Counts the text as one that waits, or that runs.
+    pub turn: Turn,
 }
 
 /// A piece of news about a text.

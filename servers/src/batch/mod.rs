@@ -93,7 +93,10 @@ impl Running {
                 self.waiting.try_recv()
             };
             match job {
-                Ok(job) => self.jobs.extend(Some(job).filter(Job::is_running)),
+                Ok(mut job) => {
+                    job.turn.runs();
+                    self.jobs.extend(Some(job).filter(Job::is_running));
+                }
                 Err(_) => break,
             }
         }

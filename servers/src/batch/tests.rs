@@ -7,7 +7,9 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use super::*;
 use crate::cache::Blocks;
+use crate::directory::Role;
 use crate::model::{Config, Sampling, Token, encode};
+use crate::observe::{Stats, Turn};
 
 struct Server {
     batch: Batch,
@@ -30,8 +32,18 @@ impl Server {
         let blocks = self.blocks.take(&text, text.len() + tokens).await.unwrap();
         let (events, heard) = unbounded_channel();
         let (ready, ignores_end, tells_layers) = (blocks.ready(), false, false);
-        let job =
-            Job { text, blocks, ready, sampling, tokens_left: tokens, ignores_end, tells_layers, events };
+        let turn = Turn::waits(&Stats::new(Role::Single, "single"));
+        let job = Job {
+            text,
+            blocks,
+            ready,
+            sampling,
+            tokens_left: tokens,
+            ignores_end,
+            tells_layers,
+            events,
+            turn,
+        };
         self.batch.add(job).await.unwrap();
         heard
     }

@@ -117,6 +117,13 @@ impl Blocks {
         state.free.iter().chain(kept).filter(|block| self.pool.held(**block).is_none()).count()
     }
 
+    /// Blocks that no text has, and blocks that are kept for texts that begin alike.
+    #[must_use]
+    pub fn counts(&self) -> (usize, usize) {
+        let state = self.lock();
+        (state.free.len(), state.nodes.values().filter(|node| node.users == 0).count())
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -12,8 +12,8 @@ use serde::Serialize;
 use tokio::time::sleep_until;
 
 use crate::load::{self, End, Outcome, Request};
+use crate::observe::Figures;
 use crate::process::Starter;
-use crate::stats::Stats;
 
 /// Prefills of the demo.
 const PREFILLS: usize = 2;
@@ -201,7 +201,7 @@ async fn sample(decodes: Vec<std::net::SocketAddr>, began: Instant, lasts: Durat
     while began.elapsed() < lasts {
         let mut links = Vec::new();
         for decode in &decodes {
-            links.extend(Stats::ask(&client, *decode).await.unwrap_or_default().links);
+            links.extend(Figures::ask(&client, *decode).await.unwrap_or_default().links);
         }
         samples.push(Sample { at: began.elapsed().as_secs_f64(), links });
         tokio::time::sleep(Duration::from_millis(500)).await;

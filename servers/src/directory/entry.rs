@@ -9,8 +9,8 @@ use rdma_collective::bootstrap::JobToken;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
-/// The longest entry: a blob of a node is much shorter.
-const BYTES_MAX: usize = 256 * 1024;
+/// The longest entry: a blob has up to 34 KiB, and two digits a byte.
+const BYTES_MAX: usize = 128 * 1024;
 /// Difference of two hosts' clocks that is forgiven.
 const CLOCKS: Duration = Duration::from_secs(5);
 
@@ -68,6 +68,12 @@ impl Entry {
         Ok(Sealed { name: self.name.clone(), entry, seal })
     }
 
+    /// Seconds since the end of the entry, by the clock of this host; 0 while it lasts.
+    #[must_use]
+    pub fn late(&self) -> u64 {
+        now().saturating_sub(self.until)
+    }
+
     /// The bytes of the node's blob.
     #[must_use]
     pub fn blob(&self) -> Vec<u8> {
@@ -87,7 +93,7 @@ impl Sealed {
         mac(token, &self.entry)?.verify_slice(&seal).map_err(|_| anyhow::anyhow!("a seal of another job"))?;
         let entry: Entry = serde_json::from_str(&self.entry)?;
         ensure!(entry.name == self.name, "the entry of {} under the name {}", entry.name, self.name);
-        let late = now().saturating_sub(entry.until);
+        let late = entry.late();
         ensure!(late <= CLOCKS.as_secs(), "the entry of {} ended {late} s ago", entry.name);
         Ok(entry)
     }
@@ -109,6 +115,13 @@ fn mac(token: &JobToken, text: &str) -> Result<Hmac<Sha256>> {
     let mut mac = Hmac::new_from_slice(format!("directory {}", token.to_hex()).as_bytes())?;
     mac.update(text.as_bytes());
     Ok(mac)
+}
+
+/// A name of the job that does not tell its token.
+#[cfg(feature = "etcd")]
+pub(super) fn job(token: &JobToken) -> Result<String> {
+    let name = mac(token, "job")?.finalize().into_bytes();
+    Ok(hex(name.first_chunk::<8>().context("a hash of 32 bytes")?))
 }
 
 fn now() -> u64 {
@@ -162,6 +175,43 @@ mod tests {
         let text = serde_json::to_string(&Entry { until: now() - 60, ..entry() }).unwrap();
         let seal = hex(&mac(&token, &text).unwrap().finalize().into_bytes());
         assert!(refused(Sealed { entry: text, seal, ..sealed }).contains("ended 60 s ago"));
+    }
+
+    #[test]
+    fn an_entry_with_any_bit_flipped_is_refused() {
+        let token = JobToken::random().unwrap();
+        let sealed = entry().seal(&token, LASTS).unwrap();
+        assert!(sealed.open(&token).is_ok());
+        let fields = |sealed: &Sealed| [sealed.name.clone(), sealed.entry.clone(), sealed.seal.clone()];
+        for (field, text) in fields(&sealed).iter().enumerate() {
+            for (byte, bit) in (0..text.len()).flat_map(|byte| (0..7).map(move |bit| (byte, bit))) {
+                let mut altered = text.clone().into_bytes();
+                altered[byte] ^= 1 << bit;
+                // The seal is a number, whose digits may be small or large.
+                if field == 2 && altered.eq_ignore_ascii_case(text.as_bytes()) {
+                    continue;
+                }
+                let mut all = fields(&sealed);
+                all[field] = String::from_utf8(altered).unwrap();
+                let [name, entry, seal] = all;
+                assert!(
+                    Sealed { name, entry, seal }.open(&token).is_err(),
+                    "bit {bit} of byte {byte} of field {field}"
+                );
+            }
+        }
+        let cut = Sealed { seal: sealed.seal[2..].to_owned(), ..sealed.clone() };
+        assert!(cut.open(&token).is_err());
+        assert!(Sealed { seal: String::new(), ..sealed }.open(&token).is_err());
+    }
+
+    #[test]
+    fn an_entry_that_is_too_long_is_neither_sealed_nor_opened() {
+        let token = JobToken::random().unwrap();
+        let long = Entry { blob: "0".repeat(BYTES_MAX), ..entry() };
+        assert!(long.seal(&token, LASTS).unwrap_err().to_string().contains("an entry of 131"));
+        let sealed = Sealed { entry: " ".repeat(BYTES_MAX + 1), ..entry().seal(&token, LASTS).unwrap() };
+        assert_eq!(sealed.open(&token).unwrap_err().to_string(), "an entry of 131073 bytes");
     }
 
     const LASTS: Duration = Duration::from_secs(9);

@@ -1,20 +1,18 @@
-//! A directory that an operator writes: a file with the addresses of all servers, read anew when it changes.
+//! A directory that an operator writes: a file with the addresses of all servers, which is read at each look.
 //!
 //! Servers say for themselves what their entries are, at `GET /entry`, so that the file is right as long as the
-//! addresses are.
+//! addresses are. A line that is no address of a server of the job names nobody.
 
+use std::io::Read;
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, SystemTime};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 
+use super::http::{SERVERS_MAX, client, entry_at};
 use super::{Directory, Sealed};
 
-/// The time in which a server says what its entry is.
-const WITHIN: Duration = Duration::from_secs(1);
 /// The longest file.
 const BYTES_MAX: u64 = 1 << 20;
 
@@ -22,7 +20,6 @@ const BYTES_MAX: u64 = 1 << 20;
 pub struct File {
     path: PathBuf,
     client: reqwest::Client,
-    read: Mutex<(Option<SystemTime>, Vec<String>)>,
 }
 
 impl File {
@@ -32,35 +29,28 @@ impl File {
     ///
     /// The file cannot be read.
     pub fn new(path: PathBuf) -> Result<Self> {
-        let client = reqwest::Client::builder().timeout(WITHIN).build()?;
-        let file = Self { path, client, read: Mutex::default() };
+        let file = Self { path, client: client()? };
         file.addresses()?;
         Ok(file)
     }
 
-    /// The addresses of the file, which is read if it has changed.
     fn addresses(&self) -> Result<Vec<String>> {
-        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let context = || format!("cannot read the directory {}", self.path.display());
-        let metadata = std::fs::metadata(&self.path).with_context(context)?;
-        anyhow::ensure!(
-            metadata.len() <= BYTES_MAX,
-            "the directory {} has {} bytes",
-            self.path.display(),
-            metadata.len()
-        );
-        let changed = metadata.modified().ok();
-        if changed.is_none() || read.0 != changed {
-            let text = std::fs::read_to_string(&self.path).with_context(context)?;
-            let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
-            *read = (changed, lines.filter(|line| !line.is_empty()).map(str::to_owned).collect());
-        }
-        Ok(read.1.clone())
+        let text =
+            self.text().with_context(|| format!("cannot read the directory {}", self.path.display()))?;
+        let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+        let addresses: Vec<_> = lines.filter(|line| !line.is_empty()).map(str::to_owned).collect();
+        let (count, path) = (addresses.len(), self.path.display());
+        ensure!(count <= SERVERS_MAX, "the directory {path} has {count} addresses, more than {SERVERS_MAX}");
+        Ok(addresses)
     }
 
-    async fn entry(&self, address: &str) -> Option<Sealed> {
-        let answer = self.client.get(format!("http://{address}/entry")).send().await.ok()?;
-        super::read(answer).await.ok()
+    fn text(&self) -> Result<String> {
+        // To open a pipe would wait for somebody who writes.
+        ensure!(std::fs::metadata(&self.path)?.is_file(), "it is no file");
+        let mut text = String::new();
+        std::fs::File::open(&self.path)?.take(BYTES_MAX + 1).read_to_string(&mut text)?;
+        ensure!(text.len() as u64 <= BYTES_MAX, "it has more than {BYTES_MAX} bytes");
+        Ok(text)
     }
 }
 
@@ -73,7 +63,7 @@ impl Directory for File {
     fn entries(&self) -> BoxFuture<'_, Result<Vec<Sealed>>> {
         async {
             let addresses = self.addresses()?;
-            let entries = join_all(addresses.iter().map(|address| self.entry(address))).await;
+            let entries = join_all(addresses.iter().map(|address| entry_at(&self.client, address))).await;
             Ok(entries.into_iter().flatten().collect())
         }
         .boxed()

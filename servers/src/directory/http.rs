@@ -6,20 +6,23 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::routing::get;
 use axum::{Json, Router};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use rdma_collective::bootstrap::JobToken;
+use reqwest::redirect::Policy;
 use serde::de::DeserializeOwned;
 
 use super::{Directory, LASTS, Sealed};
 
-/// The time in which a directory answers.
+/// The time in which a directory, or a server that is asked for its entry, has answered.
 const WITHIN: Duration = Duration::from_secs(1);
 /// The longest answer of a directory.
-const BYTES_MAX: usize = 64 << 20;
-/// Entries of a directory, at most, so that strangers cannot fill the memory.
-const ENTRIES_MAX: usize = 4096;
+const BYTES_MAX: usize = 16 << 20;
+/// Servers of a directory, at most.
+pub const SERVERS_MAX: usize = 4096;
 
 /// A directory at an address.
 pub struct Http {
@@ -28,8 +31,11 @@ pub struct Http {
 }
 
 /// The entries of a directory that this server has. A clone is another handle to them.
-#[derive(Clone, Default)]
-pub struct Table(Arc<Mutex<BTreeMap<String, (Instant, Sealed)>>>);
+#[derive(Clone)]
+pub struct Table {
+    token: JobToken,
+    entries: Arc<Mutex<BTreeMap<String, (Instant, Sealed)>>>,
+}
 
 impl Http {
     /// The directory at `HOST:PORT`.
@@ -38,7 +44,7 @@ impl Http {
     ///
     /// There is no client.
     pub fn new(address: String) -> Result<Self> {
-        Ok(Self { address, client: reqwest::Client::builder().timeout(WITHIN).build()? })
+        Ok(Self { address, client: client()? })
     }
 
     fn url(&self) -> String {
@@ -61,9 +67,32 @@ impl Directory for Http {
     }
 }
 
-/// Reads an answer of JSON, and no more of it than a directory has to say.
-pub async fn read<T: DeserializeOwned>(mut answer: reqwest::Response) -> Result<T> {
+/// A client for directories: an answer has a deadline, its last byte included, and nothing sends it elsewhere.
+///
+/// # Errors
+///
+/// There is no client.
+pub fn client() -> Result<reqwest::Client> {
+    Ok(reqwest::Client::builder().timeout(WITHIN).no_proxy().redirect(Policy::none()).build()?)
+}
+
+/// The entry of the server at an address, which says for itself what it is.
+pub async fn entry_at(client: &reqwest::Client, address: &str) -> Option<Sealed> {
+    read(client.get(format!("http://{address}/entry")).send().await.ok()?).await.ok()
+}
+
+/// Reads a good answer of JSON, and no more of it than a directory has to say.
+///
+/// # Errors
+///
+/// The answer says that something failed, is too long, breaks off, or is something else.
+pub async fn read<T: DeserializeOwned>(answer: reqwest::Response) -> Result<T> {
     ensure!(answer.status().is_success(), "the answer is {}", answer.status());
+    read_any(answer).await
+}
+
+/// Reads an answer of JSON, good or bad.
+pub async fn read_any<T: DeserializeOwned>(mut answer: reqwest::Response) -> Result<T> {
     let mut bytes = Vec::new();
     while let Some(more) = answer.chunk().await? {
         ensure!(bytes.len() + more.len() <= BYTES_MAX, "an answer of more than {BYTES_MAX} bytes");
@@ -73,6 +102,12 @@ pub async fn read<T: DeserializeOwned>(mut answer: reqwest::Response) -> Result<
 }
 
 impl Table {
+    /// An empty directory for the servers that have this token.
+    #[must_use]
+    pub fn new(token: JobToken) -> Self {
+        Self { token, entries: Arc::default() }
+    }
+
     /// The route by which others reach this directory.
     pub fn routes(&self) -> Router {
         let put = async |State(table): State<Self>, Json(entry): Json<Sealed>| table.put(entry);
@@ -80,19 +115,23 @@ impl Table {
         Router::new().route("/directory", get(all).put(put)).with_state(self.clone())
     }
 
-    fn put(&self, entry: Sealed) -> axum::http::StatusCode {
-        let mut table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        table.retain(|_, (since, _)| since.elapsed() < LASTS);
-        if table.len() >= ENTRIES_MAX && !table.contains_key(&entry.name) {
-            return axum::http::StatusCode::INSUFFICIENT_STORAGE;
+    /// Takes an entry. Without its seal a stranger could put itself in the place of a server, or fill the memory.
+    fn put(&self, entry: Sealed) -> StatusCode {
+        if entry.open(&self.token).is_err() {
+            return StatusCode::FORBIDDEN;
         }
-        table.insert(entry.name.clone(), (Instant::now(), entry));
-        axum::http::StatusCode::NO_CONTENT
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        entries.retain(|_, (since, _)| since.elapsed() < LASTS);
+        if entries.len() >= SERVERS_MAX && !entries.contains_key(&entry.name) {
+            return StatusCode::INSUFFICIENT_STORAGE;
+        }
+        entries.insert(entry.name.clone(), (Instant::now(), entry));
+        StatusCode::NO_CONTENT
     }
 
     fn all(&self) -> Vec<Sealed> {
-        let table = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let live = table.values().filter(|(since, _)| since.elapsed() < LASTS);
+        let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        let live = entries.values().filter(|(since, _)| since.elapsed() < LASTS);
         live.map(|(_, entry)| entry.clone()).collect()
     }
 }
@@ -101,7 +140,7 @@ impl Directory for Table {
     fn announce<'a>(&'a self, entry: &'a Sealed) -> BoxFuture<'a, Result<()>> {
         let status = self.put(entry.clone());
         async move {
-            ensure!(status.is_success(), "the directory is full");
+            ensure!(status.is_success(), "the directory says {status}");
             Ok(())
         }
         .boxed()

@@ -4,6 +4,8 @@
 //! sealed with the job's token, so that a directory which lies costs a search, and nothing else.
 
 mod entry;
+#[cfg(feature = "etcd")]
+mod etcd;
 mod file;
 mod http;
 mod store;
@@ -14,8 +16,10 @@ use anyhow::Result;
 use futures_util::future::BoxFuture;
 
 pub use entry::{Entry, Role, Sealed, hex};
+#[cfg(feature = "etcd")]
+pub use etcd::Etcd;
 pub use file::File;
-pub use http::{Http, Table, read};
+pub use http::{Http, Table, client, entry_at, read, read_any};
 pub use store::Store;
 
 /// The time that an entry lasts.

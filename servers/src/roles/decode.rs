@@ -1,13 +1,13 @@
 //! Decode: has prompts computed by a prefill, and goes on with them.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use rdma_collective::kv::{Blocks as KvBlocks, KvNode};
 use rdma_core::Deadline;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tracing::{Instrument, Span, field::Empty};
 
 use super::prefill::{First, Prefilled, ToCompute};
 use crate::api::{Backend, Prompt, Refused};
@@ -17,7 +17,8 @@ use crate::directory::{Entry, Role};
 use crate::generate;
 use crate::members::Members;
 use crate::model::{BLOCK_TOKENS, Config, END, Llama, Token};
-use crate::stats::{Came, HasStats, Stats};
+use crate::observe::{Came, Stats, Turn};
+use crate::trace;
 
 /// The time in which a prompt is computed and its blocks are here.
 pub const PREFILL_WITHIN: Duration = Duration::from_secs(60);
@@ -30,15 +31,7 @@ pub struct Decode {
     batch: Batch,
     members: Members,
     client: reqwest::Client,
-    came: Mutex<Prompts>,
-}
-
-/// The prompts that prefills have computed.
-#[derive(Default)]
-struct Prompts {
-    /// Bytes that have come from each prefill.
-    bytes: BTreeMap<String, u64>,
-    last: Option<Came>,
+    stats: Arc<Stats>,
 }
 
 impl Decode {
@@ -47,21 +40,23 @@ impl Decode {
     /// # Errors
     ///
     /// No model can have this shape, or the system has no thread left.
-    pub fn new(config: Config, memory: Memory, node: KvNode, members: Members) -> Result<Self> {
+    pub fn new(
+        config: Config,
+        memory: Memory,
+        node: KvNode,
+        members: Members,
+        stats: Arc<Stats>,
+    ) -> Result<Self> {
         let blocks = Blocks::of(memory.pool());
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        let (client, came) = (generate::client()?, Mutex::default());
-        Ok(Self { config, node, blocks, batch, members, client, came })
+        stats.watch(&blocks, Some(&node));
+        Ok(Self { config, node, blocks, batch, members, client: generate::client()?, stats })
     }
 
     /// The blocks of the cache.
     #[must_use]
     pub fn blocks(&self) -> &Blocks {
         &self.blocks
-    }
-
-    fn came(&self) -> MutexGuard<'_, Prompts> {
-        self.came.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Has a prompt computed by any prefill that this decode has met, and returns the first token of its answer.
@@ -71,10 +66,24 @@ impl Decode {
         let prefills = prefills.filter(|entry| met.iter().any(|name| name.as_str() == entry.name));
         let mut reason = "no prefill is there".to_owned();
         for (attempt, prefill) in prefills.enumerate() {
-            match self.prefill_by(&prefill, prompt, blocks, attempt).await {
-                Ok(token) => return Ok(token),
+            let span = tracing::info_span!(
+                "transfer",
+                otel.kind = "client",
+                otel.status_code = Empty,
+                otel.status_description = Empty,
+                prefill = prefill.name,
+                attempt,
+                bytes = Empty,
+            );
+            match self.prefill_by(&prefill, prompt, blocks, attempt).instrument(span.clone()).await {
+                Ok(token) => {
+                    self.stats.resumed.add(u64::from(attempt > 0));
+                    return Ok(token);
+                }
                 Err(error) => reason = format!("{}: {error:#}", prefill.name),
             }
+            self.stats.lost.add(1);
+            trace::fail(&span, &reason);
             tracing::warn!(id = prompt.id, reason, "a prefill has failed, and another one is asked");
         }
         Err(Refused::unavailable(format!("no prefill can compute the prompt; the last one: {reason}")))
@@ -99,7 +108,11 @@ impl Decode {
             text: prompt.text.clone(),
             sampling: prompt.sampling,
         };
-        let asked = self.client.post(format!("http://{}/prefill", prefill.http)).json(&ask).send();
+        let asked = self
+            .client
+            .post(format!("http://{}/prefill", prefill.http))
+            .headers(trace::onward(&prompt.headers));
+        let asked = asked.json(&ask).send();
         let mut answer = Box::pin(async {
             let answer = asked.await?;
             if !answer.status().is_success() {
@@ -123,29 +136,20 @@ impl Decode {
         ensure!(received.verdicts.all_valid(), "{:?}", received.verdicts);
         let first = First::read(&received.note).context("a prompt without a first token")?;
         let (all, grant) = (began.elapsed().as_secs_f64(), granted.as_secs_f64());
-        let mut came = self.came();
-        *came.bytes.entry(prefill.name.clone()).or_default() += received.bytes;
-        came.last = Some(Came { all, grant, tail: first.age().as_secs_f64() });
+        self.stats.came(Came { all, grant, tail: first.age().as_secs_f64() });
+        Span::current().record("bytes", received.bytes);
+        self.stats.moved(&format!("{} to {}", prefill.name, self.node.name()), received.bytes);
         Ok(first.token)
-    }
-}
-
-impl HasStats for Decode {
-    fn stats(&self) -> Stats {
-        let (own, came) = (self.node.name(), self.came());
-        // Prefills from which nothing has come yet have links, too.
-        let mut bytes: BTreeMap<String, u64> =
-            self.node.peers().iter().map(|met| (met.to_string(), 0)).collect();
-        bytes.extend(came.bytes.clone());
-        let links =
-            bytes.into_iter().map(|(prefill, bytes)| (format!("{prefill} to {own}"), bytes)).collect();
-        Stats { links, last: came.last, ..Stats::of(&self.blocks, Some(&self.node)) }
     }
 }
 
 impl Backend for Decode {
     fn config(&self) -> &Config {
         &self.config
+    }
+
+    fn stats(&self) -> &Arc<Stats> {
+        &self.stats
     }
 
     async fn begin(&self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Refused> {
@@ -171,8 +175,18 @@ impl Backend for Decode {
             }
         }
         let Prompt { sampling, ignores_end, .. } = prompt;
-        let job =
-            Job { text, blocks, ready, sampling, tokens_left, ignores_end, tells_layers: false, events };
+        let turn = Turn::waits(&self.stats);
+        let job = Job {
+            text,
+            blocks,
+            ready,
+            sampling,
+            tokens_left,
+            ignores_end,
+            tells_layers: false,
+            events,
+            turn,
+        };
         self.batch.add(job).await.map_err(|error| Refused::unavailable(format!("{error:#}")))?;
         Ok(heard)
     }

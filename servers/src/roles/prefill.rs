@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use axum::extract::State;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
@@ -13,18 +13,20 @@ use rdma_collective::kv::{KvNode, Request};
 use rdma_core::Deadline;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::unbounded_channel;
+use tracing::Instrument;
 
 use super::decode::PREFILL_WITHIN;
 use crate::batch::{Batch, Event, Job};
 use crate::cache::{Blocks, Memory};
 use crate::model::{Config, END, Llama, Sampling, Token};
-use crate::stats::{HasStats, Stats};
+use crate::observe::{Outcome, Stats, Turn, Watch};
 
 /// A prefill.
 pub struct Prefill {
     node: KvNode,
     blocks: Blocks,
     batch: Batch,
+    stats: Arc<Stats>,
 }
 
 /// A prompt to compute.
@@ -91,10 +93,11 @@ impl Prefill {
     /// # Errors
     ///
     /// No model can have this shape, or the system has no thread left.
-    pub fn new(config: Config, memory: Memory, node: KvNode) -> Result<Self> {
+    pub fn new(config: Config, memory: Memory, node: KvNode, stats: Arc<Stats>) -> Result<Self> {
         let blocks = Blocks::of(memory.pool());
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        Ok(Self { node, blocks, batch })
+        stats.watch(&blocks, Some(&node));
+        Ok(Self { node, blocks, batch, stats })
     }
 
     /// The blocks of the cache.
@@ -110,6 +113,7 @@ impl Prefill {
 
     /// Computes a prompt and pushes its blocks. Dropping this future gives the push up.
     async fn compute(&self, ask: ToCompute) -> Result<Prefilled> {
+        let turn = Turn::waits(&self.stats);
         let blocks = self.blocks.take(&ask.text, 0).await?;
         let kept = blocks.ready();
         let request = Request::new(&ask.id).note_later();
@@ -117,9 +121,10 @@ impl Prefill {
         // Before the text runs, because its blocks are anyone's once it has ended, unless they are leased.
         let mut push = self.node.push_layers(&ask.decode, request, blocks.list(), deadline).await?;
         let (events, mut heard) = unbounded_channel();
-        let ToCompute { text, sampling, .. } = ask;
+        let ToCompute { decode, text, sampling, .. } = ask;
         let (tokens_left, ignores_end, tells_layers) = (1, false, true);
-        let job = Job { text, blocks, ready: kept, sampling, tokens_left, ignores_end, tells_layers, events };
+        let job =
+            Job { text, blocks, ready: kept, sampling, tokens_left, ignores_end, tells_layers, events, turn };
         self.batch.add(job).await?;
         let first = loop {
             match heard.recv().await.context("the prompt was not computed")? {
@@ -131,20 +136,28 @@ impl Prefill {
         };
         push.set_note(&first.note())?;
         let sent = (&mut push).await?;
+        self.stats.moved(&format!("{} to {decode}", self.node.name()), sent.bytes);
         Ok(Prefilled { bytes: sent.bytes, kept })
     }
 }
 
-impl HasStats for Prefill {
-    fn stats(&self) -> Stats {
-        Stats::of(&self.blocks, Some(&self.node))
-    }
-}
-
-async fn prefill(State(prefill): State<Arc<Prefill>>, Json(ask): Json<ToCompute>) -> Response {
-    match prefill.compute(ask).await {
-        Ok(prefilled) => Json(prefilled).into_response(),
-        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error:#}")).into_response(),
+async fn prefill(
+    State(prefill): State<Arc<Prefill>>,
+    headers: HeaderMap,
+    Json(ask): Json<ToCompute>,
+) -> Response {
+    let mut watch = Watch::begin(&prefill.stats, "prefill", &ask.id, &headers);
+    match prefill.compute(ask).instrument(watch.span().clone()).await {
+        Ok(prefilled) => {
+            watch.span().record("bytes", prefilled.bytes);
+            watch.end(Outcome::Answered, None);
+            Json(prefilled).into_response()
+        }
+        Err(error) => {
+            let error = format!("{error:#}");
+            watch.end(Outcome::Failed, Some(&error));
+            (StatusCode::INTERNAL_SERVER_ERROR, error).into_response()
+        }
     }
 }
 

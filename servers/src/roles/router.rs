@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use axum::http::HeaderMap;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tracing::Instrument;
 
 use crate::api::{Backend, Prompt, Refused};
 use crate::batch::{Event, Finish};
@@ -14,13 +15,13 @@ use crate::directory::{Entry, Role};
 use crate::generate::{self, Answer, Generate};
 use crate::members::Members;
 use crate::model::Config;
+use crate::observe::Stats;
+use crate::trace;
 
 /// The time in which a request that lost its decode has another one.
 const AGAIN_WITHIN: Duration = Duration::from_secs(10);
 /// Pause before decodes are looked for again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// Headers that go on to decode: those of the trace.
-const HEADERS: [&str; 2] = ["traceparent", "tracestate"];
 
 /// A router, with the decodes that it knows. A clone is another handle to it.
 #[derive(Clone)]
@@ -30,6 +31,7 @@ pub struct Router {
     client: reqwest::Client,
     /// Requests under way, by decode.
     load: Arc<Mutex<HashMap<String, usize>>>,
+    stats: Arc<Stats>,
 }
 
 /// A request that a decode goes on with.
@@ -45,16 +47,14 @@ impl Router {
     /// # Errors
     ///
     /// There is no client.
-    pub fn new(config: Config, members: Members) -> Result<Self> {
-        Ok(Self { config, members, client: generate::client()?, load: Arc::default() })
+    pub fn new(config: Config, members: Members, stats: Arc<Stats>) -> Result<Self> {
+        Ok(Self { config, members, client: generate::client()?, load: Arc::default(), stats })
     }
 
     /// The decodes, the one with the fewest requests first.
     fn decodes(&self) -> Vec<Entry> {
-        let mut decodes = self.members.all(Role::Decode);
         let load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
-        decodes.sort_by_key(|decode| load.get(&decode.name).copied().unwrap_or(0));
-        decodes
+        self.members.by(Role::Decode, |decode| load.get(&decode.name).copied().unwrap_or(0))
     }
 
     /// Has any decode go on with a text.
@@ -68,7 +68,7 @@ impl Router {
                     Err(error) => reason = format!("{}: {error:#}", decode.name),
                 }
                 tracing::warn!(id = ask.id, reason, "a decode does not go on, and another one is asked");
-                self.members.forget(&decode.name);
+                self.members.doubt(&decode.name);
             }
             if Instant::now() >= until {
                 return Err(Refused::unavailable(format!("no decode can go on; the last one: {reason}")));
@@ -109,11 +109,15 @@ impl Router {
                 _ = events.send(Event::Ended(Finish::Length));
                 return;
             }
-            self.members.forget(&under_way.decode);
+            self.stats.lost.add(1);
+            self.members.doubt(&under_way.decode);
             // The id of a request that decode may still have.
             ask.id.push('+');
             under_way = match self.ask(&ask, &headers, Instant::now() + AGAIN_WITHIN).await {
-                Ok(under_way) => under_way,
+                Ok(under_way) => {
+                    self.stats.resumed.add(1);
+                    under_way
+                }
                 Err(refused) => {
                     _ = events.send(Event::Failed(refused.message));
                     return;
@@ -128,15 +132,17 @@ impl Backend for Router {
         &self.config
     }
 
+    fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
     async fn begin(&self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Refused> {
         let Prompt { id, text, sampling, tokens_max, ignores_end, headers } = prompt;
-        let passed = HEADERS.iter().filter_map(|name| Some((name, headers.get(*name)?)));
-        let passed: HeaderMap =
-            passed.map(|(name, value)| (axum::http::HeaderName::from_static(name), value.clone())).collect();
+        let passed = trace::onward(&headers);
         let ask = Generate { id, text, sampling, tokens_max, ignores_end };
         let under_way = self.ask(&ask, &passed, Instant::now() + AGAIN_WITHIN).await?;
         let (events, heard) = unbounded_channel();
-        tokio::spawn(self.clone().pass(ask, passed, under_way, events));
+        tokio::spawn(self.clone().pass(ask, passed, under_way, events).in_current_span());
         Ok(heard)
     }
 }

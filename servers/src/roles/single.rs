@@ -12,13 +12,14 @@ use crate::api::{Backend, Prompt, Refused};
 use crate::batch::{Batch, Event, Job};
 use crate::cache::{Blocks, Memory};
 use crate::model::{Config, Llama};
-use crate::stats::{HasStats, Stats};
+use crate::observe::{Stats, Turn};
 
 /// A model, its cache and its batch.
 pub struct Single {
     config: Config,
     blocks: Blocks,
     batch: Batch,
+    stats: Arc<Stats>,
 }
 
 impl Single {
@@ -27,11 +28,12 @@ impl Single {
     /// # Errors
     ///
     /// No model can have this shape, or there is no memory.
-    pub fn new(config: Config, blocks: u32) -> Result<Self> {
+    pub fn new(config: Config, blocks: u32, stats: Arc<Stats>) -> Result<Self> {
         let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
         let memory = Memory::new(&engine, &config, blocks, PoolUse::Source)?;
         let blocks = Blocks::of(memory.pool());
-        Ok(Self { config, blocks, batch: Batch::start(Arc::new(Llama::new(config)?), memory)? })
+        stats.watch(&blocks, None);
+        Ok(Self { config, blocks, batch: Batch::start(Arc::new(Llama::new(config)?), memory)?, stats })
     }
 
     /// The blocks of the cache.
@@ -41,24 +43,23 @@ impl Single {
     }
 }
 
-impl HasStats for Single {
-    fn stats(&self) -> Stats {
-        Stats::of(&self.blocks, None)
-    }
-}
-
 impl Backend for Single {
     fn config(&self) -> &Config {
         &self.config
     }
 
+    fn stats(&self) -> &Arc<Stats> {
+        &self.stats
+    }
+
     async fn begin(&self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Refused> {
         let Prompt { text, sampling, tokens_max, ignores_end, .. } = prompt;
+        let turn = Turn::waits(&self.stats);
         let blocks = self.blocks.take(&text, text.len() + tokens_max).await;
         let blocks = blocks.map_err(|error| Refused::request("max_tokens", format!("{error:#}")))?;
         let (events, heard) = unbounded_channel();
         let (ready, tokens_left, tells_layers) = (blocks.ready(), tokens_max, false);
-        let job = Job { text, blocks, ready, sampling, tokens_left, ignores_end, tells_layers, events };
+        let job = Job { text, blocks, ready, sampling, tokens_left, ignores_end, tells_layers, events, turn };
         self.batch.add(job).await.map_err(|error| Refused::unavailable(format!("{error:#}")))?;
         Ok(heard)
     }

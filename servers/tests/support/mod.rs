@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub mod process;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -9,6 +11,8 @@ use serde_json::{Value, json};
 use servers::directory::Role;
 use servers::serve::{Options, Server};
 
+/// The token of a test's job.
+pub const TOKEN: &str = "000102030405060708090a0b0c0d0e0f";
 /// The time that anything may take.
 pub const LONG: Duration = Duration::from_secs(60);
 
@@ -20,11 +24,13 @@ pub fn options(name: &str, directory: &str) -> Options {
         listen: local,
         address: None,
         kv_listen: local,
-        token: "000102030405060708090a0b0c0d0e0f".parse().unwrap(),
+        token: TOKEN.parse().unwrap(),
         directory: directory.to_owned(),
         model: None,
         blocks: 512,
         device: None,
+        metrics: None,
+        otlp: None,
     }
 }
 

@@ -23,6 +23,8 @@ pub struct Program<'a> {
     pub name: &'a str,
     /// Libraries that it uses.
     pub libraries: &'a [&'a str],
+    /// Features of these libraries, as the manifest has them: `"a", "b"`.
+    pub features: &'a str,
     /// Sources by the age of a tree, youngest first: the first that compiles is taken.
     pub sources: &'a [String],
     /// Profile to build with, `dev` or `release`.
@@ -35,8 +37,9 @@ impl Program<'_> {
     /// Manifest of the program. rustix must ask libc for the auxiliary vector, because the kernel's own names a vDSO
     /// that valgrind has unmapped. Line tables suffice to name functions.
     fn manifest(&self) -> String {
-        let Self { name, profile, settings, .. } = self;
-        let library = |name: &&str| format!("{name} = {{ path = \"../tree/{name}\" }}\n");
+        let Self { name, profile, settings, features, .. } = self;
+        let library =
+            |name: &&str| format!("{name} = {{ path = \"../tree/{name}\", features = [{features}] }}\n");
         let libraries: String = self.libraries.iter().map(library).collect();
         format!(
             r#"[package]

@@ -99,6 +99,7 @@ pub fn main(args: &Args) -> Result<()> {
     let program = Program {
         name: "instructions",
         libraries: &["rdma-core"],
+        features: "",
         sources: &[PROGRAM.to_owned()],
         profile: "release",
         settings: "",

@@ -96,7 +96,8 @@ pub fn main(args: &Args) -> Result<()> {
 fn build(tree: &Checkout) -> Result<PathBuf> {
     let sources = IMPORTS.map(|imports| PROGRAM.replace(IMPORTS_MARK, imports));
     let libraries = &["rdma-core", "rdma-collective"];
-    Program { name: "walk", libraries, sources: &sources, profile: "dev", settings: SETTINGS }.build(tree)
+    Program { name: "walk", libraries, features: "", sources: &sources, profile: "dev", settings: SETTINGS }
+        .build(tree)
 }
 
 /// Runs the program under callgrind, and returns what every watched call enters.

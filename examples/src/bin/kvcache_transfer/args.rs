@@ -5,6 +5,7 @@ use crate::sides::{Both, Heads, Rank, Role, Size, TensorCount};
 use clap::Parser;
 use clap::builder::NonEmptyStringValueParser;
 use examples::fault::CorruptAt;
+use examples::metrics::Metrics;
 use examples::wire::WireName;
 use rdma_collective::kv::layout::Model;
 use std::net::SocketAddr;
@@ -114,6 +115,10 @@ pub struct Args {
     /// For tests: `corrupt@N` flips a byte of the Nth payload that reaches decode
     #[arg(long, hide = true, value_name = "FAULT")]
     pub fault: Option<CorruptAt>,
+
+    /// Metrics for Prometheus.
+    #[command(flatten)]
+    pub metrics: Metrics,
 }
 
 const TOKENS_MAX: i64 = 1 << 27;

@@ -57,7 +57,9 @@ fn run(args: &Args) -> anyhow::Result<u8> {
     }
     let Some(role) = args.role else { return start(args).context("kvcache_transfer") };
     let rank = Rank { role, number: args.rank };
+    let others = if role == Role::Prefill { args.ranks(Role::Decode).count() as u32 } else { 0 };
     let run = || {
+        args.metrics.serve(others + args.rank)?;
         let request = fits(args, [rank], "a pool of twice what is under way")?;
         match role {
             Role::Prefill => prefill::run(args, &request),

@@ -3,6 +3,7 @@
 use super::tunable::Tunable;
 use crate::collectives::args::{Args, RANKS_MAX};
 use crate::collectives::lanes;
+use crate::metrics::Metrics;
 use crate::sizes::parse_size;
 use crate::wire::WireName;
 use anyhow::ensure;
@@ -58,6 +59,10 @@ pub struct TuneArgs {
     /// How the software device reaches the other ranks
     #[arg(long, value_enum, value_name = "WIRE", default_value_t = WireName::Auto)]
     pub wire: WireName,
+
+    /// Metrics for Prometheus.
+    #[command(flatten)]
+    pub metrics: Metrics,
 }
 
 fn tunable() -> impl TypedValueParser<Value = Tunable> {

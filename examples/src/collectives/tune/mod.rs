@@ -46,6 +46,7 @@ fn place(args: &TuneArgs) -> anyhow::Result<u8> {
             start_ranks(NAME, ranks)
         }
         Some(launch) => {
+            args.metrics.serve(launch.local_rank.unwrap_or(0))?;
             run(&launch, &nccl, args).with_context(|| format!("rank {}", launch.rank))?;
             Ok(0)
         }

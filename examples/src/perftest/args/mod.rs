@@ -4,6 +4,7 @@ mod twins;
 
 use super::plan::{ALL_SIZES_MAX, Plan, moderation};
 use super::test::Test;
+use crate::metrics::Metrics;
 use crate::sizes::parse_size;
 use crate::wire::WireName;
 use clap::{Args, Parser};
@@ -66,6 +67,10 @@ pub struct Common {
     /// Files for the figures.
     #[command(flatten)]
     pub files: Files,
+
+    /// Metrics for Prometheus.
+    #[command(flatten)]
+    pub metrics: Metrics,
 
     /// Seconds to wait for the other side at any one point
     #[arg(long = "timeout", value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]

@@ -82,6 +82,16 @@ pub(super) enum Lengths {
     OutOfPlace { input: usize, output: usize },
 }
 
+impl Lengths {
+    /// Bytes of the longer buffer.
+    pub(super) fn longest(self) -> usize {
+        match self {
+            Self::InPlace(bytes) => bytes,
+            Self::OutOfPlace { input, output } => input.max(output),
+        }
+    }
+}
+
 /// Offsets in bytes at which a rank's input and output begin among the operation's elements, when they are two. A
 /// buffer that is used in place begins at 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

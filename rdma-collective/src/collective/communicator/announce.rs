@@ -13,6 +13,7 @@ use super::rendezvous::{Parent, Rendezvous};
 use crate::collective::CommunicatorError;
 use crate::collective::{AbortReason, CollectiveError};
 use crate::engine::{Engine, net};
+use crate::metrics;
 
 /// Writes the log lines of one communicator.
 #[derive(Debug)]
@@ -103,7 +104,10 @@ impl Announcer {
             CollectiveError::Aborted { culprit, reason: AbortReason::Requested, .. } if culprit == rank => {
                 crate::log::info!("{who} - Abort START");
             }
-            _ => crate::log::warn!("{who} has failed: {error}{}", in_parent(parent.as_ref(), error)),
+            _ => {
+                metrics::rank_lost(error.cause());
+                crate::log::warn!("{who} has failed: {error}{}", in_parent(parent.as_ref(), error));
+            }
         }
     }
 

@@ -12,6 +12,7 @@ use crate::link::codec::{NoRoom, Writer};
 use crate::link::control::Kind;
 use crate::link::mailbox::{HEADER_BYTES, Inbox, Outbox};
 use crate::link::{Lane, LaneFailure, RangeOnRails};
+use crate::metrics::{self, Present};
 
 /// The name of a violation: a message that this peer may not send, or not now.
 pub(super) const MISPLACED: &str = "a control message that does not belong here";
@@ -44,6 +45,7 @@ pub(crate) struct Link {
     /// collectives.
     pub(crate) points_sent: u64,
     pub(crate) points_received: u64,
+    _present: Present,
 }
 
 impl Link {
@@ -70,6 +72,7 @@ impl Link {
             asked: true,
             points_sent: 0,
             points_received: 0,
+            _present: metrics::collective_link(),
         }
     }
 

@@ -29,6 +29,7 @@ mod reach;
 mod rendezvous;
 mod shared;
 mod state;
+mod tallies;
 pub mod tuning;
 mod wait_graph;
 
@@ -71,6 +72,7 @@ pub(crate) use reach::Reach;
 pub(crate) use rendezvous::{Origin, Parent, Rendezvous};
 use shared::Shared;
 use state::State;
+pub(in crate::collective) use tallies::{Operation, Tallies};
 use tuning::{Orders, Peers};
 pub(crate) use wait_graph::WaitingFor;
 
@@ -136,7 +138,8 @@ impl Communicator {
         let peers = if host.is_some() { Peers::Mapped } else { Peers::Links };
         let of = (u32::try_from(ranks.len()).unwrap_or(u32::MAX), peers, hosts.spread());
         let orders = Orders::new(&options.tuning, options.algorithms, of, options.reproducible);
-        let shared = Arc::new(Shared { engine: engine.clone(), state, gate, host });
+        let shared =
+            Arc::new(Shared { engine: engine.clone(), state, gate, host, tallies: Tallies::default() });
         Self {
             shared,
             rank,
@@ -345,6 +348,11 @@ impl Communicator {
         }
         let drives = EngineDrive { engine, driven: &mut self.driven };
         Some(FastPath { host, scratch, sequence: gate.sequence(), gate, drives })
+    }
+
+    /// The counts of the operations, for the recorder of metrics.
+    pub(in crate::collective) fn tallies(&self) -> &Tallies {
+        &self.shared.tallies
     }
 
     /// The duty to drive the engine now and then, for callers that only run fast-path operations.

@@ -11,6 +11,7 @@ use super::host::HostGroup;
 use super::links::Scratch;
 use super::progress::Progress;
 use super::state::State;
+use super::tallies::Tallies;
 use crate::collective::execute::{Job, Patience};
 use crate::engine::{Engine, Service};
 use crate::log::Held;
@@ -22,6 +23,7 @@ pub(crate) struct Shared {
     pub(super) state: Arc<Mutex<State>>,
     pub(super) gate: Arc<FastPathGate>,
     pub(super) host: Option<Arc<HostGroup>>,
+    pub(super) tallies: Tallies,
 }
 
 impl Shared {
@@ -77,9 +79,15 @@ impl Shared {
         };
         // After a failure the engine knows the reason and reports it.
         let done = if gate.has_failed() { None } else { gate.finish(id, is_done) };
-        if done.is_none() {
-            self.hand_to_engine();
+        match done {
+            Some(mut job) => {
+                job.counted.end(Ok(()));
+                Some(job)
+            }
+            None => {
+                self.hand_to_engine();
+                None
+            }
         }
-        done
     }
 }

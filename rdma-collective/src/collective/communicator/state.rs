@@ -45,7 +45,7 @@ pub(crate) struct State {
     /// Operations that have ended and whose handles have not asked yet.
     done: VecDeque<(Entry, Result<(), CollectiveError>)>,
     /// Jobs that failed. They stay here until the lanes are fenced, because the device may still access their memory.
-    #[expect(clippy::vec_box, reason = "a job stays in the box in which its handle will find it")]
+    #[allow(clippy::vec_box, reason = "a job stays in the box in which its handle will find it")]
     failed: Vec<Box<Job>>,
     /// The first error, which ended the communicator.
     ended: Option<Arc<CollectiveError>>,
@@ -381,6 +381,7 @@ impl State {
 
     /// Ends an operation: wakes its task and keeps the result for its handle, if anybody still holds one.
     fn finish(&mut self, core: &mut EngineState, mut entry: Entry, outcome: Result<(), CollectiveError>) {
+        entry.job.counted.end(outcome.as_ref().copied());
         let failed = outcome.as_ref().err().filter(|error| !error.is_refusal()).cloned();
         if let Some(error) = &failed {
             entry.job.revoke();

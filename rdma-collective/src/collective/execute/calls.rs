@@ -39,6 +39,7 @@ impl Communicator {
     ) -> Result<(), CollectiveError> {
         self.engine().check_process()?;
         let ranks = self.rank_of();
+        let bytes = buffers.lengths().longest();
         let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
         if let Borrowed::OutOfPlace { origins, .. } = &mut buffers {
             *origins = call.origins(ranks.rank);
@@ -70,6 +71,7 @@ impl Communicator {
                 let done = !refused && exec.spin_until_arrived(&mut with, deadline, goes_on);
                 if done && exec.finish(fast.host, &mut buffers, fast.scratch).is_ok() {
                     fast.done(Instant::now);
+                    self.tallies().quick((call.collective, shm.algorithm()), bytes, started);
                     return Ok(());
                 }
                 // The engine must continue this operation and may not begin another, because the messages may be sent.
@@ -101,9 +103,11 @@ impl Communicator {
         started: Instant,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
+        let (of, bytes) = ((plan.call.collective, plan.execution.algorithm()), buffers.lengths().longest());
+        let mut counted = self.tallies().begin(of, bytes);
         let participants = plan.execution.participants();
         let among = if begun.is_some() { Participants::AllHeadersSent } else { participants };
-        self.run(
+        let outcome = self.run(
             deadline,
             among,
             |parts, core, sequence| {
@@ -114,7 +118,9 @@ impl Communicator {
             },
             |running, parts, core| exec::advance(running.as_mut(), plan, parts, core, (buffers, more)),
             |running, parts, core| exec::late(running.as_mut(), parts, core),
-        )
+        );
+        counted.end(outcome.as_ref().copied());
+        outcome
     }
 }
 
@@ -174,10 +180,15 @@ impl Communicator {
             ShmProtocol::Pipelined(_) => StartOutcome::Not,
         };
         match began {
-            StartOutcome::Done => Ok(Pending::done(job, give_back)),
+            StartOutcome::Done(started) => {
+                let bytes = job.lengths().longest();
+                self.tallies().quick((call.collective, shm.algorithm()), bytes, started);
+                Ok(Pending::done(job, give_back))
+            }
             // The job keeps the executor with its plan, because whoever waits or drives first continues it.
             StartOutcome::Left(exec, started) => {
-                job.take_on(Plan::new(call, ranks, ExecutionPlan::Shm(shm)), Some(Exec::Shm(exec)));
+                let plan = Plan::new(call, ranks, ExecutionPlan::Shm(shm));
+                job.take_on(plan, Some(Exec::Shm(exec)), self.tallies());
                 let pending = self.defer(job, (started, deadline), give_back);
                 self.drives().now_and_then(|| started);
                 Ok(pending)
@@ -216,7 +227,7 @@ impl Communicator {
         // If the result cannot be computed, the engine tries again and reports the error.
         if come && exec.finish(fast.host, &mut buffers, fast.scratch).is_ok() {
             fast.done(|| started);
-            return StartOutcome::Done;
+            return StartOutcome::Done(started);
         }
         StartOutcome::Left(exec, started)
     }
@@ -243,7 +254,7 @@ impl Communicator {
     ) -> Result<Pending<T>, Refused<T, CollectiveError>> {
         let started = match plan {
             Ok(plan) => {
-                job.take_on(plan, None);
+                job.take_on(plan, None, self.tallies());
                 self.start(job, deadline, give_back)
             }
             Err(error) => Err((job, error)),
@@ -404,8 +415,8 @@ impl Communicator {
 /// The result of a `start_…` call on the fast path.
 #[expect(clippy::large_enum_variant, reason = "it goes where the operation goes on, without an allocation")]
 enum StartOutcome {
-    /// The operation is complete.
-    Done,
+    /// The operation, begun at that time, is complete.
+    Done(Instant),
     /// The messages were sent at that time; the operation becomes a deferred one.
     Left(ShmExec, Instant),
     /// Nothing was sent.

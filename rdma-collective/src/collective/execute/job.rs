@@ -16,7 +16,7 @@ use super::plan::{ExecutionPlan, Participants, Plan};
 use super::zero_copy::REVOKE_WITHIN;
 use crate::collective::CollectiveError;
 use crate::collective::call::{BARRIER_BYTES, Lengths, Origins};
-use crate::collective::communicator::{CommContext, HostGroup, Scratch};
+use crate::collective::communicator::{CommContext, HostGroup, Operation, Scratch, Tallies};
 use crate::engine::{Engine, EngineId, EngineState};
 
 /// The time that a caller spends polling for messages before the engine takes over.
@@ -40,6 +40,8 @@ pub(in crate::collective) struct Job {
     /// The selected bytes: the tensor shows them, and the operation is on them.
     range: Range<usize>,
     work: Option<Work>,
+    /// The operation in the counts of its communicator.
+    pub(in crate::collective) counted: Operation,
 }
 
 /// The operation of a job.
@@ -68,19 +70,40 @@ enum JobMemory {
 
 impl Job {
     pub(in crate::collective) fn new(engine: EngineId, memory: LocalBuf, bytes: usize) -> Self {
-        Self { engine, memory: JobMemory::Here(memory), input: None, range: 0..bytes, work: None }
+        Self {
+            engine,
+            memory: JobMemory::Here(memory),
+            input: None,
+            range: 0..bytes,
+            work: None,
+            counted: Operation::default(),
+        }
     }
 
     /// Makes a job on `range` of a region. The caller has checked that the region is that long.
     pub(in crate::collective) fn of_region(engine: EngineId, region: Region, range: Range<usize>) -> Self {
-        Self { engine, memory: JobMemory::Shared(region), input: None, range, work: None }
+        Self {
+            engine,
+            memory: JobMemory::Shared(region),
+            input: None,
+            range,
+            work: None,
+            counted: Operation::default(),
+        }
     }
 
     /// Makes the job of a barrier, which has no tensor.
     pub(in crate::collective) fn of_nothing(engine: EngineId) -> Self {
         // In the job itself, so that a barrier registers no memory.
         let memory = JobMemory::Own([0; BARRIER_BYTES]);
-        Self { engine, memory, input: None, range: 0..BARRIER_BYTES, work: None }
+        Self {
+            engine,
+            memory,
+            input: None,
+            range: 0..BARRIER_BYTES,
+            work: None,
+            counted: Operation::default(),
+        }
     }
 
     /// Makes a job of the same engine without memory.
@@ -91,6 +114,7 @@ impl Job {
             input: None,
             range: 0..0,
             work: None,
+            counted: Operation::default(),
         })
     }
 
@@ -150,9 +174,11 @@ impl Job {
         own || by_windows && here(self) && self.input.as_deref().is_none_or(here)
     }
 
-    /// Gives the job its operation.
+    /// Gives the job its operation, and has it counted from now on.
     #[inline]
-    pub(super) fn take_on(&mut self, plan: Plan, running: Option<Exec>) {
+    pub(super) fn take_on(&mut self, plan: Plan, running: Option<Exec>, tallies: &Tallies) {
+        let of = (plan.call.collective, plan.execution.algorithm());
+        self.counted = tallies.begin(of, self.lengths().longest());
         self.work = Some(Work { plan, running });
     }
 

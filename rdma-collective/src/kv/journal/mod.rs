@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::kv::{KvError, RequestId};
 use crate::link::{LaneFailure, PeerName};
-use crate::log::Span;
+use crate::log::{Held, Span};
+use crate::metrics::{self, Counter};
 
 /// Most events kept until they are taken; bounds the memory of a program that takes none.
 const EVENTS_MAX: usize = 256;
@@ -142,6 +143,8 @@ struct Inner {
     peer: PeerName,
     /// Bytes of a block in one layer.
     part_bytes: u64,
+    /// Counts [`LinkStats::bytes`] for the recorder of metrics.
+    counted: Counter,
 }
 
 /// The entry of one transfer under way.
@@ -167,14 +170,16 @@ impl Inner {
 }
 
 impl Journal {
-    pub(super) fn new(peer: PeerName, part_bytes: u64) -> Self {
+    /// The journal of the end that `sends` the blocks, or receives them.
+    pub(super) fn new(peer: PeerName, part_bytes: u64, sends: bool) -> Self {
         let (stats, events) = (LinkStats::default(), VecDeque::with_capacity(EVENTS_MAX));
-        Self(Arc::new(Mutex::new(Inner { stats, events, peer, part_bytes })))
+        let counted = metrics::kv_bytes(sends);
+        Self(Arc::new(Mutex::new(Inner { stats, events, peer, part_bytes, counted })))
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> Held<MutexGuard<'_, Inner>> {
         // A poisoned lock is safe to use: each counter changes in one statement.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        Held::lock(|| self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn stats(&self) -> LinkStats {
@@ -191,7 +196,17 @@ impl Journal {
         inner.tell(LinkEvent::Begun { kind, request, at: now });
         let peer = inner.peer.clone();
         drop(inner);
-        let span = Some(crate::log::debug_span!("kv_transfer", ?kind, %request, blocks, %peer));
+        let empty = tracing::field::Empty;
+        let span = crate::log::debug_span!(
+            "kv_transfer",
+            ?kind,
+            %request,
+            blocks,
+            %peer,
+            outcome = empty,
+            bytes = empty
+        );
+        let span = Some(span);
         Entry { journal: self.clone(), kind, request, begun: now, blocks, span }
     }
 
@@ -200,7 +215,8 @@ impl Journal {
         if requests == 0 {
             return;
         }
-        let stats = &mut self.lock().stats;
+        let Inner { stats, counted, .. } = &mut *self.lock();
+        counted.add(bytes);
         stats.requests += requests;
         stats.bytes += bytes;
         stats.last_progress = Some(now);
@@ -248,12 +264,40 @@ impl Entry {
         inner.tell(LinkEvent::Ended { kind, request, outcome, bytes, elapsed });
         let (blocks, peer) = (self.blocks, inner.peer.clone());
         drop(inner);
+        let [role, way] = kind.role_and_way();
+        metrics::kv_transfer([role, way, outcome.label()], elapsed);
         crate::log::debug!(?kind, %request, blocks, %peer, ?outcome, bytes, ?elapsed, "transfer ended");
-        drop(span);
+        span.end(move |span| {
+            span.record("outcome", tracing::field::debug(outcome));
+            span.record("bytes", bytes);
+        });
+    }
+}
+
+impl TransferKind {
+    /// The role of this end, and the way of the blocks, as values of labels.
+    fn role_and_way(self) -> [&'static str; 2] {
+        match self {
+            Self::Push | Self::Stream => ["sender", "push"],
+            Self::Offer => ["sender", "pull"],
+            Self::Grant => ["receiver", "push"],
+            Self::Pull | Self::PullLayers => ["receiver", "pull"],
+        }
     }
 }
 
 impl TransferOutcome {
+    /// The name of the variant as the value of a label.
+    fn label(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Corrupt => "corrupt",
+            Self::Revoked => "revoked",
+            Self::Expired => "expired",
+            Self::Failed => "failed",
+        }
+    }
+
     /// The outcome of a transfer that has arrived in full, with so many corrupt blocks.
     pub(super) fn arrived(corrupt: u32) -> Self {
         if corrupt == 0 { Self::Done } else { Self::Corrupt }

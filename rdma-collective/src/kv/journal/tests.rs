@@ -7,7 +7,7 @@ fn somebody() -> PeerName {
 }
 
 fn journal() -> Journal {
-    Journal::new(somebody(), 10)
+    Journal::new(somebody(), 10, true)
 }
 
 #[test]

@@ -29,6 +29,7 @@ use crate::link::Lane;
 use crate::link::codec::{NoRoom, Writer};
 use crate::link::control::{ENVELOPE_BYTES, Kind};
 use crate::link::{LaneFailure, LaneName, PeerName};
+use crate::metrics::{self, Present};
 
 pub use error::LinkError;
 #[cfg(any(fuzzing, test))]
@@ -130,6 +131,7 @@ pub(super) struct Link {
     /// Connection over which the ends met, if they met over TCP. It stays open as long as this end, so that the peer
     /// notices when this process dies.
     pub(super) _control: Option<TcpStream>,
+    pub(super) present: Present,
 }
 
 /// Shortest bound on control messages: 128 bytes, which is room for the fixed part of any message and a few numbers.
@@ -172,6 +174,10 @@ impl Link {
             } else {
                 crate::log::warn!(peer = %self.peer, lane = %self.name, %cause, "a KV link is down");
             }
+            if cause.is_refused_access() {
+                metrics::kv_late_write();
+            }
+            self.present.end();
             self.ended = Some(cause);
             self.over.store(true, Ordering::Release);
         }

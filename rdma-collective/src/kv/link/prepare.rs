@@ -293,6 +293,7 @@ impl Opening {
             ended,
             over,
             _control,
+            present: crate::metrics::kv_link(),
         })
     }
 

@@ -200,6 +200,6 @@ impl Receives {
 impl State {
     /// Goes to `Revoking`. REVOKE is sent in the same drive if the lane has room.
     fn begin_to_revoke(&mut self, reason: Reason, cause: Arc<KvError>, fence: Fence) {
-        self.stage = Stage::Revoking(Revocation { reason, cause, fence, told: false, writes: None });
+        self.stage = Stage::Revoking(Revocation::new(reason, cause, fence));
     }
 }

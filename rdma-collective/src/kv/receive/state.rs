@@ -21,6 +21,7 @@ use crate::kv::pool::PeerKeys;
 use crate::kv::verdict::{Arrived, BlockVerdict, Verdicts};
 use crate::kv::{KvError, TransferError};
 use crate::link::{LaneName, PeerName};
+use crate::metrics::{self, Stopwatch};
 
 /// The state of one grant or pull.
 #[derive(Debug)]
@@ -126,6 +127,20 @@ pub(super) struct Revocation {
     pub(super) told: bool,
     /// Number of writes that the peer has posted, once it is known.
     pub(super) writes: Option<u32>,
+    pub(super) begun: Stopwatch,
+}
+
+impl Revocation {
+    /// A revocation that begins now.
+    pub(super) fn new(reason: Reason, cause: Arc<KvError>, fence: Fence) -> Self {
+        metrics::kv_revoke_begun();
+        Self { reason, cause, fence, told: false, writes: None, begun: Stopwatch::start() }
+    }
+
+    /// A revocation of which the peer needs not be told, because so many reads of this side are all that can land.
+    pub(super) fn of_reads(cause: Arc<KvError>, fence: Fence, posted: u32) -> Self {
+        Self { told: true, writes: Some(posted), ..Self::new(Reason::Revoked, cause, fence) }
+    }
 }
 
 impl State {
@@ -234,6 +249,12 @@ impl State {
                 Err(error) => TransferOutcome::from(&*error.cause),
             };
             self.entry.end(how, self.bytes_arrived);
+            if let Stage::Revoking(Revocation { writes, begun, .. }) = &self.stage {
+                let has_stopped = writes.is_some_and(|writes| self.arrived.count() >= writes);
+                metrics::kv_revoked(!has_stopped, begun);
+            }
+            let verdicts = outcome.as_ref().unwrap_or_else(|error| &error.verdicts);
+            metrics::kv_blocks(|| verdicts.counts());
             let origin = self.hold.origin();
             self.stage = Stage::Ended(match outcome {
                 Ok(verdicts) => Ok(verdicts.of(origin).done()),

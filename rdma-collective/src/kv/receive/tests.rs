@@ -73,8 +73,9 @@ fn begun(route: &Arc<Route>) -> Announced {
 
 fn grant_in(name: &str) -> Stage {
     let revoking = |writes| {
-        let (reason, cause) = (Reason::Revoked, Arc::new(KvError::Revoked { request: 5.into() }));
-        Stage::Revoking(Revocation { reason, cause, fence: Fence::at(long().instant()), told: true, writes })
+        let cause = Arc::new(KvError::Revoked { request: 5.into() });
+        let fence = Fence::at(long().instant());
+        Stage::Revoking(Revocation { writes, ..Revocation::of_reads(cause, fence, 0) })
     };
     let verdicts = || Verdicts::new(2, [1, 2], BlockVerdict::Valid);
     match name {

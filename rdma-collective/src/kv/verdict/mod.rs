@@ -231,6 +231,13 @@ impl Verdicts {
         self.states.iter().filter(|state| **state == verdict).count()
     }
 
+    /// Counts the blocks by their verdicts, which come as values of labels.
+    pub(super) fn counts(&self) -> [(&'static str, usize); 3] {
+        use BlockVerdict::{Corrupt, Missing, Valid};
+        [("valid", Valid), ("missing", Missing), ("corrupt", Corrupt)]
+            .map(|(label, verdict)| (label, self.count(verdict)))
+    }
+
     /// Whether every block in every layer is valid.
     #[must_use]
     pub fn all_valid(&self) -> bool {

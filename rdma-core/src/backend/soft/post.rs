@@ -20,6 +20,7 @@ use super::fault::planted::{self, Planted};
 use super::qp::Carrier;
 use super::wire::{Payload, QpRef, Right, Token};
 use crate::backend::interface::{RawCompletion, RawPostError, RawRecv, RawSend};
+use crate::metrics;
 use crate::{AsyncEvent, EventKind, QpNum, QpState};
 
 impl State {
@@ -134,6 +135,7 @@ impl State {
             && let Some(device) = self.qps.get(id).and_then(|qp| self.devices.get_mut(qp.device))
         {
             device.refused += 1;
+            metrics::request_refused();
         }
         self.raise(id, event);
         if !(planted::is(Planted::NoError) && event == Some(EventKind::QP_ACCESS_ERR)) {

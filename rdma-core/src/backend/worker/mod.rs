@@ -31,6 +31,7 @@ use super::work::Completion;
 use crate::error::{ConnectError, CreateError, PollError};
 use crate::log::Hold;
 use crate::memory::PdId;
+use crate::metrics;
 use crate::{
     Deadline, Endpoint, InitOptions, PathOptions, PeerAccess, Psn, QpNum, QpState, QueuePairOptions,
     RetryOptions, WorkerOptions,
@@ -172,6 +173,7 @@ impl<R: RawWorker> WorkerCore<R> {
             reserved: needed,
         };
         self.qps[usize::from(slot)].qp = Some(qp);
+        metrics::queue_pairs(1);
         Ok(QpHandle { worker: self.id, slot, generation, qp_num: num })
     }
 
@@ -274,6 +276,7 @@ impl<R: RawWorker> WorkerCore<R> {
             && let Some(qp) = entry.qp.take()
         {
             self.reserved -= qp.reserved;
+            metrics::queue_pairs(-1);
             entry.generation = Tag::next_generation(entry.generation);
             (entry.next_send, entry.next_recv) = (qp.send.next_sequence(), qp.recv.next_sequence());
         }
@@ -287,6 +290,7 @@ impl<R: RawWorker> Drop for WorkerCore<R> {
         let deadline = Deadline::in_drop();
         for slot in 0..self.qps.len() {
             let Some(qp) = self.qps[slot].qp.take() else { continue };
+            metrics::queue_pairs(-1);
             if let Err(error) = self.raw.destroy_qp(slot as Slot, deadline) {
                 let num = qp.num;
                 std::mem::forget(qp);

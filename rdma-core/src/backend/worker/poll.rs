@@ -9,6 +9,7 @@ use super::super::work::{Completion, Segment};
 use super::{Qp, Regions, WorkerCore};
 use crate::error::PollError;
 use crate::log::Hold;
+use crate::metrics;
 use crate::{CompletionStatus, Failure, Opcode, Success};
 
 impl<R: RawWorker> WorkerCore<R> {
@@ -159,7 +160,10 @@ pub(super) fn complete_oldest(
     let result = match raw {
         None => Ok(Success { opcode, bytes, imm: None }),
         Some(raw) if raw.status == CompletionStatus::SUCCESS.0 => Ok(success(raw, queue, opcode, bytes)),
-        Some(raw) => Err(Failure { status: CompletionStatus(raw.status), vendor_error: raw.vendor_error }),
+        Some(raw) => {
+            metrics::completion_failed(CompletionStatus(raw.status));
+            Err(Failure { status: CompletionStatus(raw.status), vendor_error: raw.vendor_error })
+        }
     };
     let tag = Tag { slot, generation, queue, sequence };
     Some(Completion { id: tag.encode(), qp_num, buffer, result })

@@ -19,6 +19,7 @@ pub(crate) use pages::{Irreplaceable, Pages, Patch};
 
 use super::Sharing;
 use crate::error::RegisterError;
+use crate::metrics;
 
 /// Mapped bytes, readable and writable as long as this value lives, at an address that never changes.
 #[derive(Debug)]
@@ -34,7 +35,7 @@ impl Mapping {
     ///
     /// The errors of [`Allocated::allocate`].
     pub(crate) fn allocate(len: usize) -> Result<Self, RegisterError> {
-        Allocated::allocate(len).map(Self::Allocated)
+        Allocated::allocate(len).map(Self::Allocated).inspect_err(metrics::registration_refused)
     }
 
     /// Allocates `len` zeroed bytes whose pages keep their bytes for peers that have them mapped.
@@ -43,7 +44,8 @@ impl Mapping {
     ///
     /// The errors of [`Allocated::allocate`].
     pub(crate) fn allocate_window(len: usize) -> Result<Self, RegisterError> {
-        Allocated::allocate(len).map(Allocated::outlived).map(Self::Allocated)
+        let window = Allocated::allocate(len).map(Allocated::outlived).map(Self::Allocated);
+        window.inspect_err(metrics::registration_refused)
     }
 
     /// Returns the address of the first byte.

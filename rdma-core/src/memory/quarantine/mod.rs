@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::{OwnProcess, Registration};
 use crate::log::Hold;
+use crate::metrics;
 
 /// Time between two attempts to release an entry. A stopped process gives no event when it goes on, so it is
 /// polled.
@@ -69,6 +70,7 @@ pub(super) fn keep(memory: impl Send + 'static, bytes: usize, registration: Box<
         // The parent's list stays as it is, so that the memory is kept for ever.
         return std::mem::forget((memory, registration));
     };
+    metrics::quarantined(bytes as i64);
     let mut kept = entries.lock();
     let first = kept.is_empty();
     kept.push(Entry { _memory: Box::new(memory), bytes, registration });
@@ -97,6 +99,7 @@ fn release() -> bool {
     // Entries are dropped without the lock, because dropping a caller's memory runs the caller's code, and
     // that may call [`quarantined`].
     drop(kept);
+    metrics::quarantined(-ended.iter().map(|ended| ended.bytes as i64).sum::<i64>());
     drop(ended);
     left
 }

@@ -11,6 +11,7 @@ use parking_lot::{Mutex, MutexGuard, RwLockReadGuard};
 use self::several::Several;
 use super::{Backing, Mapping, OwnProcess, Sharing, quarantine};
 use crate::error::{CloseError, Forked, Quarantine};
+use crate::metrics;
 use crate::{Access, Deadline, LocalKey, RemoteKey};
 
 /// Identifier of a protection domain, unique in the process.
@@ -87,6 +88,7 @@ impl Registered {
         pd: PdId,
     ) -> Self {
         let keys = registration.keys();
+        metrics::registered(mapping.len());
         let kept = Kept {
             mapping: ManuallyDrop::new(mapping),
             registration: Some(registration),
@@ -197,6 +199,7 @@ impl Kept {
         if let Some(registration) = &mut self.registration {
             registration.deregister(deadline)?;
             self.registration = None;
+            metrics::deregistered(self.mapping.len());
         }
         Ok(())
     }
@@ -215,6 +218,7 @@ impl Drop for Kept {
             Ok(()) => drop(move_mapping(&mut self.mapping)),
             Err(error) if Quarantine::is_cause(&error) => {
                 let bytes = self.mapping.len();
+                metrics::deregistered(bytes);
                 if let Some(registration) = self.registration.take() {
                     quarantine::keep(move_mapping(&mut self.mapping), bytes, registration);
                 }

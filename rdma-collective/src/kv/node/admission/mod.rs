@@ -118,7 +118,7 @@ impl Admission {
             let admitted = std::mem::take(&mut line.admitted);
             line.waiting.extend(admitted.iter().map(|(turn, permit)| (*turn, permit.bytes())));
             // Counted before the permits are dropped, so that these tell the node's thread.
-            self.gauge.waiting.fetch_add(admitted.len(), Ordering::SeqCst);
+            self.gauge.wait(admitted.len());
         }
         self.rank(id);
     }
@@ -154,7 +154,7 @@ impl Admission {
         if self.turns.insert((turn, id)) {
             let line = self.lines.entry(id).or_insert_with(|| Line::new(gauge));
             line.waiting.insert(turn, bytes);
-            self.gauge.waiting.fetch_add(1, Ordering::SeqCst);
+            self.gauge.wait(1);
             self.rank(id);
         }
     }
@@ -177,7 +177,7 @@ impl Admission {
             }
             line.waiting.remove(&turn);
             line.admitted.insert(turn, Permit::take(&line.gauge, &self.gauge, bytes));
-            self.gauge.waiting.fetch_sub(1, Ordering::SeqCst);
+            self.gauge.wait_no_more(1);
             admitted.push(turn.1);
             self.rank(id);
         }
@@ -261,7 +261,7 @@ impl Admission {
     fn remove_turn(&mut self, turn: Turn, id: GaugeId) -> bool {
         let Some(line) = self.lines.get_mut(&id) else { return false };
         let waited = line.waiting.remove(&turn).is_some();
-        self.gauge.waiting.fetch_sub(usize::from(waited), Ordering::SeqCst);
+        self.gauge.wait_no_more(usize::from(waited));
         line.admitted.remove(&turn);
         self.rank(id);
         self.turns.remove(&(turn, id))

@@ -12,6 +12,7 @@ use crate::kv::gauge::Gauge;
 use crate::kv::node::blob::NodeBlob;
 use crate::kv::node::jobs::{Job, LinkName};
 use crate::kv::node::link_slot::{End, LinkSlot, Way};
+use crate::metrics::{self, Present};
 
 /// A peer of the node.
 pub(in crate::kv::node) struct Peer {
@@ -26,6 +27,7 @@ pub(in crate::kv::node) struct Peer {
     pub(super) said: Vec<u8>,
     /// Wishes of the peer that are being granted.
     pub(super) granting: u32,
+    _present: Present,
 }
 
 /// How far two nodes have met.
@@ -56,7 +58,7 @@ impl Peer {
     pub(super) fn new(blob: Arc<NodeBlob>, meeting: Meeting) -> Self {
         let unmade = || (LinkSlot::default(), 0);
         let (out, into, gauges) = (unmade(), unmade(), Default::default());
-        Self { blob, meeting, out, into, gauges, said: Vec::new(), granting: 0 }
+        Self { blob, meeting, out, into, gauges, said: Vec::new(), granting: 0, _present: metrics::kv_peer() }
     }
 
     /// The connection over which the two have met.

@@ -17,7 +17,7 @@ use super::state::{Announced, Feed, Revocation, Stage, State};
 use crate::engine::EngineState;
 use crate::kv::blocks::{numbers_of_ranges, ranges as ranges_of, tokens_of};
 use crate::kv::fence::{Fence, QUIESCE_WITHIN};
-use crate::kv::message::{self, Begin, Offer, Reason, Release, Take};
+use crate::kv::message::{self, Begin, Offer, Release, Take};
 use crate::kv::note::Incoming;
 use crate::kv::plan::{Count, End, Plan, PlanError, PlanOptions, Route, Run, Stream, parts_of};
 use crate::kv::staging::{SLOT_BYTES, SLOTS};
@@ -173,9 +173,8 @@ impl Receives {
                     pulls.releases.push_back(Release { lease, done: false, reads: 0, corrupt: 0, bytes: 0 });
                     // The pull goes through `Revoking` with 0 writes, so that `finish_revoked` ends it like any
                     // other.
-                    let (reason, cause) = (Reason::Revoked, Arc::new(error));
-                    let (fence, told, writes) = (Fence::after(QUIESCE_WITHIN, now), true, Some(0));
-                    state.stage = Stage::Revoking(Revocation { reason, cause, fence, told, writes });
+                    let (cause, fence) = (Arc::new(error), Fence::after(QUIESCE_WITHIN, now));
+                    state.stage = Stage::Revoking(Revocation::of_reads(cause, fence, 0));
                 }
             }
         }
@@ -294,8 +293,7 @@ impl Receives {
         let stopped = at.and_then(|at| self.pulls.reading.remove(at));
         let Some(Some(state)) = self.slot(grant) else { return };
         let posted = stopped.map_or(state.arrived.expected(), |reading| reading.index);
-        let (reason, told, writes) = (Reason::Revoked, true, Some(posted));
-        state.stage = Stage::Revoking(Revocation { reason, cause, fence, told, writes });
+        state.stage = Stage::Revoking(Revocation::of_reads(cause, fence, posted));
     }
 
     /// Asks for a signal on the reads of stopped pulls, because the last posted read may carry none.

@@ -1,23 +1,18 @@
 //! Figures that a server tells of itself at `GET /stats`.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use anyhow::Result;
-use axum::routing::get;
-use axum::{Json, Router};
-use rdma_collective::kv::KvNode;
 use serde::{Deserialize, Serialize};
 
-use crate::cache::Blocks;
 use crate::directory::read;
 
-/// The figures of a prefill, a decode or a single process.
+/// The part of `/stats` by which tests and the demo follow a server from outside.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Stats {
+pub struct Figures {
     /// The blocks of its cache.
     pub blocks: Counts,
-    /// Bytes that have come over each link, by the names of its ends. Decodes alone have them.
+    /// Bytes that have come over each link, by the names of its ends.
     pub links: Vec<(String, u64)>,
     /// The servers that its node has met.
     pub met: Vec<String>,
@@ -48,16 +43,7 @@ pub struct Came {
     pub tail: f64,
 }
 
-impl Stats {
-    /// The figures of a cache, and of a node if there is one.
-    #[must_use]
-    pub fn of(blocks: &Blocks, node: Option<&KvNode>) -> Self {
-        let met = node.map(KvNode::peers).unwrap_or_default();
-        let met = met.iter().map(ToString::to_string).collect();
-        let blocks = Counts { idle: blocks.idle(), all: blocks.all() };
-        Self { blocks, met, ..Self::default() }
-    }
-
+impl Figures {
     /// Asks the server at an address.
     ///
     /// # Errors
@@ -66,15 +52,4 @@ impl Stats {
     pub async fn ask(client: &reqwest::Client, address: SocketAddr) -> Result<Self> {
         read(client.get(format!("http://{address}/stats")).send().await?).await
     }
-}
-
-/// Something that has figures.
-pub trait HasStats: Send + Sync + 'static {
-    /// The figures now.
-    fn stats(&self) -> Stats;
-}
-
-/// The route at which a server says them.
-pub fn routes<S: HasStats>(server: Arc<S>) -> Router {
-    Router::new().route("/stats", get(async move || Json(server.stats())))
 }
