@@ -21,6 +21,7 @@ pub mod ranks;
 pub mod ratio;
 pub mod report;
 pub mod samples;
+pub mod servers;
 pub mod soft;
 pub mod turns;
 pub mod ucx;

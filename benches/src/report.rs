@@ -115,8 +115,8 @@ pub struct Report {
 }
 
 /// The paths of a commit that change what is measured.
-const MEASURED: [&str; 6] =
-    ["rdma-core", "rdma-collective", "examples", "benches/src", "benches/peers", "Cargo.toml"];
+const MEASURED: [&str; 7] =
+    ["rdma-core", "rdma-collective", "examples", "servers/src", "benches/src", "benches/peers", "Cargo.toml"];
 
 impl Report {
     /// Prints a row of pairs and keeps it; returns whether it holds.

@@ -4,41 +4,38 @@ mod support;
 
 use std::time::Duration;
 
-use support::process::Process;
-use support::{ask, ask_soon, body};
+use servers::process::Starter;
+use support::{ask, body};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_a_server_that_is_killed_are_answered_by_another_one() {
     let client = reqwest::Client::new();
-    let single = Process::start("single", "single", "own");
-    let router = Process::start("router", "router", "own");
-    let directory = format!("http:{}", router.address);
-    let start = |role: &str, number: usize| Process::start(role, &format!("{role}-{number}"), &directory);
-    let mut servers = [start("prefill", 0), start("prefill", 1), start("decode", 0), start("decode", 1)];
-    ask_soon(&client, router.address, &body("Once upon a time", 1, 4)).await;
+    let options = vec!["--blocks".into(), "512".into()];
+    let starter = Starter { program: env!("CARGO_BIN_EXE_mini_server").into(), options };
+    let single = starter.start("single", "single", "own").await.unwrap();
+    let mut split = starter.start_split(2, 2).await.unwrap();
+    let [router, alone] = [split.router.address, single.address];
     // Each role once, with its successor of the same name.
-    for (victim, role, number) in [(2, "decode", 0), (0, "prefill", 0), (3, "decode", 1), (1, "prefill", 1)] {
+    for victim in [2, 0, 3, 1] {
+        let victim = split.get_mut(victim);
         let requests: Vec<_> = (0..12)
             .map(|seed| {
                 let prompt =
-                    format!("{role} {number}: {}", "a longer beginning ".repeat(seed as usize % 5 + 1));
+                    format!("{}: {}", victim.name, "a longer beginning ".repeat(seed as usize % 5 + 1));
                 let (client, body) = (client.clone(), body(&prompt, seed, 60));
-                let [router, single] = [router.address, single.address];
                 tokio::spawn(async move {
                     let split = ask(&client, router, &body).await;
-                    let alone = ask(&client, single, &body).await;
-                    (split, alone)
+                    (split, ask(&client, alone, &body).await)
                 })
             })
             .collect();
         tokio::time::sleep(Duration::from_millis(300)).await;
-        servers[victim].kill();
+        victim.kill().await.unwrap();
         for request in requests {
             let (split, alone) = request.await.unwrap();
-            assert_eq!(split.unwrap(), alone.unwrap(), "{role} {number} was killed");
+            assert_eq!(split.unwrap(), alone.unwrap(), "{} was killed", victim.name);
         }
-        servers[victim] = start(role, number);
-        let asked = body(&format!("after {role} {number}, a prompt that is long enough"), 3, 8);
-        ask_soon(&client, router.address, &asked).await;
+        victim.start_again().await.unwrap();
+        victim.answers(2).await.unwrap();
     }
 }

@@ -1,9 +1,7 @@
 //! A demo: prefills, decodes and a router under a random load, of which each role is killed once, and the same load on
 //! one process. Every answer is compared, and a page shows what happened.
 
-mod load;
 mod page;
-mod process;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,8 +11,18 @@ use clap::Args;
 use serde::Serialize;
 use tokio::time::sleep_until;
 
-use load::{End, Outcome, Request};
-use process::Process;
+use crate::load::{self, End, Outcome, Request};
+use crate::observe::Figures;
+use crate::process::Starter;
+
+/// Prefills of the demo.
+const PREFILLS: usize = 2;
+/// Decodes of the demo.
+const DECODES: usize = 2;
+/// Time before a server that was killed is started again.
+const AWAY: Duration = Duration::from_millis(500);
+/// Seconds within which clients hear that the router is gone.
+const HEARD_WITHIN: f64 = 1.0;
 
 /// Options of the demo.
 #[derive(Debug, Args)]
@@ -82,7 +90,7 @@ pub async fn run(options: &Options) -> Result<()> {
     );
     let (split, marks, bytes) = on_split_servers(options, &requests, lasts).await?;
     println!("the same requests on one process");
-    let single = Process::start("single", "single", "own", None).await?;
+    let single = starter(options)?.start("single", "single", "own").await?;
     let single = all(single.address, &requests, Instant::now()).await;
     let mut equal = 0;
     for (number, (one, other)) in split.iter().zip(&single).enumerate() {
@@ -109,18 +117,29 @@ pub async fn run(options: &Options) -> Result<()> {
     std::fs::write(&options.page, page::write(&record)?)
         .with_context(|| format!("cannot write {}", options.page.display()))?;
     println!("{}", options.page.display());
-    let unexplained = |outcome: &&Outcome| {
-        let near = |mark: &Mark| {
-            (mark.at - 30.0..mark.at + 3.0).contains(&outcome.at) && mark.what.contains("router")
-        };
-        matches!(outcome.end, End::Failed(_)) && !record.marks.iter().any(near)
-    };
-    match record.split.iter().find(unexplained) {
-        Some(Outcome { at, end, .. }) => {
-            anyhow::bail!("a request of second {at:.1} failed without a cause: {end:?}")
+    explained(&record)
+}
+
+/// Fails if a request has failed while the router was there: the requests of the others are those of their successors.
+fn explained(record: &Record) -> Result<()> {
+    let moments = record.marks.iter().filter(|mark| mark.what.starts_with("router")).map(|mark| mark.at);
+    // The router is killed at the first of these, and there again before the last.
+    let mut moments = moments.collect::<Vec<_>>().into_iter();
+    let (killed, back) = (moments.next().unwrap_or(0.0), moments.next_back().unwrap_or(0.0));
+    let away = killed..=back + HEARD_WITHIN;
+    let split = record.split.iter().filter(|outcome| !away.contains(&outcome.ended));
+    match split.chain(&record.single).find(|outcome| matches!(outcome.end, End::Failed(_))) {
+        Some(Outcome { at, ended, end, .. }) => {
+            anyhow::bail!("a request of second {at:.1} failed at {ended:.1} without a cause: {end:?}")
         }
         None => Ok(()),
     }
+}
+
+/// The servers are this program, on the device that was asked for.
+fn starter(options: &Options) -> Result<Starter> {
+    let device = options.device.iter().flat_map(|device| ["--device".into(), device.into()]);
+    Ok(Starter { program: std::env::current_exe()?, options: device.collect() })
 }
 
 /// The load on prefills, decodes and a router, of which each is killed once and started again.
@@ -129,32 +148,26 @@ async fn on_split_servers(
     requests: &[Request],
     lasts: Duration,
 ) -> Result<(Vec<Outcome>, Vec<Mark>, Vec<Sample>)> {
-    let device = options.device.as_deref();
-    let mut router = Process::start("router", "router", "own", None).await?;
-    let directory = format!("http:{}", router.address);
-    let mut servers = Vec::new();
-    for (role, number) in [("prefill", 0), ("prefill", 1), ("decode", 0), ("decode", 1)] {
-        servers.push(Process::start(role, &format!("{role}-{number}"), &directory, device).await?);
-    }
-    router.answers().await?;
+    let mut split = starter(options)?.start_split(PREFILLS, DECODES).await?;
     let began = Instant::now();
-    let load = tokio::spawn(all(router.address, &requests.to_vec(), began));
-    let decodes: Vec<_> =
-        servers.iter().filter(|server| server.role == "decode").map(|server| server.address).collect();
+    let load = tokio::spawn(all(split.router.address, requests, began));
+    let decodes: Vec<_> = split.of("decode").map(|server| server.address).collect();
     let sampled = tokio::spawn(sample(decodes, began, lasts));
     let mut marks = Vec::new();
     let mark = |what: String, marks: &mut Vec<Mark>| {
         println!("{:6.1} s  {what}", began.elapsed().as_secs_f64());
         marks.push(Mark { at: began.elapsed().as_secs_f64(), what });
     };
-    for (share, victim) in [(0.2, Some(0)), (0.45, Some(2)), (0.7, None)] {
+    // The first prefill, the first decode, and the router.
+    for (share, victim) in [(0.2, 0), (0.45, 2), (0.7, 4)] {
         sleep_until((began + lasts.mul_f64(share)).into()).await;
-        let server = victim.and_then(|victim| servers.get_mut(victim)).unwrap_or(&mut router);
+        let server = split.get_mut(victim);
         mark(format!("{} is killed", server.name), &mut marks);
         server.kill().await?;
-        tokio::time::sleep(Duration::from_millis(500)).await;
+        tokio::time::sleep(AWAY).await;
         server.start_again().await?;
-        mark(format!("{} is started again", server.name), &mut marks);
+        server.answers(DECODES).await?;
+        mark(format!("{} is connected again", server.name), &mut marks);
     }
     let outcomes = load.await?;
     Ok((outcomes, marks, sampled.await?))
@@ -188,15 +201,31 @@ async fn sample(decodes: Vec<std::net::SocketAddr>, began: Instant, lasts: Durat
     while began.elapsed() < lasts {
         let mut links = Vec::new();
         for decode in &decodes {
-            if let Ok(answer) = client.get(format!("http://{decode}/stats")).send().await {
-                let stats: serde_json::Value = answer.json().await.unwrap_or_default();
-                links.extend(
-                    serde_json::from_value::<Vec<(String, u64)>>(stats["links"].clone()).unwrap_or_default(),
-                );
-            }
+            links.extend(Figures::ask(&client, *decode).await.unwrap_or_default().links);
         }
         samples.push(Sample { at: began.elapsed().as_secs_f64(), links });
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     samples
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_explained_by_the_router_alone() {
+        let mark = |at, what: &str| Mark { at, what: what.to_owned() };
+        let marks =
+            vec![mark(2.0, "decode-0 is killed"), mark(5.0, "router is killed"), mark(6.0, "router is back")];
+        let ended = |ended, end| {
+            let outcome =
+                Outcome { at: 0.0, ended, first: None, between: Vec::new(), tokens: Vec::new(), end };
+            let (split, marks) = (vec![outcome], marks.clone());
+            explained(&Record { seconds: 9.0, split, single: Vec::new(), marks, bytes: Vec::new(), equal: 0 })
+        };
+        let failed = || End::Failed("broken off".to_owned());
+        assert!(ended(5.1, failed()).is_ok() && ended(2.1, End::Aborted).is_ok());
+        assert!(ended(2.1, failed()).is_err() && ended(8.0, failed()).is_err());
+    }
 }

@@ -19,13 +19,19 @@ pub fn write(record: &Record) -> Result<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::demo::load::{End, Outcome};
+    use crate::load::{End, Outcome};
 
     #[test]
     fn the_page_has_its_numbers_once_and_no_text_ends_its_script() {
         let failed = End::Failed("</script><b>".to_owned());
-        let outcome =
-            Outcome { at: 0.5, first: Some(0.1), between: vec![0.01], tokens: vec![1], end: failed };
+        let outcome = Outcome {
+            at: 0.5,
+            ended: 0.9,
+            first: Some(0.1),
+            between: vec![0.01],
+            tokens: vec![1],
+            end: failed,
+        };
         let (split, single, marks, bytes) = (vec![outcome], Vec::new(), Vec::new(), Vec::new());
         let page = write(&Record { seconds: 1.0, split, single, marks, bytes, equal: 0 }).unwrap();
         assert!(!page.contains(NUMBERS) && page.contains("\"at\":0.5"));

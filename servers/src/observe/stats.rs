@@ -7,6 +7,9 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 use serde_json::{Value, json};
 
+use rdma_collective::kv::KvNode;
+
+use super::figures::{Came, Counts};
 use super::names;
 use crate::api::Refused;
 use crate::cache::Blocks;
@@ -47,6 +50,8 @@ pub struct Stats {
     bytes: Count,
     links: Mutex<BTreeMap<String, u64>>,
     blocks: OnceLock<Blocks>,
+    node: OnceLock<KvNode>,
+    last: Mutex<Option<Came>>,
     free: Gauge,
     kept: Gauge,
 }
@@ -91,15 +96,32 @@ impl Stats {
             bytes: count(names::KV_BYTES),
             links: Mutex::default(),
             blocks: OnceLock::new(),
+            node: OnceLock::new(),
+            last: Mutex::default(),
             free: gauge!(names::BLOCKS_FREE, &own),
             kept: gauge!(names::BLOCKS_KEPT, &own),
         })
     }
 
-    /// Has the blocks of a cache counted from now on.
-    pub fn watch(&self, blocks: &Blocks) {
-        // A server has one cache.
+    /// Has the blocks of a cache counted from now on, and the peers of a node if there is one.
+    pub fn watch(&self, blocks: &Blocks, node: Option<&KvNode>) {
+        // A server has one cache, and one node at most.
         _ = self.blocks.set(blocks.clone());
+        node.map(|node| self.node.set(node.clone()));
+    }
+
+    /// Keeps the way of the last prompt that came.
+    pub fn came(&self, came: Came) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = Some(came);
+    }
+
+    /// The links of a decode, on which nothing has come at first, and their bytes; those on which a prefill has pushed.
+    fn links(&self, met: &[String]) -> Vec<(String, u64)> {
+        let met = met.iter().filter(|_| self.role == Role::Decode);
+        let mut links: BTreeMap<String, u64> =
+            met.map(|met| (format!("{met} to {}", self.name), 0)).collect();
+        links.extend(self.links.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        links.into_iter().collect()
     }
 
     /// Counts a text that has ended.
@@ -131,10 +153,10 @@ impl Stats {
         let requests: BTreeMap<_, _> =
             requests.map(|(outcome, count)| (outcome.name(), count.get())).collect();
         let (free, kept) = self.refresh();
-        let links: Vec<(String, u64)> = {
-            let links = self.links.lock().unwrap_or_else(PoisonError::into_inner);
-            links.iter().map(|(link, bytes)| (link.clone(), *bytes)).collect()
-        };
+        let met: Vec<String> =
+            self.node.get().iter().flat_map(|node| node.peers()).map(|met| met.to_string()).collect();
+        let counts = |of: &Blocks| Counts { idle: of.idle(), all: of.all() };
+        let Counts { idle, all } = self.blocks.get().map(counts).unwrap_or_default();
         json!({
             "role": self.role,
             "server": self.name,
@@ -144,9 +166,11 @@ impl Stats {
             "resumed": self.resumed.get(),
             "waiting": self.waiting.own.load(Relaxed),
             "running": self.running.own.load(Relaxed),
-            "blocks": { "free": free, "kept": kept },
+            "blocks": { "free": free, "kept": kept, "idle": idle, "all": all },
             "kv_bytes": self.bytes.get(),
-            "links": links,
+            "links": self.links(&met),
+            "met": met,
+            "last": *self.last.lock().unwrap_or_else(PoisonError::into_inner),
         })
     }
 }

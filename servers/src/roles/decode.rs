@@ -1,8 +1,7 @@
 //! Decode: has prompts computed by a prefill, and goes on with them.
 
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use futures_util::future::join_all;
@@ -11,7 +10,7 @@ use rdma_core::Deadline;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tracing::{Instrument, Span, field::Empty};
 
-use super::prefill::{Prefilled, ToCompute};
+use super::prefill::{First, Prefilled, ToCompute};
 use crate::api::{Backend, Prompt, Refused};
 use crate::batch::{Batch, Computed, Event, Finish, Job};
 use crate::cache::{Blocks, Memory, Taken};
@@ -19,7 +18,7 @@ use crate::directory::{Entry, Role};
 use crate::generate;
 use crate::members::Members;
 use crate::model::{BLOCK_TOKENS, Config, END, Llama, Token};
-use crate::observe::{Stats, Turn};
+use crate::observe::{Came, Stats, Turn};
 use crate::trace;
 
 /// The time in which a prompt is computed and its blocks are here.
@@ -52,7 +51,7 @@ impl Decode {
     ) -> Result<Self> {
         let blocks = Blocks::of(memory.pool(), texts_max);
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        stats.watch(&blocks);
+        stats.watch(&blocks, Some(&node));
         Ok(Self { config, node, blocks, batch, members, client: generate::client()?, stats })
     }
 
@@ -143,11 +142,12 @@ impl Decode {
         blocks: &Taken,
         attempt: usize,
     ) -> Result<Token> {
-        let deadline = Deadline::after(PREFILL_WITHIN);
+        let (began, deadline) = (Instant::now(), Deadline::after(PREFILL_WITHIN));
         let id = format!("{}.{attempt}", prompt.id);
         let list = blocks.list().get(..Config::blocks_of(prompt.text.len())).unwrap_or_default();
         let list = KvBlocks::new(list).having(blocks.kept());
         let mut grant = self.node.grant(&prefill.name, id.as_str(), list, deadline).await?;
+        let granted = began.elapsed();
         let ask = ToCompute {
             decode: self.node.name().to_string(),
             id,
@@ -160,7 +160,7 @@ impl Decode {
             .post(format!("http://{}/prefill", prefill.http))
             .headers(trace::onward(&prompt.headers));
         let asked = asked.json(&ask).send();
-        let mut answer = pin!(async {
+        let mut answer = Box::pin(async {
             let answer = asked.await?;
             if !answer.status().is_success() {
                 bail!(generate::refusal(answer).await?);
@@ -168,7 +168,12 @@ impl Decode {
             Ok(answer.json::<Prefilled>().await?)
         });
         let received = tokio::select! {
-            received = &mut grant => received?,
+            received = &mut grant => {
+                // Read to its end, so that the push is not given up there and the connection serves the next prompt.
+                let received = received?;
+                tokio::spawn(answer);
+                received
+            }
             // A prefill that cannot go on says so before the grant's deadline.
             answer = &mut answer => {
                 answer?;
@@ -176,10 +181,12 @@ impl Decode {
             }
         };
         ensure!(received.verdicts.all_valid(), "{:?}", received.verdicts);
+        let first = First::read(&received.note).context("a prompt without a first token")?;
+        let (all, grant) = (began.elapsed().as_secs_f64(), granted.as_secs_f64());
+        self.stats.came(Came { all, grant, tail: first.age().as_secs_f64() });
         Span::current().record("bytes", received.bytes);
         self.stats.moved(&format!("{} to {}", prefill.name, self.node.name()), received.bytes);
-        let token = received.note.try_into().ok().context("a prompt without a first token")?;
-        Ok(Token::from_le_bytes(token))
+        Ok(first.token)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Prefill: computes prompts, and pushes their blocks to the decode that asks, layer by layer.
 
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, bail};
 use axum::extract::State;
@@ -55,6 +56,42 @@ pub struct Prefilled {
     pub kept: usize,
 }
 
+/// The first token of an answer, as the note of its push has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct First {
+    pub token: Token,
+    /// Microseconds since 1970 at which the token was known, and with it all layers.
+    known: u64,
+}
+
+impl First {
+    fn now(token: Token) -> Self {
+        Self { token, known: microseconds() }
+    }
+
+    fn note(self) -> [u8; 12] {
+        let mut note = [0; 12];
+        let (token, known) = note.split_at_mut(4);
+        token.copy_from_slice(&self.token.to_le_bytes());
+        known.copy_from_slice(&self.known.to_le_bytes());
+        note
+    }
+
+    pub fn read(note: &[u8]) -> Option<Self> {
+        let (token, known) = note.split_first_chunk()?;
+        Some(Self { token: Token::from_le_bytes(*token), known: u64::from_le_bytes(known.try_into().ok()?) })
+    }
+
+    /// The time since then, by the clock of this host.
+    pub fn age(self) -> Duration {
+        Duration::from_micros(microseconds().saturating_sub(self.known))
+    }
+}
+
+fn microseconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_micros() as u64
+}
+
 impl Prefill {
     /// A prefill whose cache is in `memory`, the pool of its node, for so many texts at most at once.
     ///
@@ -70,7 +107,7 @@ impl Prefill {
     ) -> Result<Self> {
         let blocks = Blocks::of(memory.pool(), texts_max);
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        stats.watch(&blocks);
+        stats.watch(&blocks, Some(&node));
         Ok(Self { config, node, blocks, batch, stats })
     }
 
@@ -98,6 +135,7 @@ impl Prefill {
         let kept = blocks.ready();
         let request = Request::new(&ask.id).note_later();
         let deadline = Deadline::after(PREFILL_WITHIN);
+        // Before the text runs, because its blocks are anyone's once it has ended, unless they are leased.
         let mut push = self.node.push_layers(&ask.decode, request, blocks.list(), deadline).await?;
         let (events, mut heard) = unbounded_channel();
         let ToCompute { decode, text, sampling, .. } = ask;
@@ -108,12 +146,12 @@ impl Prefill {
         let first = loop {
             match heard.recv().await.context("the prompt was not computed")? {
                 Event::Layer(layer) => push.layer_ready(layer)?,
-                Event::Token(token) => break token,
-                Event::Ended(_) => break END,
+                Event::Token(token) => break First::now(token),
+                Event::Ended(_) => break First::now(END),
                 Event::Failed(error) => bail!(error),
             }
         };
-        push.set_note(&first.to_le_bytes())?;
+        push.set_note(&first.note())?;
         let sent = (&mut push).await?;
         self.stats.moved(&format!("{} to {decode}", self.node.name()), sent.bytes);
         Ok(Prefilled { bytes: sent.bytes, kept })
@@ -143,5 +181,18 @@ async fn prefill(
             watch.end(Outcome::from(&refused), Some(&refused.message));
             refused.into_response()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_has_the_first_token_and_its_time_and_nothing_else_is_a_note() {
+        let first = First::now(97);
+        assert_eq!(First::read(&first.note()), Some(first));
+        assert!(first.age() < Duration::from_secs(60));
+        assert!([&[][..], &[1; 4], &[1; 11], &[1; 13]].iter().all(|note| First::read(note).is_none()));
     }
 }

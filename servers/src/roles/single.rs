@@ -32,7 +32,7 @@ impl Single {
         let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
         let memory = Memory::new(&engine, &config, blocks, PoolUse::Source)?;
         let blocks = Blocks::of(memory.pool(), texts_max);
-        stats.watch(&blocks);
+        stats.watch(&blocks, None);
         Ok(Self { config, blocks, batch: Batch::start(Arc::new(Llama::new(config)?), memory)?, stats })
     }
 

@@ -34,6 +34,8 @@ pub struct Request {
 pub struct Outcome {
     /// Seconds from the begin of the load at which it came.
     pub at: f64,
+    /// Seconds from the begin of the load at which it ended.
+    pub ended: f64,
     /// Seconds to its first token.
     pub first: Option<f64>,
     /// Seconds between its tokens.
@@ -57,30 +59,55 @@ pub enum End {
     Failed(String),
 }
 
-/// Requests that come at random, so many a second on average.
-#[must_use]
-pub fn requests(seed: u64, rate: f64, lasts: Duration) -> Vec<Request> {
-    let mut random = ChaCha8Rng::seed_from_u64(seed);
-    let mut uniform = move || (random.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
-    let (mut at, mut requests) = (0.0, Vec::new());
-    loop {
-        // The time between two of a Poisson process.
-        at += -(1.0 - uniform()).ln() / rate;
-        if at >= lasts.as_secs_f64() {
-            return requests;
-        }
-        let mut pick = |most: usize| (uniform() * most as f64) as usize;
-        let words = 4 + pick(60);
-        let text: String = (0..words).filter_map(|_| WORDS.get(pick(WORDS.len()))).copied().collect();
-        let beginning = BEGINNINGS.get(pick(BEGINNINGS.len())).copied().unwrap_or_default();
-        let (tokens, seed, greedy) = (8 + pick(40), pick(1 << 30), pick(2) == 0);
+/// Requests of mixed lengths without an end, the same ones for a seed. A fifth of the clients goes away.
+#[derive(Debug)]
+pub struct Requests(ChaCha8Rng);
+
+impl Requests {
+    /// The requests of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self(ChaCha8Rng::seed_from_u64(seed))
+    }
+
+    /// A number from 0 to 1.
+    fn uniform(&mut self) -> f64 {
+        (self.0.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    fn pick(&mut self, most: usize) -> usize {
+        (self.uniform() * most as f64) as usize
+    }
+}
+
+impl Iterator for Requests {
+    type Item = Request;
+
+    /// The next one, which comes at once.
+    fn next(&mut self) -> Option<Request> {
+        let words = 4 + self.pick(60);
+        let text: String = (0..words).filter_map(|_| WORDS.get(self.pick(WORDS.len()))).copied().collect();
+        let beginning = BEGINNINGS.get(self.pick(BEGINNINGS.len())).copied().unwrap_or_default();
+        let (tokens, seed, greedy) = (8 + self.pick(40), self.pick(1 << 30), self.pick(2) == 0);
         let body = json!({
             "prompt": format!("{beginning}{text}"), "max_tokens": tokens, "seed": seed,
             "temperature": if greedy { 0.0 } else { 0.9 }, "ignore_eos": true, "return_token_ids": true, "stream": true,
         });
-        // A fifth of the clients goes away.
-        let aborts_after = (pick(5) == 0).then(|| Duration::from_secs_f64(uniform() * 0.3));
-        requests.push(Request { at: Duration::from_secs_f64(at), body, aborts_after });
+        let aborts_after = (self.pick(5) == 0).then(|| Duration::from_secs_f64(self.uniform() * 0.3));
+        Some(Request { at: Duration::ZERO, body, aborts_after })
+    }
+}
+
+/// Requests that come at random, so many a second on average.
+#[must_use]
+pub fn requests(seed: u64, rate: f64, lasts: Duration) -> Vec<Request> {
+    let (mut all, mut at, mut requests) = (Requests::new(seed), 0.0, Vec::new());
+    loop {
+        // The time between two of a Poisson process.
+        at += -(1.0 - all.uniform()).ln() / rate;
+        let next = all.next().filter(|_| at < lasts.as_secs_f64());
+        let Some(request) = next else { return requests };
+        requests.push(Request { at: Duration::from_secs_f64(at), ..request });
     }
 }
 
@@ -88,8 +115,8 @@ pub fn requests(seed: u64, rate: f64, lasts: Duration) -> Vec<Request> {
 pub async fn send(client: reqwest::Client, address: SocketAddr, request: Request, began: Instant) -> Outcome {
     tokio::time::sleep_until((began + request.at).into()).await;
     let at = request.at.as_secs_f64();
-    let mut outcome =
-        Outcome { at, first: None, between: Vec::new(), tokens: Vec::new(), end: End::Answered };
+    let (between, tokens, end) = (Vec::new(), Vec::new(), End::Answered);
+    let mut outcome = Outcome { at, ended: at, first: None, between, tokens, end };
     let sent = Instant::now();
     let heard = hear(&client, address, &request.body, sent, &mut outcome);
     let ended = match request.aborts_after {
@@ -101,6 +128,7 @@ pub async fn send(client: reqwest::Client, address: SocketAddr, request: Request
         Some(Ok(())) => End::Answered,
         Some(Err(error)) => End::Failed(format!("{error:#}")),
     };
+    outcome.ended = began.elapsed().as_secs_f64();
     outcome
 }
 

@@ -1,0 +1,55 @@
+//! Figures that a server tells of itself at `GET /stats`.
+
+use std::net::SocketAddr;
+
+use anyhow::Result;
+use serde::{Deserialize, Serialize};
+
+use crate::directory::read;
+
+/// The part of `/stats` by which tests and the demo follow a server from outside.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The blocks of its cache.
+    pub blocks: Counts,
+    /// Bytes that have come over each link, by the names of its ends.
+    pub links: Vec<(String, u64)>,
+    /// The servers that its node has met.
+    pub met: Vec<String>,
+    /// The last prompt that another server computed for this one.
+    pub last: Option<Came>,
+}
+
+/// The numbers of a cache's blocks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Blocks that no text has and no transfer holds: free, or kept for the next text. Once no request is under way,
+    /// these are all; otherwise some have leaked.
+    pub idle: usize,
+    /// All blocks.
+    pub all: usize,
+}
+
+/// The way of a prompt that a prefill has computed for a decode, in seconds.
+///
+/// `tail` compares the clocks of two servers, so that it means something on one host alone.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Came {
+    /// From the prompt's coming to the first token's being here, with all blocks.
+    pub all: f64,
+    /// Until the grant had begun, before which prefill is not asked.
+    pub grant: f64,
+    /// From the last layer's being computed, and the first token chosen, to the token's being here.
+    pub tail: f64,
+}
+
+impl Figures {
+    /// Asks the server at an address.
+    ///
+    /// # Errors
+    ///
+    /// The server does not answer, or has no figures.
+    pub async fn ask(client: &reqwest::Client, address: SocketAddr) -> Result<Self> {
+        read(client.get(format!("http://{address}/stats")).send().await?).await
+    }
+}
