@@ -14,12 +14,6 @@ const AFTER: &str = "A job of three servers, of which the router has the directo
   mini_server decode --directory http:127.0.0.1:8000
 It answers at http://127.0.0.1:8000/v1/completions. Give it a token of its own where strangers reach its ports.";
 
-const AFTER: &str = "A job of three servers, of which the router has the directory:
-  mini_server router --listen 127.0.0.1:8000
-  mini_server prefill --directory http:127.0.0.1:8000
-  mini_server decode --directory http:127.0.0.1:8000
-It answers at http://127.0.0.1:8000/v1/completions. Give it a token of its own where strangers reach its ports.";
-
 /// A disaggregated server around a small Llama, to look at.
 #[derive(Parser)]
 #[command(version, after_help = AFTER)]

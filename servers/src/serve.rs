@@ -132,7 +132,18 @@ impl Server {
             Some(address) => (routes, Some((listen::listen(address, client_within)?, page))),
         };
         let metrics = metrics_only.as_ref().map_or(Ok(address), |(listener, _)| listener.local_addr())?;
-        Ok(Self { address, metrics, entry, listener, routes, metrics_only, members, node, meets, client_within })
+        Ok(Self {
+            address,
+            metrics,
+            entry,
+            listener,
+            routes,
+            metrics_only,
+            members,
+            node,
+            meets,
+            client_within,
+        })
     }
 
     /// Answers requests, for ever.
@@ -194,7 +205,8 @@ impl Part {
             }
             Role::Decode => {
                 let (memory, node) = node(name, &config, PoolUse::Destination, options)?;
-                let decode = Arc::new(Decode::new(config, memory, node.clone(), members.clone(), requests, stats)?);
+                let decode =
+                    Arc::new(Decode::new(config, memory, node.clone(), members.clone(), requests, stats)?);
                 let cache = Some((decode.blocks().clone(), decode.computed().clone()));
                 let health = Arc::clone(&decode);
                 let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode));

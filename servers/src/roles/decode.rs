@@ -23,6 +23,8 @@ use crate::trace;
 
 /// The time in which a prompt is computed and its blocks are here.
 pub const PREFILL_WITHIN: Duration = Duration::from_secs(60);
+/// The time in which blocks come back from a prefill that has failed.
+const REVOKE_WITHIN: Duration = Duration::from_secs(10);
 
 /// A decode, with the prefills that it knows.
 pub struct Decode {
@@ -175,9 +177,13 @@ impl Decode {
                 received
             }
             // A prefill that cannot go on says so before the grant's deadline.
-            answer = &mut answer => {
-                answer?;
-                grant.await?
+            answer = &mut answer => match answer {
+                Ok(_) => grant.await?,
+                Err(error) => {
+                    // The next prefill gets the same blocks, which nothing of this one may reach then.
+                    grant.start_revoke(Deadline::after(REVOKE_WITHIN)).await?;
+                    return Err(error);
+                }
             }
         };
         ensure!(received.verdicts.all_valid(), "{:?}", received.verdicts);

@@ -1,12 +1,8 @@
 //! Servers of a test, and a client of theirs.
-#![allow(dead_code, reason = "each executable uses a part")]
-
-pub mod pair;
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod pair;
-
 pub mod process;
 
 use std::net::SocketAddr;
