@@ -16,7 +16,7 @@ use support::process::Process;
 use support::{LONG, ask, ask_soon, body, options, start};
 
 /// Queries of Prometheus, and the places of the same figures in `/stats`, summed over all servers.
-const SAME: [(&str, &str); 11] = [
+const SAME: [(&str, &str); 14] = [
     (r#"sum(mini_server_requests_total{outcome="answered"})"#, "/requests/answered"),
     (r#"sum(mini_server_requests_total{outcome="refused"})"#, "/requests/refused"),
     (r#"sum(mini_server_requests_total{outcome="unavailable"})"#, "/requests/unavailable"),
@@ -28,6 +28,10 @@ const SAME: [(&str, &str); 11] = [
     ("sum(mini_server_running)", "/running"),
     ("sum(mini_server_lost_total)", "/lost"),
     ("sum(mini_server_resumed_total)", "/resumed"),
+    // Figures of the library beside those of the servers.
+    ("sum(rdma_kv_bytes_total)", "/kv_bytes"),
+    (r#"sum(rdma_kv_transfers_total{outcome="failed"}) or vector(0)"#, "/lost"),
+    ("sum(rdma_kv_leases) or vector(0)", "/running"),
 ];
 
 /// Whether a program of Debian's `prometheus` is here. In CI it must be.

@@ -29,6 +29,8 @@ pub use crate::{
     __log_debug as debug, __log_debug_span as debug_span, __log_error as error, __log_info as info,
     __log_warn as warn,
 };
+#[doc(hidden)]
+pub use tracing::field::Empty;
 
 /// Most lines that a thread keeps; further ones are counted. A hold is short, so only a flood fills the list.
 const KEPT_MAX: usize = 256;

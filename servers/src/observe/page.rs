@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use super::Stats;
 use super::names::{Kind, NAMES};
 
-/// Time for which a page is shown again, so that whoever reads it without a pause costs no more than ten pages a second.
+/// Time for which a page is shown again, so that a reader without a pause costs no more than ten pages a second.
 const LASTS: Duration = Duration::from_millis(100);
 /// Time between two times that values of histograms are put into their buckets. Until then each takes memory.
 const UPKEEP: Duration = Duration::from_secs(5);
@@ -36,6 +36,7 @@ pub(super) fn recorder() -> &'static PrometheusHandle {
         let handle = recorder.handle();
         // A program that has a recorder already hears of the metrics by that one.
         if metrics::set_global_recorder(recorder).is_ok() {
+            rdma_collective::metrics::describe();
             for (name, kind, help) in NAMES {
                 match kind {
                     Kind::Counter => describe_counter!(name, help),

@@ -12,7 +12,7 @@ pub struct Process {
     pub child: Child,
     /// The address of its HTTP.
     pub address: SocketAddr,
-    /// What it says next.
+    /// The lines that it says next.
     pub said: Lines<BufReader<ChildStdout>>,
 }
 

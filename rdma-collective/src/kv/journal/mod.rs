@@ -196,7 +196,7 @@ impl Journal {
         inner.tell(LinkEvent::Begun { kind, request, at: now });
         let peer = inner.peer.clone();
         drop(inner);
-        let empty = tracing::field::Empty;
+        let empty = crate::log::Empty;
         let span = crate::log::debug_span!(
             "kv_transfer",
             ?kind,
