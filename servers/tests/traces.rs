@@ -163,12 +163,13 @@ async fn a_request_is_one_trace_of_three_services_below_the_span_of_its_client()
 
     let before = [moved(&client, &prefill).await, moved(&client, &decode).await];
     assert_eq!(ask_in(&client, &router, 2, &format!("00-{TRACE}-{CALLER}-01")).await, StatusCode::OK);
-    let after = [moved(&client, &prefill).await, moved(&client, &decode).await];
     let spans = collector.spans(SPANS, |span| span.text("traceId") == TRACE).await;
     check_tree(&spans);
     let root = only(&spans, "router", "request");
     assert_eq!(root.text("parentSpanId"), CALLER);
     assert_eq!((root.attribute("outcome"), root.attribute("tokens")), ("answered".into(), "4".into()));
+    // All spans have come, so the figures are those of the end.
+    let after = [moved(&client, &prefill).await, moved(&client, &decode).await];
     let bytes = [after[0] - before[0], after[1] - before[1]];
     assert!(bytes[0] > 0 && bytes[0] == bytes[1]);
     for (service, name) in [

@@ -1,8 +1,7 @@
 //! The count of a communicator's collectives, for the recorder of metrics.
 //!
-//! An operation that its caller's thread ends on the fast path takes a thousand instructions, so such operations are
-//! counted by sixteens, and one of sixteen is timed for all. Fewer than sixteen are counted with the next sixteenth
-//! one, or when the communicator goes.
+//! An operation that its caller's thread ends on the fast path takes a thousand instructions, so 64 of them are told
+//! together, and the last is timed for all. Fewer than 64 are told when the communicator goes, without a time.
 
 #[cfg_attr(feature = "metrics", path = "on.rs")]
 #[cfg_attr(not(feature = "metrics"), path = "off.rs")]
