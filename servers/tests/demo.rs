@@ -40,7 +40,7 @@ fn opened(path: &Path) -> Option<(String, Vec<String>)> {
 fn a_browser_finds_each_figure_in_the_page_of_a_demo() {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("demo-{}.html", std::process::id()));
     let mut demo = Command::new(env!("CARGO_BIN_EXE_mini_server"));
-    let output = demo.args(["demo", "--seconds", "10", "--page"]).arg(&path).output().unwrap();
+    let output = demo.args(["demo", "--seconds", "10", "--rate", "4", "--page"]).arg(&path).output().unwrap();
     let said = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     assert!(said.contains("all equal"), "{said}");

@@ -68,6 +68,8 @@ enum Step {
     Fuzz,
     /// Every interleaving of the parts without a lock.
     Loom,
+    /// The libraries tell a recorder what they count, where the feature `metrics` is on.
+    Metrics,
     /// Our declarations agree with the C headers, those installed and those of other releases.
     AbiCheck,
     /// The transcripts in the documents are what their commands print.
@@ -149,6 +151,7 @@ fn run(step: Step, no_run: bool) -> Result<Done> {
         Step::Tsan => whole(TSAN.run(Share::Regular)),
         Step::Fuzz => whole(fuzz::run(Share::Regular)),
         Step::Loom => whole(loom::run()),
+        Step::Metrics => whole(metrics()),
         Step::AbiCheck => abi_check::run(),
         Step::Transcripts => whole(transcripts::main()),
         Step::Results => whole(results::check()),
@@ -162,6 +165,21 @@ fn clippy() -> Result<()> {
     const OTHERS: &[&str] = &["--workspace", "--exclude=servers"];
     for packages in [OTHERS, &["--package=servers", "--all-features"]] {
         check(cargo(&["clippy", "--all-targets"])?.args(packages).args(["--", "-D", "warnings"]))?;
+    }
+    Ok(())
+}
+
+/// Not optimised, and in a folder of its own, because nothing else is built with this feature alone.
+fn metrics() -> Result<()> {
+    const TESTS: [&[&str]; 2] = [
+        &["--package=rdma-collective", "--features=metrics", "--test=metrics"],
+        &["--package=rdma-core", "--features=metrics", "--lib", "metrics::"],
+    ];
+    let target = workspace::target()?.join("metrics");
+    for tests in TESTS {
+        let mut command = cargo(&["test"])?;
+        command.args(tests).env("CARGO_TARGET_DIR", &target).env("CARGO_PROFILE_DEV_OPT_LEVEL", "0");
+        check(&mut command)?;
     }
     Ok(())
 }
