@@ -30,7 +30,7 @@ pub use crate::{
     __log_warn as warn,
 };
 #[doc(hidden)]
-pub use tracing::field::Empty;
+pub use tracing::field;
 
 /// Most lines that a thread keeps; further ones are counted. A hold is short, so only a flood fills the list.
 const KEPT_MAX: usize = 256;

@@ -196,7 +196,7 @@ impl Journal {
         inner.tell(LinkEvent::Begun { kind, request, at: now });
         let peer = inner.peer.clone();
         drop(inner);
-        let empty = crate::log::Empty;
+        let empty = crate::log::field::Empty;
         let span = crate::log::debug_span!(
             "kv_transfer",
             ?kind,
@@ -268,7 +268,7 @@ impl Entry {
         metrics::kv_transfer([role, way, outcome.label()], elapsed);
         crate::log::debug!(?kind, %request, blocks, %peer, ?outcome, bytes, ?elapsed, "transfer ended");
         span.end(move |span| {
-            span.record("outcome", tracing::field::debug(outcome));
+            span.record("outcome", crate::log::field::debug(outcome));
             span.record("bytes", bytes);
         });
     }
