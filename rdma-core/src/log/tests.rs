@@ -124,7 +124,7 @@ fn a_span_whose_end_is_left_out_is_not_told_under_a_hold() {
 #[test]
 fn the_last_fields_of_a_span_are_told_even_if_it_ends_before_the_subscriber_knows_it() {
     let told = Arc::new(AtomicU32::new(0));
-    let planted = || debug_span!("planted", last = tracing::field::Empty);
+    let planted = || debug_span!("planted", last = field::Empty);
     let end = |span: Span| span.end(|span| _ = span.record("last", 1));
     tracing::subscriber::with_default(Ends(Arc::clone(&told)), || {
         end(planted());
