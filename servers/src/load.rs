@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 /// The longest time between two pieces of an answer.
-const SILENCE: Duration = Duration::from_secs(20);
+const SILENCE: Duration = Duration::from_secs(60);
 /// Beginnings that several prompts share, as system prompts are.
 const BEGINNINGS: [&str; 3] = [
     "You are a helpful assistant. Answer in one sentence, and say so when you do not know. ",
