@@ -380,13 +380,19 @@ impl Machine for Receives {
 
     fn abandon(&mut self, id: u64) {
         let link_ended = self.link.ended.is_some();
+        let layout = self.pool.layout().clone();
         let Some(place) = self.slot(id) else { return };
         let Some(state) = place else { return };
         state.abandoned = true;
         match state.stage {
             Stage::Ended(_) => *place = None,
             // Neither the peer nor a user waits for the verdicts, so the state goes, which releases the blocks.
-            Stage::Unchecked(_) if link_ended => *place = None,
+            Stage::Unchecked(_) if link_ended => {
+                // The transfer is recorded as one that ends, otherwise the counts of begun and ended ones never meet.
+                let request = state.grant.request;
+                state.fail(Arc::new(KvError::Revoked { request }), &layout);
+                *place = None;
+            }
             _ => {}
         }
     }

@@ -10,6 +10,7 @@ use super::state::{Announced, Revocation, Stage};
 use crate::engine::EngineState;
 use crate::kv::KvError;
 use crate::kv::fence::Fence;
+use crate::kv::machine::Machine;
 use crate::kv::message::{Begin, Quiesced, Reason};
 use crate::kv::plan::{Plan, PlanOptions, Route};
 use crate::kv::tests::pair;
@@ -150,4 +151,24 @@ fn every_stage_of_a_grant_and_everything_that_can_happen_there() {
             drop(grant);
         }
     }
+}
+
+#[test]
+fn a_transfer_that_is_dropped_unchecked_after_the_links_end_is_recorded_as_revoked() {
+    let (_prefill, decode) = pair();
+    let grant = decode.grant(5, &[1, 2], long()).unwrap();
+    let shared = decode.shared();
+    shared.engine.lock_with(|core| {
+        let mut receives = shared.lock();
+        let begun = begun(&receives.link.route);
+        let state = receives.grants[0].as_mut().unwrap();
+        (state.stage, state.begin) = (grant_in("unchecked"), Some(begun));
+        receives.end(core, LaneFailure::Fenced);
+        receives.abandon(1);
+        assert!(receives.grants[0].is_none());
+    });
+    let stats = decode.stats();
+    assert_eq!((stats.begun, stats.revoked), (1, 1));
+    assert_eq!(decode.pool().held(1), None, "its blocks are free");
+    drop(grant);
 }
