@@ -104,7 +104,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         let (of, bytes) = ((plan.call.collective, plan.execution.algorithm()), buffers.lengths().longest());
-        let mut counted = self.tallies().begin(of, bytes);
+        let mut counted = self.tallies().begin(of, bytes, || started);
         let participants = plan.execution.participants();
         let among = if begun.is_some() { Participants::AllHeadersSent } else { participants };
         let outcome = self.run(
@@ -188,7 +188,7 @@ impl Communicator {
             // The job keeps the executor with its plan, because whoever waits or drives first continues it.
             StartOutcome::Left(exec, started) => {
                 let plan = Plan::new(call, ranks, ExecutionPlan::Shm(shm));
-                job.take_on(plan, Some(Exec::Shm(exec)), self.tallies());
+                job.take_on(plan, Some(Exec::Shm(exec)), self.tallies(), || started);
                 let pending = self.defer(job, (started, deadline), give_back);
                 self.drives().now_and_then(|| started);
                 Ok(pending)
@@ -254,7 +254,7 @@ impl Communicator {
     ) -> Result<Pending<T>, Refused<T, CollectiveError>> {
         let started = match plan {
             Ok(plan) => {
-                job.take_on(plan, None, self.tallies());
+                job.take_on(plan, None, self.tallies(), Instant::now);
                 self.start(job, deadline, give_back)
             }
             Err(error) => Err((job, error)),

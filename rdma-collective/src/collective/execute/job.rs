@@ -174,11 +174,17 @@ impl Job {
         own || by_windows && here(self) && self.input.as_deref().is_none_or(here)
     }
 
-    /// Gives the job its operation, and has it counted from now on.
+    /// Gives the job its operation, and has it counted as one that began at `started`.
     #[inline]
-    pub(super) fn take_on(&mut self, plan: Plan, running: Option<Exec>, tallies: &Tallies) {
+    pub(super) fn take_on(
+        &mut self,
+        plan: Plan,
+        running: Option<Exec>,
+        tallies: &Tallies,
+        started: impl FnOnce() -> Instant,
+    ) {
         let of = (plan.call.collective, plan.execution.algorithm());
-        self.counted = tallies.begin(of, self.lengths().longest());
+        self.counted = tallies.begin(of, self.lengths().longest(), started);
         self.work = Some(Work { plan, running });
     }
 

@@ -59,9 +59,14 @@ impl Tallies {
         }
     }
 
-    /// Begins to count an operation.
-    pub(crate) fn begin(&self, of: (Collective, Algorithm), bytes: usize) -> Operation {
-        Operation(self.of(of).map(|tally| (Arc::clone(tally), bytes as u64, Instant::now())))
+    /// Begins to count an operation, whose time counts from `started` on.
+    pub(crate) fn begin(
+        &self,
+        of: (Collective, Algorithm),
+        bytes: usize,
+        started: impl FnOnce() -> Instant,
+    ) -> Operation {
+        Operation(self.of(of).map(|tally| (Arc::clone(tally), bytes as u64, started())))
     }
 }
 
