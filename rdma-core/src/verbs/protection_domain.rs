@@ -124,11 +124,8 @@ impl ProtectionDomain {
     /// The errors of [`register`](Self::register), and [`RegisterError::ForeignDomain`] when `region` was
     /// registered in another domain.
     pub fn export(&self, region: &Region, access: Access) -> Result<Exported, RegisterError> {
-        if !self.owns(region) {
-            return Err(RegisterError::ForeignDomain);
-        }
-        check(access)?;
-        export(self.inner()?, region.memory(), access, self.id).inspect_err(metrics::registration_refused)
+        export(self.to_export(region, access)?, region.memory(), access, self.id)
+            .inspect_err(metrics::registration_refused)
     }
 
     /// Grants peers the rights `access` to the bytes `range` of `region`, and to no other byte, until the result is
@@ -177,11 +174,8 @@ impl ProtectionDomain {
         range: Range<usize>,
         access: Access,
     ) -> Result<Exported, RegisterError> {
-        if !self.owns(region) {
-            return Err(RegisterError::ForeignDomain);
-        }
-        check(access)?;
-        export_range(self.inner()?, region.memory(), range, access).inspect_err(metrics::registration_refused)
+        export_range(self.to_export(region, access)?, region.memory(), range, access)
+            .inspect_err(metrics::registration_refused)
     }
 
     /// Grants peers the rights `access` to the bytes of `ranges`, under one key, until the result is
@@ -223,11 +217,7 @@ impl ProtectionDomain {
         ranges: impl IntoIterator<Item = Range<usize>>,
         access: Access,
     ) -> Result<Exported, RegisterError> {
-        if !self.owns(region) {
-            return Err(RegisterError::ForeignDomain);
-        }
-        check(access)?;
-        export_ranges(self.inner()?, region.memory(), ranges.into_iter().collect(), access)
+        export_ranges(self.to_export(region, access)?, region.memory(), ranges.into_iter().collect(), access)
             .inspect_err(metrics::registration_refused)
     }
 
@@ -310,9 +300,19 @@ impl ProtectionDomain {
         Some(RemoteMemory { rkey: keys.rkey, ..region.remote() })
     }
 
+    /// Checks what an export asks for, and returns the domain.
+    fn to_export(&self, region: &Region, access: Access) -> Result<&AnyPd, RegisterError> {
+        if !self.owns(region) {
+            return Err(counted(RegisterError::ForeignDomain));
+        }
+        check(access)?;
+        Ok(self.inner()?)
+    }
+
     /// Registers memory of another domain in this one, too, unless it is registered here.
     fn register_more(&self, memory: Option<&mut Registered>) -> Result<(), RegisterError> {
-        let (pd, memory) = (self.inner()?, memory.ok_or(RegisterError::InUse)?);
+        let pd = self.inner()?;
+        let memory = memory.ok_or_else(|| counted(RegisterError::InUse))?;
         if memory.keys_in(self.id).is_some() {
             return Ok(());
         }
@@ -332,6 +332,12 @@ impl ProtectionDomain {
             .inspect_err(|(_, error)| metrics::registration_refused(error))
             .map_err(|(mapping, error)| Refused { object: Memory::from_mapping(mapping), error })
     }
+}
+
+/// Counts a refusal that no device has made.
+fn counted(error: RegisterError) -> RegisterError {
+    metrics::registration_refused(&error);
+    error
 }
 
 /// Checks the rights that a caller asks for.
