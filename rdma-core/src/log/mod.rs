@@ -32,7 +32,8 @@ pub use crate::{
 #[doc(hidden)]
 pub use tracing::field;
 
-/// Most lines that a thread keeps; further ones are counted. A hold is short, so only a flood fills the list.
+/// Most lines that a thread keeps; further ones are counted. A hold is short, so only a flood fills the list. Ends of
+/// spans are kept beyond it, because the spans that are open bound their number.
 const KEPT_MAX: usize = 256;
 /// Set in [`STATE`] while lines are kept.
 const KEPT: u32 = 1 << 31;
@@ -43,11 +44,13 @@ thread_local! {
     /// The number of holds of this thread, with the two flags. A `u32` without a destructor, because each post and poll
     /// counts here.
     static STATE: Cell<u32> = const { Cell::new(0) };
-    static LINES: RefCell<Lines> = const { RefCell::new(Lines { kept: Vec::new(), left_out: 0 }) };
+    static LINES: RefCell<Lines> = const { RefCell::new(Lines::NONE) };
 }
 
 struct Lines {
     kept: Vec<Box<dyn FnOnce()>>,
+    /// Number of kept ones that are ends of spans.
+    ends: usize,
     left_out: u64,
 }
 
@@ -126,13 +129,23 @@ pub(crate) fn is_wanted(level: Level) -> bool {
 /// A line that a subscriber causes while it is given a line is left out, because such lines might never end.
 #[cold]
 pub fn write(line: impl FnOnce() + 'static) {
+    write_or_keep(line, false);
+}
+
+/// Writes a line, which is never left out if it `ends_span`: the subscriber would take the span for an open one.
+fn write_or_keep(line: impl FnOnce() + 'static, ends_span: bool) {
     match STATE.get() {
-        // Alone, the flag is of counts that are kept.
-        0 | KEPT => pass_on(line),
-        state if state & WRITING != 0 => {}
+        0 | KEPT => {
+            pass_on(line);
+            // Of counts and ends of spans that the subscriber has caused.
+            if STATE.get() == KEPT {
+                write_kept();
+            }
+        }
+        state if state & WRITING != 0 && !ends_span => {}
         // Without the list the thread is ending, and the line is lost.
         state => LINES
-            .try_with(|lines| lines.borrow_mut().keep(Box::new(line)))
+            .try_with(|lines| lines.borrow_mut().keep(Box::new(line), ends_span))
             .map_or((), |()| STATE.set(state | KEPT)),
     }
 }
@@ -142,13 +155,19 @@ pub fn write(line: impl FnOnce() + 'static) {
 #[cfg(feature = "metrics")]
 pub(crate) fn may_tell() -> bool {
     let state = STATE.get();
-    STATE.set(state | KEPT);
-    state & !KEPT == 0
+    let may = state & !KEPT == 0;
+    if !may {
+        STATE.set(state | KEPT);
+    }
+    may
 }
 
 impl Lines {
-    fn keep(&mut self, line: Box<dyn FnOnce()>) {
-        if self.kept.len() < KEPT_MAX {
+    const NONE: Self = Self { kept: Vec::new(), ends: 0, left_out: 0 };
+
+    fn keep(&mut self, line: Box<dyn FnOnce()>, ends_span: bool) {
+        if ends_span || self.kept.len() - self.ends < KEPT_MAX {
+            self.ends += usize::from(ends_span);
             self.kept.push(line);
         } else {
             self.left_out += 1;
@@ -159,8 +178,8 @@ impl Lines {
 #[cold]
 fn write_kept() {
     STATE.set(0);
-    let lines = LINES.try_with(|lines| lines.replace(Lines { kept: Vec::new(), left_out: 0 }));
-    if let Ok(Lines { kept, left_out }) = lines {
+    let lines = LINES.try_with(|lines| lines.replace(Lines::NONE));
+    if let Ok(Lines { kept, left_out, .. }) = lines {
         kept.into_iter().for_each(pass_on);
         if left_out > 0 {
             warn!(left_out, "more log lines came at once than are kept");

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use tracing::Level;
 
-use super::{is_wanted, write};
+use super::{is_wanted, write, write_or_keep};
 
 /// A span of the program's subscriber, of level DEBUG. Dropping the span ends it.
 #[derive(Debug)]
@@ -62,13 +62,14 @@ impl Span {
             Stage::Waits => *stage = Stage::Ended(last),
             Stage::Open(span) => {
                 drop(stage);
-                // A line that is left out is dropped here, where a lock may be held. The span is leaked then, because
-                // its drop tells the subscriber.
+                // The line of a thread that ends is lost, and dropped here, where a lock may be held. The span is leaked
+                // then, because its drop tells the subscriber.
                 let span = ManuallyDrop::new(span);
-                write(move || {
+                let end = move || {
                     last.into_iter().for_each(|last| last(&span));
                     drop(ManuallyDrop::into_inner(span));
-                });
+                };
+                write_or_keep(end, true);
             }
             ended => *stage = ended,
         }

@@ -1,8 +1,8 @@
 //! Lines under holds: when they are written, and what panics and floods cost.
 
 use std::rc::Rc;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, OnceLock};
 
 use super::*;
 
@@ -103,21 +103,31 @@ impl tracing::Subscriber for Ends {
 }
 
 #[test]
-fn a_span_whose_end_is_left_out_is_not_told_under_a_hold() {
-    // Keeps the subscriber of the span that is leaked reachable, so that a detector of leaks has nothing to say.
-    static SUBSCRIBER: OnceLock<tracing::Dispatch> = OnceLock::new();
+fn the_end_of_a_span_is_told_when_the_hold_ends_however_many_lines_were_left_out() {
     let ended = Arc::new(AtomicU32::new(0));
-    let subscriber = SUBSCRIBER.get_or_init(|| tracing::Dispatch::new(Ends(Arc::clone(&ended))));
-    tracing::dispatcher::with_default(subscriber, || {
-        let spans = [(); 2].map(|()| debug_span!("planted"));
+    tracing::subscriber::with_default(Ends(Arc::clone(&ended)), || {
+        let spans = [(); KEPT_MAX + 1].map(|()| debug_span!("planted"));
+        let count = Rc::new(Cell::new(0));
         let hold = Hold::new();
         (0..KEPT_MAX).for_each(|_| write(|| ()));
-        let [one, other] = spans;
-        drop(one);
+        drop(spans);
+        write(counting(&count));
         assert_eq!(ended.load(Ordering::Relaxed), 0, "the subscriber ran under a hold");
         drop(hold);
-        drop(other);
-        assert_eq!(ended.load(Ordering::Relaxed), 1);
+        assert_eq!((ended.load(Ordering::Relaxed), count.get()), (KEPT_MAX as u32 + 1, 0));
+    });
+}
+
+#[test]
+fn a_span_that_ends_while_a_line_is_written_is_told_after_the_line() {
+    let ended = Arc::new(AtomicU32::new(0));
+    tracing::subscriber::with_default(Ends(Arc::clone(&ended)), || {
+        let (span, of_line) = (debug_span!("planted"), Arc::clone(&ended));
+        write(move || {
+            drop(span);
+            assert_eq!(of_line.load(Ordering::Relaxed), 0, "the subscriber ran within a line");
+        });
+        assert_eq!((ended.load(Ordering::Relaxed), STATE.get()), (1, 0));
     });
 }
 

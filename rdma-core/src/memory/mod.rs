@@ -38,6 +38,8 @@ pub use exported::Exported;
 pub use flag::Flag;
 pub(crate) use flag::{Backoff, Pause};
 #[doc(hidden)]
+#[cfg(feature = "metrics")]
+pub(crate) use fork::FirstProcess;
 pub use fork::OwnProcess;
 pub use in_place::InPlace;
 pub(crate) use in_place::check_needs;

@@ -15,7 +15,7 @@ use facade::{Key, Label, Level, Metadata, Recorder, with_recorder};
 
 use super::{Kind, METRICS, Metric, Unit};
 use crate::log;
-use crate::memory::OwnProcess;
+use crate::memory::FirstProcess;
 
 /// Most labels of a metric.
 const LABELS_MAX: usize = 3;
@@ -26,7 +26,7 @@ const NOTES_MAX: usize = 1024;
 static ORIGIN: Metadata<'static> = Metadata::new("rdma", Level::INFO, Some(module_path!()));
 
 thread_local! {
-    static NOTES: RefCell<Vec<Note>> = const { RefCell::new(Vec::new()) };
+    static NOTES: Notes = const { Notes(RefCell::new(Vec::new())) };
 }
 
 /// A metric with the values of its labels.
@@ -35,6 +35,9 @@ struct Series {
     metric: &'static Metric,
     values: [&'static str; LABELS_MAX],
 }
+
+/// The notes of a thread. Its end tells those that are left.
+struct Notes(RefCell<Vec<Note>>);
 
 /// A count that the recorder has not been told of.
 enum Note {
@@ -86,7 +89,7 @@ pub fn add<const N: usize>(metric: &'static Metric, labels: [&'static str; N], b
 /// Adds to a counter, where `counting` is of the process that counts.
 #[cfg(test)]
 pub(super) fn add_in<const N: usize>(
-    counting: &OwnProcess<()>,
+    counting: &FirstProcess,
     metric: &'static Metric,
     labels: [&'static str; N],
     by: u64,
@@ -106,41 +109,65 @@ pub fn seconds<const N: usize>(metric: &'static Metric, labels: [&'static str; N
     keep(Note::Time(Series::new(metric, labels), time));
 }
 
+/// The process that counts.
+static COUNTING: FirstProcess = FirstProcess::new();
+
 /// Keeps a note, and tells the recorder now unless the thread has a hold, or the recorder itself causes the note.
 fn keep(note: Note) {
-    static COUNTING: OnceLock<OwnProcess<()>> = OnceLock::new();
-    keep_in(COUNTING.get_or_init(|| OwnProcess::new(())), note);
+    keep_in(&COUNTING, note);
 }
 
 /// Keeps a note of the process that counts. A child that was forked from it counts nothing, because another thread of
 /// the parent may have been in the recorder at the fork, under a lock that nobody releases in the child.
-fn keep_in(counting: &OwnProcess<()>, note: Note) {
-    if counting.get().is_err() {
-        return;
+fn keep_in(counting: &FirstProcess, note: Note) {
+    if !counting.is_here() {
+        return note.forget();
     }
-    let counter = if let Note::Counter(counter) = &note { Some(Arc::clone(counter)) } else { None };
-    match NOTES.try_with(|notes| note.join(&mut notes.borrow_mut())) {
+    let mut note = Some(note);
+    let join = |notes: &Notes| note.take().into_iter().for_each(|note| note.join(&mut notes.0.borrow_mut()));
+    match NOTES.try_with(join) {
         Ok(()) if log::may_tell() => publish(),
         Ok(()) => {}
-        // The thread is ending, and the count is lost. The next one must be kept again.
-        Err(_) => counter.iter().for_each(|counter| _ = counter.pending.swap(0, Ordering::Relaxed)),
+        // The thread is ending, and the count is lost.
+        Err(_) => note.into_iter().for_each(Note::forget),
     }
 }
 
 /// Tells the recorder all that this thread has kept.
 pub(crate) fn publish() {
-    let Ok(mut notes) = NOTES.try_with(RefCell::take) else { return };
-    notes.drain(..).for_each(|note| log::pass_on(|| note.tell()));
+    let Ok(mut notes) = NOTES.try_with(|kept| kept.0.take()) else { return };
+    tell_all(&mut notes);
     let _ = NOTES.try_with(|kept| {
         // Notes that the recorder has caused meanwhile wait for the next time, otherwise this might never end.
-        let mut kept = kept.borrow_mut();
+        let mut kept = kept.0.borrow_mut();
         if kept.is_empty() {
             *kept = notes;
         }
     });
 }
 
+/// Tells the recorder of these notes, unless a child has them from its parent.
+fn tell_all(notes: &mut Vec<Note>) {
+    let tell = |note: Note| if COUNTING.is_here() { log::pass_on(|| note.tell()) } else { note.forget() };
+    notes.drain(..).for_each(tell);
+}
+
+impl Drop for Notes {
+    fn drop(&mut self) {
+        tell_all(self.0.get_mut());
+    }
+}
+
 impl Note {
+    /// Drops the note without a call of the recorder: a handle that it has is leaked.
+    fn forget(self) {
+        if let Self::Counter(counter) = &self {
+            // The next count must be kept again.
+            counter.pending.store(0, Ordering::Relaxed);
+        }
+        std::mem::forget(self);
+    }
+
     /// Adds the note to one of its series, or to the end of the list.
     fn join(self, notes: &mut Vec<Self>) {
         for other in notes.iter_mut() {
@@ -218,7 +245,7 @@ impl Drop for Present {
 
 /// A counter whose handle is kept, for paths that count often. The recorder gives the handle at the first count.
 #[derive(Debug)]
-pub struct Counter(Arc<KeptCounter>);
+pub struct Counter(Option<Arc<KeptCounter>>);
 
 struct KeptCounter {
     series: Series,
@@ -232,20 +259,22 @@ impl Counter {
     #[must_use]
     pub fn new<const N: usize>(metric: &'static Metric, labels: [&'static str; N]) -> Self {
         let (handle, pending) = (OnceLock::new(), AtomicU64::new(0));
-        Self(Arc::new(KeptCounter { series: Series::new(metric, labels), handle, pending }))
+        Self(Some(Arc::new(KeptCounter { series: Series::new(metric, labels), handle, pending })))
     }
 
     /// Adds to the counter.
     pub fn add(&self, by: u64) {
-        if by > 0 && self.0.pending.fetch_add(by, Ordering::Relaxed) == 0 {
-            keep(Note::Counter(Arc::clone(&self.0)));
+        let Some(counter) = self.0.as_ref().filter(|_| by > 0) else { return };
+        if counter.pending.fetch_add(by, Ordering::Relaxed) == 0 {
+            keep(Note::Counter(Arc::clone(counter)));
         }
     }
 }
 
 impl Drop for Counter {
     fn drop(&mut self) {
-        keep(Note::Gone(Arc::<KeptCounter>::clone(&self.0)));
+        // The note has the handle, so that nothing of the recorder is dropped here.
+        self.0.take().into_iter().for_each(|counter| keep(Note::Gone(counter)));
     }
 }
 
@@ -265,7 +294,7 @@ impl std::fmt::Debug for KeptCounter {
 
 /// A histogram of times whose handle is kept, for paths that count often.
 #[derive(Debug)]
-pub struct Times(Arc<KeptTimes>);
+pub struct Times(Option<Arc<KeptTimes>>);
 
 #[derive(Debug)]
 struct KeptTimes {
@@ -277,18 +306,18 @@ impl Times {
     /// Makes the histogram.
     #[must_use]
     pub fn new<const N: usize>(metric: &'static Metric, labels: [&'static str; N]) -> Self {
-        Self(Arc::new(KeptTimes { series: Series::new(metric, labels), handle: OnceLock::new() }))
+        Self(Some(Arc::new(KeptTimes { series: Series::new(metric, labels), handle: OnceLock::new() })))
     }
 
     /// Gives the histogram a time, as so many equal ones.
     pub fn record(&self, time: Duration, count: usize) {
-        keep(Note::Times(Arc::clone(&self.0), time, count));
+        self.0.iter().for_each(|times| keep(Note::Times(Arc::clone(times), time, count)));
     }
 }
 
 impl Drop for Times {
     fn drop(&mut self) {
-        keep(Note::Gone(Arc::<KeptTimes>::clone(&self.0)));
+        self.0.take().into_iter().for_each(|times| keep(Note::Gone(times)));
     }
 }
 

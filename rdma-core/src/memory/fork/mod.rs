@@ -129,7 +129,7 @@ impl<T: fmt::Debug> fmt::Debug for OwnProcess<T> {
 ///
 /// # Invariants
 ///
-/// [`WORD`] is not null, because only [`here`](Self::here) makes an origin, after it has called [`word`].
+/// [`WORD`] is not null, because only [`here`](Self::here) draws the number of an origin, after it has called [`word`].
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Origin(u64);
 
@@ -166,6 +166,40 @@ impl Origin {
         // SAFETY: by the invariant the word is there, and it is never unmapped (see `word`), so the reference is valid.
         let word = unsafe { &*WORD.load(Ordering::Relaxed) };
         word.load(Ordering::Relaxed) == self.0
+    }
+}
+
+/// The process that asked first. A static may be one.
+#[cfg(feature = "metrics")]
+#[derive(Debug)]
+pub(crate) struct FirstProcess(AtomicU64);
+
+#[cfg(feature = "metrics")]
+impl FirstProcess {
+    /// A process that is not known yet.
+    pub(crate) const fn new() -> Self {
+        Self(AtomicU64::new(0))
+    }
+
+    /// Makes the first process one that this process is not. For tests, which need no child then.
+    #[cfg(test)]
+    pub(crate) fn of_another_process() -> Self {
+        Self(AtomicU64::new(Origin::of_another_process().0))
+    }
+
+    /// Returns whether this process is the first one that has asked.
+    #[inline]
+    pub(crate) fn is_here(&self) -> bool {
+        // No lock, because a child that is forked during the first call would inherit it locked.
+        let mut first = self.0.load(Ordering::Acquire);
+        if first == 0 {
+            let Origin(here) = Origin::here();
+            first = match self.0.compare_exchange(0, here, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => here,
+                Err(first) => first,
+            };
+        }
+        Origin(first).is_here()
     }
 }
 

@@ -3,6 +3,7 @@
 mod sums;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ::metrics as facade;
@@ -11,7 +12,7 @@ use sums::{Seen, Sums};
 
 use super::*;
 use crate::log::Hold;
-use crate::memory::OwnProcess;
+use crate::memory::FirstProcess;
 use crate::{Access, Deadline, Device, SoftOptions, Work, WorkerOptions, loopback};
 
 /// The sums of a recorder that calls `each` with each name.
@@ -104,6 +105,8 @@ fn registrations_queue_pairs_and_errors_are_counted() {
             let refused = pd.alloc_region(100, Access::LOCAL_WRITE).unwrap();
             assert!(pd.alloc_local(0).is_err());
             assert!(pd.alloc_region(1, Access::REMOTE_WRITE).is_err());
+            let other = context.alloc_pd().unwrap();
+            assert!(other.export(&refused, Access::LOCAL_WRITE).is_err());
             worker.post(&left, Work::write(source, refused.remote())).unwrap();
             let ended = worker.wait(Deadline::after(Duration::from_secs(10))).unwrap();
             assert!(ended.result.is_err());
@@ -119,6 +122,7 @@ fn registrations_queue_pairs_and_errors_are_counted() {
     assert_eq!(failed("rdma_requests_refused_total"), Some(1.0), "{seen:?}");
     assert_eq!(failed("rdma_registrations_refused_total reason=zero_length"), Some(1.0), "{seen:?}");
     assert_eq!(failed("rdma_registrations_refused_total reason=needs_local_write"), Some(1.0), "{seen:?}");
+    assert_eq!(failed("rdma_registrations_refused_total reason=foreign_domain"), Some(1.0), "{seen:?}");
     for gauge in ["rdma_queue_pairs", "rdma_registered_bytes", "rdma_registrations"] {
         assert_eq!(failed(gauge), Some(0.0), "{gauge}: {seen:?}");
     }
@@ -126,7 +130,68 @@ fn registrations_queue_pairs_and_errors_are_counted() {
 
 #[test]
 fn a_forked_child_tells_the_recorder_nothing() {
-    let parent = OwnProcess::of_another_process(());
+    let parent = FirstProcess::of_another_process();
     let seen = seen_by(|_| {}, |_| tell::add_in(&parent, &REFUSED, ["range"], 1));
     assert_eq!(seen, of(&[]));
+}
+
+#[test]
+fn the_first_process_that_asks_stays_the_first() {
+    let first = FirstProcess::new();
+    assert!(first.is_here() && first.is_here());
+    assert!(!FirstProcess::of_another_process().is_here());
+}
+
+#[test]
+fn a_thread_that_ends_tells_what_it_has_kept() {
+    let kept = Arc::new(Counter::new(&REFUSED, ["kept"]));
+    let seen = seen_by(
+        |_| {},
+        |_| {
+            // The recorder gives the handle here, because the other thread has another recorder.
+            kept.add(1);
+            let of_thread = Arc::clone(&kept);
+            let ends = std::thread::spawn(move || {
+                std::mem::forget(Hold::new());
+                of_thread.add(2);
+            });
+            ends.join().unwrap();
+            kept.add(4);
+        },
+    );
+    assert_eq!(seen, of(&[("rdma_registrations_refused_total reason=kept", 7.0)]));
+}
+
+#[test]
+fn what_a_line_counts_is_told_after_the_line() {
+    let seen = seen_by(
+        |_| {},
+        |seen| {
+            let of_line = Seen::clone(seen);
+            crate::log::write(move || {
+                add(&REFUSED, ["range"], 1);
+                assert!(of_line.lock().unwrap().is_empty());
+            });
+            assert_eq!(seen.lock().unwrap().len(), 1);
+        },
+    );
+    assert_eq!(seen, of(&[("rdma_registrations_refused_total reason=range", 1.0)]));
+}
+
+#[test]
+fn the_handle_of_a_counter_is_dropped_after_the_last_hold() {
+    let kept = Counter::new(&REFUSED, ["kept"]);
+    seen_by(
+        |_| {},
+        |seen| {
+            kept.add(1);
+            let handles = || Arc::strong_count(seen);
+            let with_handle = handles();
+            let hold = Hold::new();
+            drop(kept);
+            assert_eq!(handles(), with_handle, "a lock may be held");
+            drop(hold);
+            assert!(handles() < with_handle);
+        },
+    );
 }
