@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::kv::{KvError, RequestId};
 use crate::link::{LaneFailure, PeerName};
-use crate::log::{Held, Span};
+use crate::log::Span;
 use crate::metrics::{self, Counter};
 
 /// Most events kept until they are taken; bounds the memory of a program that takes none.
@@ -134,7 +134,14 @@ pub enum LinkEvent {
 
 /// The journal of one link end. A clone is another handle to the same journal.
 #[derive(Debug, Clone)]
-pub(super) struct Journal(Arc<Mutex<Inner>>);
+pub(super) struct Journal(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    inner: Mutex<Inner>,
+    /// Counts [`LinkStats::bytes`] for the recorder of metrics, which may run only when the lock is free.
+    counted: Counter,
+}
 
 #[derive(Debug)]
 struct Inner {
@@ -143,8 +150,6 @@ struct Inner {
     peer: PeerName,
     /// Bytes of a block in one layer.
     part_bytes: u64,
-    /// Counts [`LinkStats::bytes`] for the recorder of metrics.
-    counted: Counter,
 }
 
 /// The entry of one transfer under way.
@@ -173,13 +178,13 @@ impl Journal {
     /// The journal of the end that `sends` the blocks, or receives them.
     pub(super) fn new(peer: PeerName, part_bytes: u64, sends: bool) -> Self {
         let (stats, events) = (LinkStats::default(), VecDeque::with_capacity(EVENTS_MAX));
-        let counted = metrics::kv_bytes(sends);
-        Self(Arc::new(Mutex::new(Inner { stats, events, peer, part_bytes, counted })))
+        let inner = Mutex::new(Inner { stats, events, peer, part_bytes });
+        Self(Arc::new(Shared { inner, counted: metrics::kv_bytes(sends) }))
     }
 
-    fn lock(&self) -> Held<MutexGuard<'_, Inner>> {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
         // A poisoned lock is safe to use: each counter changes in one statement.
-        Held::lock(|| self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        self.0.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(super) fn stats(&self) -> LinkStats {
@@ -215,11 +220,12 @@ impl Journal {
         if requests == 0 {
             return;
         }
-        let Inner { stats, counted, .. } = &mut *self.lock();
-        counted.add(bytes);
-        stats.requests += requests;
-        stats.bytes += bytes;
-        stats.last_progress = Some(now);
+        let mut inner = self.lock();
+        inner.stats.requests += requests;
+        inner.stats.bytes += bytes;
+        inner.stats.last_progress = Some(now);
+        drop(inner);
+        self.0.counted.add(bytes);
     }
 
     /// Time since the link last moved a byte, or since `begun` if that is later.
