@@ -29,7 +29,7 @@ table! {
     );
     COLLECTIVE_BYTES: Counter(
         "rdma_collective_bytes_total", Bytes, ["operation", "algorithm"],
-        "Bytes of this rank's longer buffer in collectives that ended well."
+        "Bytes of this rank's longer buffer in collectives that ended well; of sends and receives, of all their buffers."
     );
     COLLECTIVE_SECONDS: Histogram(
         "rdma_collective_seconds", Seconds, ["operation"], "Time of collectives that ended well."
@@ -150,10 +150,10 @@ pub(crate) fn kv_revoke_begun() {
     add(&KV_REVOKES, ["begun"], 1);
 }
 
-/// Counts a transfer that was taken back: the peer has stopped, or the lane was fenced.
-pub(crate) fn kv_revoked(is_fenced: bool, begun: &Stopwatch) {
+/// Counts a transfer that was taken back. The last phase is `stopped`, `fenced` or `ended`.
+pub(crate) fn kv_revoked(last: &'static str, begun: &Stopwatch) {
     if ON {
-        add(&KV_REVOKES, [if is_fenced { "fenced" } else { "stopped" }], 1);
+        add(&KV_REVOKES, [last], 1);
         seconds(&KV_REVOKE_SECONDS, [], begun.elapsed());
     }
 }
@@ -164,8 +164,10 @@ pub(crate) fn kv_lease(is_lease: bool) -> Present {
 }
 
 /// Counts blocks that go into quarantine.
-pub(crate) fn kv_quarantined(blocks: usize) {
-    add(&KV_QUARANTINED, [], blocks as u64);
+pub(crate) fn kv_quarantined(blocks: impl FnOnce() -> usize) {
+    if ON {
+        add(&KV_QUARANTINED, [], blocks() as u64);
+    }
 }
 
 /// Counts a KV link that ends because a device refused an access.

@@ -291,8 +291,10 @@ impl Hold {
     pub(super) fn quarantine(&mut self) {
         if let Some(taken) = &self.taken {
             // Relaxed is enough, because the last share is dropped after this one.
-            taken.quarantined.store(true, Ordering::Relaxed);
-            metrics::kv_quarantined(self.blocks().len());
+            if !taken.quarantined.swap(true, Ordering::Relaxed) {
+                let kinds = self.list.holds(HoldKind::Quarantined);
+                metrics::kv_quarantined(|| kinds.filter(|(_, kind)| *kind == HoldKind::Quarantined).count());
+            }
         }
         crate::log::error!(
             blocks = self.blocks().len(),

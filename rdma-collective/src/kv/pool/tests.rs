@@ -1,6 +1,12 @@
 //! Bytes in and out of blocks against a plain copy, and blocks that are held.
 
+#[cfg(feature = "metrics")]
+#[path = "../../../../rdma-core/src/metrics/tests/sums.rs"]
+mod sums;
+
 use proptest::prelude::*;
+#[cfg(feature = "metrics")]
+use rdma_core::metrics::facade;
 use rdma_core::{Deadline, Device, SoftOptions};
 
 use super::*;
@@ -122,6 +128,20 @@ fn granted_blocks_belong_to_one_transfer() {
     let expected = PoolStats { free: 2, granted: 1, quarantined: 2, leased: 0, shared: 0 };
     assert_eq!(pool.stats(), expected);
     assert_eq!(pool.held(0), None);
+}
+
+#[cfg(feature = "metrics")]
+#[test]
+fn blocks_of_a_hold_that_is_quarantined_twice_are_counted_once() {
+    let pool = pool(SHAPE, PoolUse::Destination);
+    let recorder = sums::Sums { seen: sums::Seen::default(), each: |_| {} };
+    facade::with_local_recorder(&recorder, || {
+        let mut grant = Hold::grant(&pool, [0, 2]).unwrap();
+        grant.quarantine();
+        grant.quarantine();
+    });
+    let seen = recorder.seen.lock().unwrap().clone();
+    assert_eq!(seen, [("rdma_kv_quarantined_blocks_total".to_owned(), 2.0)].into());
 }
 
 #[test]

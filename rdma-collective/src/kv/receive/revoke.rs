@@ -159,7 +159,8 @@ impl Receives {
                 Stage::Filling if pulls => continue,
                 Stage::Filling => {}
                 Stage::Revoking(revoking) => {
-                    fence_now |= revoking.fence.is_due(known, moved);
+                    revoking.unanswered = revoking.fence.is_due(known, moved);
+                    fence_now |= revoking.unanswered;
                     continue;
                 }
                 Stage::Confirming(..) => {

@@ -127,6 +127,8 @@ pub(super) struct Revocation {
     pub(super) told: bool,
     /// Number of writes that the peer has posted, once it is known.
     pub(super) writes: Option<u32>,
+    /// The lane is fenced, because the fence of this transfer is due.
+    pub(super) unanswered: bool,
     pub(super) begun: Stopwatch,
 }
 
@@ -134,7 +136,8 @@ impl Revocation {
     /// A revocation that begins now.
     pub(super) fn new(reason: Reason, cause: Arc<KvError>, fence: Fence) -> Self {
         metrics::kv_revoke_begun();
-        Self { reason, cause, fence, told: false, writes: None, begun: Stopwatch::start() }
+        let begun = Stopwatch::start();
+        Self { reason, cause, fence, told: false, writes: None, unanswered: false, begun }
     }
 
     /// A revocation of which the peer needs not be told, because so many reads of this side are all that can land.
@@ -249,9 +252,13 @@ impl State {
                 Err(error) => TransferOutcome::from(&*error.cause),
             };
             self.entry.end(how, self.bytes_arrived);
-            if let Stage::Revoking(Revocation { writes, begun, .. }) = &self.stage {
-                let has_stopped = writes.is_some_and(|writes| self.arrived.count() >= writes);
-                metrics::kv_revoked(!has_stopped, begun);
+            if let Stage::Revoking(Revocation { writes, unanswered, begun, .. }) = &self.stage {
+                let last = match writes {
+                    Some(writes) if self.arrived.count() >= *writes => "stopped",
+                    _ if *unanswered => "fenced",
+                    _ => "ended",
+                };
+                metrics::kv_revoked(last, begun);
             }
             let verdicts = outcome.as_ref().unwrap_or_else(|error| &error.verdicts);
             metrics::kv_blocks(|| verdicts.counts());
