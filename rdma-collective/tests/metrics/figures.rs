@@ -8,7 +8,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-use rdma_collective::collective::{CollectiveError, CommunicatorOptions, ReduceOp};
+use rdma_collective::collective::{CollectiveError, CommunicatorOptions, Group, ReduceOp};
 use rdma_collective::engine::Driver;
 use rdma_collective::kv::{BlockVerdict, LinkOptions, PoolUse};
 use rdma_core::metrics::facade;
@@ -126,6 +126,56 @@ fn a_revocation_that_nobody_answers_is_counted_as_fenced() {
     figures.expect("rdma_kv_revokes_total phase=fenced", 1.0);
     figures.expect("rdma_fences_total cause=this_side", 1.0);
     assert!(figures.of("rdma_kv_revoke_seconds") > 0.099);
+}
+
+#[test]
+fn a_revocation_that_ends_with_its_link_is_not_counted_as_fenced() {
+    let figures = Figures::begin();
+    let pair = Setup { driver: Driver::Caller, ..Setup::default() }.connect();
+    let _push = pair.prefill.push(1, &[0, 1], long()).unwrap();
+    let revoking = pair.decode.grant(1, &[3, 4], long()).unwrap().start_revoke(long());
+    // The second grant drives decode, and is taken back when its handle goes. Nobody drives prefill.
+    assert!(pair.decode.grant(2, &[5], long()).unwrap().poll().is_pending());
+    figures.expect("rdma_kv_revokes_total phase=begun", 2.0);
+    drop((pair.decode, revoking));
+    figures.expect("rdma_kv_revokes_total phase=ended", 2.0);
+    figures.expect("rdma_kv_revokes_total phase=fenced", 0.0);
+}
+
+#[test]
+fn a_group_is_counted_as_one_operation_with_the_bytes_of_all_and_an_empty_one_is_not() {
+    let figures = Figures::begin();
+    each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), |mut communicator| {
+        let other = 1 - communicator.rank();
+        communicator.connect(long()).unwrap();
+        let (sent, mut received) = ([[1_u64; 3]; 2], [[0_u64; 3]; 2]);
+        let mut group = Group::new();
+        for sent in &sent {
+            group = group.send(sent, other);
+        }
+        for received in &mut received {
+            group = group.recv(received, other);
+        }
+        group.run(&mut communicator, long()).unwrap();
+        Group::new().run(&mut communicator, long()).unwrap();
+        communicator.close(long()).unwrap();
+    });
+    figures.expect("rdma_collectives_total operation=send", 2.0);
+    figures.expect("rdma_collectives_total operation=receive", 0.0);
+    figures.expect("rdma_collective_bytes_total operation=send", 2.0 * 4.0 * 24.0);
+}
+
+#[test]
+fn an_operation_that_cannot_be_queued_is_counted_as_ended() {
+    let figures = Figures::begin();
+    each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), |mut communicator| {
+        let tensor = communicator.alloc::<u64>(1).unwrap();
+        communicator.aborter().abort();
+        communicator.barrier(long()).unwrap_err();
+        let refused = communicator.start_all_reduce(tensor, ReduceOp::Sum, long()).unwrap_err();
+        assert!(matches!(refused.error, CollectiveError::Ended { .. }), "{}", refused.error);
+    });
+    figures.expect("rdma_collectives_total operation=all-reduce", 2.0);
 }
 
 #[test]

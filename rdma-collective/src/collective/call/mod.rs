@@ -90,6 +90,14 @@ impl Lengths {
             Self::OutOfPlace { input, output } => input.max(output),
         }
     }
+
+    /// Bytes of both buffers.
+    pub(super) fn total(self) -> usize {
+        match self {
+            Self::InPlace(bytes) => bytes,
+            Self::OutOfPlace { input, output } => input.saturating_add(output),
+        }
+    }
 }
 
 /// Offsets in bytes at which a rank's input and output begin among the operation's elements, when they are two. A

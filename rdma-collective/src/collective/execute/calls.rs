@@ -5,6 +5,7 @@
 //! call, and those that the caller's thread could not finish at once. `planning` chooses the algorithm and protocol;
 //! `exec` and `job` drive the operation from then on.
 
+use std::iter;
 use std::time::{Duration, Instant};
 
 use rdma_core::{Deadline, Refused};
@@ -103,8 +104,8 @@ impl Communicator {
         started: Instant,
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
-        let (of, bytes) = ((plan.call.collective, plan.execution.algorithm()), buffers.lengths().longest());
-        let mut counted = self.tallies().begin(of, bytes, || started);
+        let lengths = iter::once(&*buffers).chain(&*more).map(Borrowed::lengths);
+        let mut counted = plan.counted(self.tallies(), lengths, || started);
         let participants = plan.execution.participants();
         let among = if begun.is_some() { Participants::AllHeadersSent } else { participants };
         let outcome = self.run(
@@ -259,7 +260,10 @@ impl Communicator {
             }
             Err(error) => Err((job, error)),
         };
-        started.map_err(|(job, error)| Refused { object: give_back(job), error })
+        started.map_err(|(mut job, error)| {
+            job.counted.end(Err(&error));
+            Refused { object: give_back(job), error }
+        })
     }
 }
 

@@ -183,8 +183,7 @@ impl Job {
         tallies: &Tallies,
         started: impl FnOnce() -> Instant,
     ) {
-        let of = (plan.call.collective, plan.execution.algorithm());
-        self.counted = tallies.begin(of, self.lengths().longest(), started);
+        self.counted = plan.counted(tallies, [self.lengths()], started);
         self.work = Some(Work { plan, running });
     }
 

@@ -2,11 +2,13 @@
 //!
 //! Plans are plain data, so that executors, the queue and the communicator can share them. `planning` chooses them.
 
+use std::time::Instant;
+
 use super::buffers::Arithmetic;
 use super::header_exchange::RankSet;
 use super::pipeline::PipelinePlan;
-use crate::collective::call::{Call, Origins};
-use crate::collective::communicator::{Algorithm, Reach};
+use crate::collective::call::{Call, Lengths, Origins};
+use crate::collective::communicator::{Algorithm, Operation, Reach, Tallies};
 use crate::collective::eager_plan::EagerPlan;
 use crate::collective::operation::Header;
 use crate::collective::rank_of::RankOf;
@@ -29,6 +31,24 @@ impl Plan {
     #[inline]
     pub(in crate::collective) fn new(call: Call, of: RankOf, execution: ExecutionPlan) -> Self {
         Self { call, arithmetic: call.arithmetic(of.size), origins: call.origins(of.rank), execution }
+    }
+
+    /// Begins to count the operation on buffers of these lengths. A group of sends and receives counts as one, with all
+    /// its bytes, and an empty group counts as none.
+    #[inline]
+    pub(super) fn counted(
+        &self,
+        tallies: &Tallies,
+        lengths: impl IntoIterator<Item = Lengths>,
+        started: impl FnOnce() -> Instant,
+    ) -> Operation {
+        let bytes = match &self.execution {
+            ExecutionPlan::SendRecv(set) if set.is_empty() => return Operation::default(),
+            ExecutionPlan::SendRecv(_) => Lengths::total,
+            _ => Lengths::longest,
+        };
+        let bytes = lengths.into_iter().map(bytes).sum();
+        tallies.begin((self.call.collective, self.execution.algorithm()), bytes, started)
     }
 }
 

@@ -110,6 +110,11 @@ impl SendRecvSet {
         Ok(set)
     }
 
+    /// Whether the set has no send and no receive.
+    pub(super) fn is_empty(&self) -> bool {
+        self.strands.is_empty() && self.own.is_empty()
+    }
+
     /// The first of the other ranks in the set.
     pub(super) fn peer(&self) -> Option<u32> {
         self.strands.keys().map(|(_, peer)| *peer).find(|peer| *peer != self.rank)

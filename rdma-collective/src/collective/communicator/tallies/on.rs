@@ -118,6 +118,7 @@ impl Operation {
 
 fn outcome_of(error: &CollectiveError) -> &'static str {
     match error {
+        CollectiveError::TooManyOperations { .. } => "refused",
         error if error.is_refusal() => "refused",
         CollectiveError::DeadlineExceeded { .. } | CollectiveError::Queued => "late",
         CollectiveError::Ended { .. } => "ended",
