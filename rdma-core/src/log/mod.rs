@@ -137,7 +137,7 @@ fn write_or_keep(line: impl FnOnce() + 'static, ends_span: bool) {
     match STATE.get() {
         0 | KEPT => {
             pass_on(line);
-            // Of counts and ends of spans that the subscriber has caused.
+            // Counts and ends of spans that the subscriber has caused.
             if STATE.get() == KEPT {
                 write_kept();
             }

@@ -62,8 +62,8 @@ impl Span {
             Stage::Waits => *stage = Stage::Ended(last),
             Stage::Open(span) => {
                 drop(stage);
-                // The line of a thread that ends is lost, and dropped here, where a lock may be held. The span is leaked
-                // then, because its drop tells the subscriber.
+                // The line of a thread that ends is lost, and dropped here, where a lock may be held. The span is
+                // leaked then, because its drop tells the subscriber.
                 let span = ManuallyDrop::new(span);
                 let end = move || {
                     last.into_iter().for_each(|last| last(&span));
