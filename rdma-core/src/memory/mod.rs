@@ -37,9 +37,9 @@ pub(crate) use copy::{copy_shared, copy_shared_hinted, prefetch, prefetch_for_wr
 pub use exported::Exported;
 pub use flag::Flag;
 pub(crate) use flag::{Backoff, Pause};
-#[doc(hidden)]
 #[cfg(feature = "metrics")]
 pub(crate) use fork::FirstProcess;
+#[doc(hidden)]
 pub use fork::OwnProcess;
 pub use in_place::InPlace;
 pub(crate) use in_place::check_needs;
