@@ -25,8 +25,8 @@ use crate::observe::{self, Heard, Outcome};
 const LINE_BYTES_MAX: usize = 64 * 1024;
 /// The time in which a server takes a connection.
 const CONNECT_WITHIN: Duration = Duration::from_secs(1);
-/// The longest time between two lines of an answer. Prompts of others are computed meanwhile.
-const SILENCE: Duration = Duration::from_secs(60);
+/// Longest time between two lines of an answer. Prompts of others are computed meanwhile.
+pub const SILENCE: Duration = Duration::from_secs(150);
 /// The time that a connection without a request is kept.
 const IDLE: Duration = Duration::from_millis(500);
 

@@ -13,18 +13,23 @@ use tracing::{Instrument, Span, field::Empty};
 use super::prefill::{First, Prefilled, ToCompute};
 use crate::api::{Backend, Prompt, Refused};
 use crate::batch::{Batch, Computed, Event, Finish, Job};
-use crate::cache::{Blocks, Memory, Taken};
+use crate::cache::{Blocks, Memory, Taken, WAITS};
 use crate::directory::{Entry, Role};
-use crate::generate;
+use crate::generate::{self, SILENCE};
 use crate::members::Members;
 use crate::model::{BLOCK_TOKENS, Config, END, Llama, Token};
 use crate::observe::{Came, Stats, Turn};
 use crate::trace;
 
-/// The time in which a prompt is computed and its blocks are here.
-pub const PREFILL_WITHIN: Duration = Duration::from_secs(60);
-/// The time in which blocks come back from a prefill that has failed.
+/// Time in which a prompt is computed and its blocks are here.
+pub const PREFILL_WITHIN: Duration = Duration::from_secs(30);
+/// Time in which blocks come back from a prefill that has failed.
 const REVOKE_WITHIN: Duration = Duration::from_secs(10);
+// The wait inside ends first, because its error names the cause.
+const _: () = {
+    assert!(WAITS.as_secs() < PREFILL_WITHIN.as_secs());
+    assert!(WAITS.as_secs() + PREFILL_WITHIN.as_secs() + REVOKE_WITHIN.as_secs() < SILENCE.as_secs());
+};
 
 /// A decode, with the prefills that it knows.
 pub struct Decode {
@@ -156,6 +161,7 @@ impl Decode {
             model: self.config,
             text: prompt.text.clone(),
             sampling: prompt.sampling,
+            within: deadline.remaining(),
         };
         let asked = self
             .client

@@ -45,6 +45,8 @@ pub struct ToCompute {
     pub text: Vec<Token>,
     /// The way in which the first token is chosen.
     pub sampling: Sampling,
+    /// Time until the grant ends.
+    pub within: Duration,
 }
 
 /// A prompt that was computed, and whose blocks are at decode.
@@ -131,10 +133,11 @@ impl Prefill {
     /// Computes a prompt and pushes its blocks. Dropping this future gives the push up.
     async fn compute(&self, ask: ToCompute) -> Result<Prefilled> {
         let turn = Turn::waits(&self.stats);
+        // The grant's deadline, and no longer than a decode of these sources gives.
+        let deadline = Deadline::after(ask.within.min(PREFILL_WITHIN));
         let blocks = self.blocks.take(&ask.text, 0).await?;
         let kept = blocks.ready();
         let request = Request::new(&ask.id).note_later();
-        let deadline = Deadline::after(PREFILL_WITHIN);
         // Before the text runs, because its blocks are anyone's once it has ended, unless they are leased.
         let mut push = self.node.push_layers(&ask.decode, request, blocks.list(), deadline).await?;
         let (events, mut heard) = unbounded_channel();

@@ -12,8 +12,8 @@ use crate::model::{BLOCK_TOKENS, Config, Token};
 
 /// Pause before blocks are looked for again. Transfers that were given up hold some for as long as their peers take.
 const PAUSE: Duration = Duration::from_millis(1);
-/// The time that a text waits for its blocks. The longest answers take seconds, so that a queue that moves is faster.
-const WAITS: Duration = Duration::from_secs(60);
+/// Time that a text waits for its blocks. The longest answers take seconds, so that a queue that moves is faster.
+pub const WAITS: Duration = Duration::from_secs(15);
 
 /// The blocks of a pool. A clone is another handle to them.
 #[derive(Clone)]
