@@ -3,7 +3,7 @@
 //! for.
 
 use super::body::{Body, Content, Message, Prompts, Stops};
-use super::{MODEL, Refused};
+use super::{LONGER, MODEL, Refused};
 use crate::model::{Config, Sampling, Token, VOCABULARY, encode};
 
 /// Tokens of an answer, unless the client says otherwise: OpenAI's default of completions.
@@ -177,8 +177,9 @@ pub fn check_prompt(prompt: &[Token], tokens_max: usize, config: &Config) -> Res
              has positions for; shorten the prompt or max_tokens",
             prompt.len()
         );
-        return Err(Refused::field(if prompt.len() < most { "max_tokens" } else { "prompt" }, message)
-            .code("context_length_exceeded"));
+        return Err(
+            Refused::field(if prompt.len() < most { "max_tokens" } else { "prompt" }, message).code(LONGER)
+        );
     }
     Ok(())
 }

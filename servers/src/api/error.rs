@@ -11,6 +11,8 @@ use serde_json::{Value, json};
 use super::MODEL;
 use crate::cache::NoBlocks;
 
+/// Code of a text that is longer than the model, or the cache of a server, has room for.
+pub const LONGER: &str = "context_length_exceeded";
 /// Seconds after which a client whose request was not taken asks again.
 const RETRY_AFTER: HeaderValue = HeaderValue::from_static("1");
 
@@ -104,7 +106,7 @@ impl From<NoBlocks> for Refused {
     fn from(error: NoBlocks) -> Self {
         let message = error.to_string();
         match error {
-            NoBlocks::Larger { .. } => Self::field("max_tokens", message).code("context_length_exceeded"),
+            NoBlocks::Larger { .. } => Self::field("max_tokens", message).code(LONGER),
             NoBlocks::Full { .. } | NoBlocks::Late => {
                 Self::new(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", message)
             }

@@ -27,7 +27,7 @@ use crate::model::{Config, Sampling, Token};
 use crate::observe::{Outcome, Stats};
 
 pub use ask::{Ask, Dialect, check_prompt};
-pub use error::Refused;
+pub use error::{LONGER, Refused};
 
 /// A text to go on with.
 #[derive(Debug, Clone, PartialEq)]

@@ -4,12 +4,13 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use axum::http::HeaderMap;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::time::timeout;
 use tracing::Instrument;
 
-use crate::api::{Backend, Prompt, Refused};
+use crate::api::{Backend, LONGER, Prompt, Refused};
 use crate::batch::{Event, Finish};
 use crate::directory::{Entry, Role};
 use crate::generate::{self, Answer, Generate};
@@ -18,12 +19,19 @@ use crate::model::Config;
 use crate::observe::Stats;
 use crate::trace;
 
-/// The time in which a request that lost its decode has another one.
+/// Time in which a request that lost its decode is tried again.
 const AGAIN_WITHIN: Duration = Duration::from_secs(10);
+/// Time in which a decode begins its answer: it waits for blocks, and then for a prefill.
+const BEGINS_WITHIN: Duration = Duration::from_secs(60);
+/// Decodes that a text may lose one behind the other, without a token between. A text that ends them would else end all.
+const LOST_MAX: usize = 3;
 /// Pause before decodes are looked for again.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The reason of a router that knows none.
+/// Reason of a router that knows none.
 const NO_DECODE: &str = "no decode is there";
+
+/// Requests under way, by decode.
+type Load = Arc<Mutex<HashMap<String, usize>>>;
 
 /// A router, with the decodes that it knows. A clone is another handle to it.
 #[derive(Clone)]
@@ -31,16 +39,20 @@ pub struct Router {
     config: Config,
     members: Members,
     client: reqwest::Client,
-    /// Requests under way, by decode.
-    load: Arc<Mutex<HashMap<String, usize>>>,
+    load: Load,
     stats: Arc<Stats>,
 }
 
 /// A request that a decode goes on with.
 struct UnderWay {
     answer: Answer,
+    counted: Counted,
+}
+
+/// A request that counts for a decode, from the moment it is asked, because it computes the prompt first.
+struct Counted {
     decode: String,
-    load: Arc<Mutex<HashMap<String, usize>>>,
+    load: Load,
 }
 
 impl Router {
@@ -72,17 +84,24 @@ impl Router {
         loop {
             let mut full = None;
             for decode in self.decodes() {
-                match generate::ask(&self.client, &decode.http, ask, headers.clone()).await {
-                    Ok(Ok(answer)) => return Ok(UnderWay::new(answer, decode.name, &self.load)),
-                    Ok(Err(refused)) if refused.is_for_now() => {
-                        full = Some(refused);
+                let counted = Counted::new(decode.name, &self.load);
+                let asked = generate::ask(&self.client, &decode.http, ask, headers.clone());
+                let asked = timeout(BEGINS_WITHIN, asked).await.context("it does not begin in time");
+                match asked.flatten() {
+                    Ok(Ok(answer)) => return Ok(UnderWay { answer, counted }),
+                    // A decode with a larger cache may take the text, and one that is full may take it later.
+                    Ok(Err(refused)) if refused.is_for_now() || refused.code == LONGER => {
+                        full = full.filter(Refused::is_for_now).or(Some(refused));
                         continue;
                     }
                     Ok(Err(refused)) => return Err(refused),
-                    Err(error) => reason = format!("{}: {error:#}", decode.name),
+                    Err(error) => reason = format!("{}: {error:#}", counted.decode),
                 }
                 tracing::warn!(id = ask.id, reason, "a decode does not go on, and another one is asked");
-                self.members.doubt(&decode.name);
+                self.members.doubt(&counted.decode);
+                if Instant::now() >= until {
+                    break;
+                }
             }
             let late = Instant::now() >= until;
             if let Some(refused) = full.filter(|_| late || !waits) {
@@ -103,13 +122,18 @@ impl Router {
         mut under_way: UnderWay,
         events: UnboundedSender<Event>,
     ) {
+        let mut lost = 0;
         loop {
             let next = tokio::select! {
                 next = under_way.answer.next() => next,
                 () = events.closed() => return,
             };
             let error = match next {
+                Ok(Event::Token(_)) if ask.tokens_max == 0 => {
+                    "it says more tokens than were asked for".to_owned()
+                }
                 Ok(Event::Token(token)) => {
+                    lost = 0;
                     ask.text.push(token);
                     ask.tokens_max = ask.tokens_max.saturating_sub(1);
                     _ = events.send(Event::Token(token));
@@ -122,16 +146,32 @@ impl Router {
                 }
                 Err(error) => format!("{error:#}"),
             };
-            tracing::warn!(id = ask.id, decode = under_way.decode, error, "a decode was lost amid an answer");
+            tracing::warn!(
+                id = ask.id,
+                decode = under_way.counted.decode,
+                error,
+                "a decode was lost amid an answer"
+            );
+            self.members.doubt(&under_way.counted.decode);
             if ask.tokens_max == 0 {
                 _ = events.send(Event::Ended(Finish::Length));
                 return;
             }
             self.stats.lost.add(1);
-            self.members.doubt(&under_way.decode);
+            lost += 1;
+            if lost > LOST_MAX {
+                _ = events.send(Event::Failed(format!(
+                    "{lost} decodes were lost one behind the other; the last one: {error}"
+                )));
+                return;
+            }
             // The id of a request that decode may still have.
             ask.id.push('+');
-            under_way = match self.ask(&ask, &headers, true).await {
+            let again = tokio::select! {
+                again = self.ask(&ask, &headers, true) => again,
+                () = events.closed() => return,
+            };
+            under_way = match again {
                 Ok(under_way) => {
                     self.stats.resumed.add(1);
                     under_way
@@ -165,14 +205,14 @@ impl Backend for Router {
     }
 }
 
-impl UnderWay {
-    fn new(answer: Answer, decode: String, load: &Arc<Mutex<HashMap<String, usize>>>) -> Self {
+impl Counted {
+    fn new(decode: String, load: &Load) -> Self {
         *load.lock().unwrap_or_else(PoisonError::into_inner).entry(decode.clone()).or_default() += 1;
-        Self { answer, decode, load: Arc::clone(load) }
+        Self { decode, load: Arc::clone(load) }
     }
 }
 
-impl Drop for UnderWay {
+impl Drop for Counted {
     fn drop(&mut self) {
         let mut load = self.load.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(count) = load.get_mut(&self.decode) {
@@ -180,3 +220,6 @@ impl Drop for UnderWay {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
