@@ -23,6 +23,8 @@ pub struct Blocks {
     /// A permit for each text that may have blocks or wait for some.
     places: Arc<Semaphore>,
     texts_max: usize,
+    /// Held by the text that looks for blocks. The others wait in the order in which they came.
+    first: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// The reason why a text gets no blocks.
@@ -89,10 +91,12 @@ impl Blocks {
         let free = (0..pool.layout().blocks()).collect();
         let texts_max = texts_max.min(Semaphore::MAX_PERMITS);
         let (state, places) = (State { free, ..State::default() }, Semaphore::new(texts_max));
-        Self { pool: pool.clone(), state: Arc::new(Mutex::new(state)), places: Arc::new(places), texts_max }
+        let (state, places, first) = (Arc::new(Mutex::new(state)), Arc::new(places), Arc::default());
+        Self { pool: pool.clone(), state, places, texts_max, first }
     }
 
-    /// Takes blocks for a text, with room for `room` tokens in all; waits until there are as many.
+    /// Takes blocks for a text, with room for `room` tokens in all; waits until there are as many. Texts get their blocks
+    /// in the order in which they came, so that a long one is not passed by short ones for ever.
     ///
     /// # Errors
     ///
@@ -105,6 +109,7 @@ impl Blocks {
         let full = NoBlocks::Full { texts: self.texts_max };
         let place = Arc::clone(&self.places).try_acquire_owned().map_err(|_| full)?;
         let taken = async {
+            let _first = self.first.lock().await;
             loop {
                 if let Some(taken) = self.try_take(text, wanted) {
                     return taken;
@@ -130,6 +135,11 @@ impl Blocks {
             taken.nodes.push(id);
         }
         taken.ready = taken.list.len() * BLOCK_TOKENS;
+        // Before any block is given away, because a text that gets too few would cost others what is kept for them.
+        if state.spare(&self.pool) < count.saturating_sub(taken.list.len()) {
+            drop(state);
+            return None;
+        }
         while taken.list.len() < count {
             match state.take_one(&self.pool) {
                 Some(block) => taken.list.push(block),
@@ -157,9 +167,7 @@ impl Blocks {
     /// Blocks that no text has and that no transfer holds.
     #[must_use]
     pub fn idle(&self) -> usize {
-        let state = self.lock();
-        let kept = state.nodes.values().filter(|node| node.users == 0).map(|node| &node.block);
-        state.free.iter().chain(kept).filter(|block| self.pool.held(**block).is_none()).count()
+        self.lock().spare(&self.pool)
     }
 
     /// Blocks that no text has, and blocks that are kept for texts that begin alike.
@@ -228,6 +236,12 @@ impl Taken {
 }
 
 impl State {
+    /// Blocks that are free or kept, and that no transfer holds.
+    fn spare(&self, pool: &Pool) -> usize {
+        let kept = self.nodes.values().filter(|node| node.users == 0).map(|node| &node.block);
+        self.free.iter().chain(kept).filter(|block| pool.held(**block).is_none()).count()
+    }
+
     /// A block that is free, or was kept and is used least.
     fn take_one(&mut self, pool: &Pool) -> Option<u32> {
         let at = self.free.iter().position(|block| pool.held(*block).is_none());

@@ -60,6 +60,35 @@ async fn texts_beyond_the_queue_and_beyond_the_pool_are_refused_at_once() {
 }
 
 #[test]
+fn a_text_that_gets_too_few_blocks_costs_others_none_that_are_kept() {
+    let blocks = blocks(4);
+    blocks.try_take(&text(&[1, 2]), 2).unwrap().publish(&text(&[1, 2]));
+    let _one = blocks.try_take(&text(&[9]), 1).unwrap();
+    assert!(blocks.try_take(&text(&[5]), 4).is_none());
+    assert_eq!(blocks.counts(), (1, 2));
+    assert!(blocks.try_take(&text(&[5]), 3).is_some());
+}
+
+#[tokio::test]
+async fn a_long_text_is_not_passed_by_a_short_one_that_came_later() {
+    let blocks = blocks(2);
+    let running = blocks.take(&[1], 1).await.ok().unwrap();
+    let (ends, mut ended) = tokio::sync::mpsc::unbounded_channel();
+    for (room, waiting) in [(2, 2), (1, 3)] {
+        let (blocks, ends) = (blocks.clone(), ends.clone());
+        let of = blocks.clone();
+        tokio::spawn(async move { ends.send((room, blocks.take(&[1], room * BLOCK_TOKENS).await.is_ok())) });
+        while of.texts() < waiting {
+            tokio::task::yield_now().await;
+        }
+    }
+    // Time in which the short one would have its block, which is free.
+    tokio::time::sleep(10 * PAUSE).await;
+    drop(running);
+    assert_eq!([ended.recv().await, ended.recv().await], [Some((2, true)), Some((1, true))]);
+}
+
+#[test]
 fn kept_blocks_are_given_away_the_last_and_the_oldest_first() {
     let blocks = blocks(4);
     for first in [1, 7] {
