@@ -34,7 +34,8 @@ pub struct Job {
 /// A piece of news about a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// All of the text is in the blocks in this layer.
+    /// All of the text is in the blocks in this layer. Told again when the text is computed again, because another
+    /// text of its step has failed.
     Layer(u32),
     /// The next token of the answer.
     Token(Token),
@@ -70,7 +71,9 @@ impl Job {
         self.ready..self.text.len()
     }
 
-    pub(super) fn fail(&self, error: &str) {
+    /// Ends the text with an error.
+    pub(super) fn fail(&mut self, error: &str) {
+        self.tokens_left = 0;
         // Whoever does not hear needs no error.
         _ = self.events.send(Event::Failed(error.to_owned()));
     }

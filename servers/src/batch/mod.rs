@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Error, Result, anyhow};
 use tokio::sync::mpsc::error::TryRecvError;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -96,14 +96,22 @@ impl Running {
         while self.take_new() {
             let parts = self.parts();
             if let Err(error) = self.step(&parts) {
-                let error = format!("{error:#}");
-                parts.iter().for_each(|(at, _)| _ = self.jobs.get(*at).map(|job| job.fail(&error)));
-                let failed = |at: &usize| parts.iter().any(|(of, _)| of == at);
-                let mut at = 0..;
-                self.jobs.retain(|_| at.next().is_some_and(|at| !failed(&at)));
+                match &parts[..] {
+                    [(at, _)] => self.fail(*at, &error),
+                    // Each alone, so that the text that cannot be computed costs the others nothing.
+                    several => several.chunks(1).for_each(|part| {
+                        let failed = self.step(part).err().zip(part.first());
+                        _ = failed.map(|(error, (at, _))| self.fail(*at, &error));
+                    }),
+                }
             }
             self.jobs.retain(Job::is_running);
         }
+    }
+
+    /// Ends a text that cannot be computed.
+    fn fail(&mut self, at: usize, error: &Error) {
+        _ = self.jobs.get_mut(at).map(|job| job.fail(&format!("{error:#}")));
     }
 
     /// Takes the texts that wait. Returns `false` when none is left and none will come.

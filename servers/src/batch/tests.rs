@@ -28,8 +28,19 @@ fn server(blocks: u32) -> Server {
 
 impl Server {
     async fn begin(&self, prompt: &str, sampling: Sampling, tokens: usize) -> UnboundedReceiver<Event> {
+        self.begin_in(prompt, sampling, tokens, tokens).await
+    }
+
+    /// Begins a text whose blocks have room for so many tokens of its answer.
+    async fn begin_in(
+        &self,
+        prompt: &str,
+        sampling: Sampling,
+        tokens: usize,
+        room: usize,
+    ) -> UnboundedReceiver<Event> {
         let text = encode(prompt.as_bytes());
-        let blocks = self.blocks.take(&text, text.len() + tokens).await.unwrap();
+        let blocks = self.blocks.take(&text, text.len() + room).await.unwrap();
         let (events, heard) = unbounded_channel();
         let (ready, ignores_end, tells_layers) = (blocks.ready(), false, false);
         let turn = Turn::waits(&Stats::new(Role::Single, "single"));
@@ -98,4 +109,22 @@ async fn texts_that_nobody_hears_of_give_their_blocks_back() {
     let Server { batch, blocks } = server;
     drop(batch);
     assert_eq!(blocks.idle(), 16);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_text_that_cannot_be_computed_costs_the_others_nothing() {
+    let (prompt, sampling) = ("a prompt of some length", Sampling::default());
+    let alone = answer(server(32).begin(prompt, sampling, 60).await).await;
+    let server = server(32);
+    let long = server.begin(prompt, sampling, 60).await;
+    // Its blocks end before its answer.
+    let mut short = server.begin_in("another prompt", sampling, 60, 1).await;
+    assert_eq!(answer(long).await, alone);
+    while let Some(event) = short.recv().await {
+        if let Event::Failed(error) = event {
+            assert!(error.contains("beyond the blocks"), "{error}");
+            return;
+        }
+    }
+    panic!("the answer had room");
 }

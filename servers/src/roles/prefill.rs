@@ -146,9 +146,15 @@ impl Prefill {
         let job =
             Job { text, blocks, ready: kept, sampling, tokens_left, ignores_end, tells_layers, events, turn };
         self.batch.add(job).await?;
+        let mut layers = 0;
         let first = loop {
             match heard.recv().await.context("the prompt was not computed")? {
-                Event::Layer(layer) => push.layer_ready(layer)?,
+                // Pushed already, with the same bytes.
+                Event::Layer(layer) if layer < layers => {}
+                Event::Layer(layer) => {
+                    push.layer_ready(layer)?;
+                    layers = layer + 1;
+                }
                 Event::Token(token) => break First::now(token),
                 Event::Ended(_) => break First::now(END),
                 Event::Failed(error) => bail!(error),
