@@ -13,12 +13,13 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use futures_util::stream;
+use reqwest::redirect::Policy;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Backend, Prompt, Refused, check_prompt};
 use crate::batch::{Event, Finish};
 use crate::health::Health;
-use crate::model::{Config, Sampling, Token};
+use crate::model::{Config, Sampling, Token, VOCABULARY};
 use crate::observe::{self, Heard, Outcome};
 
 /// The longest line of an answer.
@@ -126,7 +127,8 @@ pub fn client() -> Result<reqwest::Client> {
     let builder = reqwest::Client::builder().connect_timeout(CONNECT_WITHIN).read_timeout(SILENCE);
     // A server ends connections that say nothing, and must not do so just when the next request is said.
     let builder = builder.pool_idle_timeout(IDLE);
-    Ok(builder.no_proxy().build()?)
+    // A server of the job answers itself.
+    Ok(builder.no_proxy().redirect(Policy::none()).build()?)
 }
 
 /// Asks another server to go on with a text. A refusal is one of the request itself, or says that the server has too
@@ -165,7 +167,11 @@ pub async fn refusal(response: reqwest::Response) -> Result<Refused> {
 }
 
 /// The body of a short answer, or its begin.
-async fn short(mut response: reqwest::Response) -> Result<Vec<u8>> {
+///
+/// # Errors
+///
+/// The answer has broken off.
+pub async fn short(mut response: reqwest::Response) -> Result<Vec<u8>> {
     let mut body = Vec::new();
     while body.len() < LINE_BYTES_MAX
         && let Some(more) = response.chunk().await?
@@ -197,6 +203,9 @@ impl Answer {
                 let line: Vec<u8> = self.bytes.drain(..=end).collect();
                 let line = serde_json::from_slice(&line).context("an answer that no server gives")?;
                 return Ok(match line {
+                    Line::Token(token) if token >= VOCABULARY => {
+                        bail!("a token {token} that the model has not")
+                    }
                     Line::Token(token) => Event::Token(token),
                     Line::Ended(finish) => Event::Ended(finish),
                     Line::Failed(error) => Event::Failed(error),

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use futures_util::FutureExt;
 use futures_util::future::join_all;
 use rdma_collective::kv::{Blocks as KvBlocks, KvNode};
 use rdma_core::Deadline;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::time::timeout;
 use tracing::{Instrument, Span, field::Empty};
 
 use super::prefill::{First, Prefilled, ToCompute};
@@ -168,13 +170,16 @@ impl Decode {
             .post(format!("http://{}/prefill", prefill.http))
             .headers(trace::onward(&prompt.headers));
         let asked = asked.json(&ask).send();
-        let mut answer = Box::pin(async {
+        let answer = async {
             let answer = asked.await?;
             if !answer.status().is_success() {
                 bail!(generate::refusal(answer).await?);
             }
-            Ok(answer.json::<Prefilled>().await?)
-        });
+            Ok(serde_json::from_slice::<Prefilled>(&generate::short(answer).await?)?)
+        };
+        let answer =
+            timeout(PREFILL_WITHIN, answer).map(|answer| answer.context("no answer in time").flatten());
+        let mut answer = Box::pin(answer);
         let received = tokio::select! {
             received = &mut grant => {
                 // Read to its end, so that the push is not given up there and the connection serves the next prompt.
@@ -193,7 +198,7 @@ impl Decode {
             }
         };
         ensure!(received.verdicts.all_valid(), "{:?}", received.verdicts);
-        let first = First::read(&received.note).context("a prompt without a first token")?;
+        let first = First::read(&received.note).context("a prompt without a first token of the model")?;
         let (all, grant) = (began.elapsed().as_secs_f64(), granted.as_secs_f64());
         self.stats.came(Came { all, grant, tail: first.age().as_secs_f64() });
         Span::current().record("bytes", received.bytes);

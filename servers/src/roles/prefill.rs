@@ -20,7 +20,7 @@ use crate::api::Refused;
 use crate::batch::{Batch, Computed, Event, Job};
 use crate::cache::{Blocks, Memory, NoBlocks};
 use crate::generate::check;
-use crate::model::{Config, END, Llama, Sampling, Token};
+use crate::model::{Config, END, Llama, Sampling, Token, VOCABULARY};
 use crate::observe::{Outcome, Stats, Turn, Watch};
 
 /// A prefill.
@@ -79,9 +79,11 @@ impl First {
         note
     }
 
+    /// Reads a note; `None` when it is none, or its token is none of the model.
     pub fn read(note: &[u8]) -> Option<Self> {
         let (token, known) = note.split_first_chunk()?;
-        Some(Self { token: Token::from_le_bytes(*token), known: u64::from_le_bytes(known.try_into().ok()?) })
+        let token = Some(Token::from_le_bytes(*token)).filter(|token| *token < VOCABULARY)?;
+        Some(Self { token, known: u64::from_le_bytes(known.try_into().ok()?) })
     }
 
     /// The time since then, by the clock of this host.
@@ -202,6 +204,7 @@ mod tests {
         let first = First::now(97);
         assert_eq!(First::read(&first.note()), Some(first));
         assert!(first.age() < Duration::from_secs(60));
-        assert!([&[][..], &[1; 4], &[1; 11], &[1; 13]].iter().all(|note| First::read(note).is_none()));
+        assert_eq!(First::read(&First::now(VOCABULARY).note()), None);
+        assert!([&[][..], &[1; 4], &[0; 11], &[0; 13]].iter().all(|note| First::read(note).is_none()));
     }
 }

@@ -141,6 +141,30 @@ async fn tokens_beyond_those_asked_for_are_not_passed_on() {
 }
 
 #[tokio::test]
+async fn a_decode_that_sends_elsewhere_or_says_tokens_of_no_model_is_none() {
+    let events = heard(&router(&[says("{\"token\":258}\n")]).await, 2).await;
+    assert!(matches!(&events[..], [Event::Failed(error)] if error.contains("a token 258")), "{events:?}");
+    let elsewhere = answers(|number| async move {
+        match number {
+            0 => axum::response::Redirect::temporary("/generate").into_response(),
+            _ => "{\"token\":5}\n{\"ended\":\"stop\"}\n".into_response(),
+        }
+    });
+    let router = router(&[elsewhere]).await;
+    let asked = Generate {
+        id: "a".to_owned(),
+        model: router.config,
+        text: vec![97],
+        sampling: Sampling::default(),
+        tokens_max: 1,
+        ignores_end: true,
+    };
+    let decode = router.decodes().remove(0).http;
+    let error = generate::ask(&router.client, &decode, &asked, HeaderMap::new()).await.err().unwrap();
+    assert!(error.to_string().contains("307"), "{error}");
+}
+
+#[tokio::test]
 async fn a_text_that_is_too_long_for_one_decode_is_taken_by_another_one() {
     let small = answers(|_| async { Refused::field("max_tokens", "too long").code(LONGER).into_response() });
     let both = router(&[small.clone(), says("{\"ended\":\"length\"}\n")]).await;
