@@ -9,6 +9,8 @@ use rdma_collective::bootstrap::JobToken;
 use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
+use super::LASTS;
+
 /// The longest entry: a blob has up to 34 KiB, and two digits a byte.
 const BYTES_MAX: usize = 128 * 1024;
 /// Difference of two hosts' clocks that is forgiven.
@@ -86,7 +88,7 @@ impl Sealed {
     ///
     /// # Errors
     ///
-    /// The seal is not that of this job, the entry has ended, or it is no entry.
+    /// The seal is not that of this job, the entry has ended or ends later than any that is sealed now, or it is no entry.
     pub fn open(&self, token: &JobToken) -> Result<Entry> {
         ensure!(self.entry.len() <= BYTES_MAX, "an entry of {} bytes", self.entry.len());
         let seal = unhex(&self.seal).context("a seal that is no number")?;
@@ -95,6 +97,14 @@ impl Sealed {
         ensure!(entry.name == self.name, "the entry of {} under the name {}", entry.name, self.name);
         let late = entry.late();
         ensure!(late <= CLOCKS.as_secs(), "the entry of {} ended {late} s ago", entry.name);
+        // One of a clock that was far ahead would hide those of its server that come after it.
+        let longest = LASTS + 2 * CLOCKS;
+        let early = entry.until.saturating_sub(now());
+        ensure!(
+            early <= longest.as_secs(),
+            "the entry of {} ends in {early} s, beyond {longest:?}",
+            entry.name
+        );
         Ok(entry)
     }
 }
@@ -175,6 +185,10 @@ mod tests {
         let text = serde_json::to_string(&Entry { until: now() - 60, ..entry() }).unwrap();
         let seal = hex(&mac(&token, &text).unwrap().finalize().into_bytes());
         assert!(refused(Sealed { entry: text, seal, ..sealed }).contains("ended 60 s ago"));
+        let later =
+            |seconds| entry().seal(&token, LASTS + 2 * CLOCKS + Duration::from_secs(seconds)).unwrap();
+        assert!(later(0).open(&token).is_ok());
+        assert!(refused(later(60)).contains("beyond 13s"));
     }
 
     #[test]
@@ -213,6 +227,4 @@ mod tests {
         let sealed = Sealed { entry: " ".repeat(BYTES_MAX + 1), ..entry().seal(&token, LASTS).unwrap() };
         assert_eq!(sealed.open(&token).unwrap_err().to_string(), "an entry of 131073 bytes");
     }
-
-    const LASTS: Duration = Duration::from_secs(9);
 }

@@ -34,7 +34,21 @@ pub struct Http {
 #[derive(Clone)]
 pub struct Table {
     token: JobToken,
-    entries: Arc<Mutex<BTreeMap<String, (Instant, Sealed)>>>,
+    entries: Arc<Mutex<BTreeMap<String, Announced>>>,
+}
+
+/// An entry, and its announcement.
+struct Announced {
+    since: Instant,
+    /// End of the entry.
+    until: u64,
+    sealed: Sealed,
+}
+
+impl Announced {
+    fn is_live(&self) -> bool {
+        self.since.elapsed() < LASTS
+    }
 }
 
 impl Http {
@@ -110,24 +124,26 @@ impl Table {
         Router::new().route("/directory", get(all).put(put)).with_state(self.clone())
     }
 
-    /// Takes an entry. Without its seal a stranger could put itself in the place of a server, or fill the memory.
-    fn put(&self, entry: Sealed) -> StatusCode {
-        if entry.open(&self.token).is_err() {
-            return StatusCode::FORBIDDEN;
-        }
+    /// Takes an entry, unless a later one of its server is there. Without its seal a stranger could put itself in the
+    /// place of a server, or fill the memory.
+    fn put(&self, sealed: Sealed) -> StatusCode {
+        let Ok(entry) = sealed.open(&self.token) else { return StatusCode::FORBIDDEN };
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        entries.retain(|_, (since, _)| since.elapsed() < LASTS);
+        entries.retain(|_, announced| announced.is_live());
         if entries.len() >= SERVERS_MAX && !entries.contains_key(&entry.name) {
             return StatusCode::INSUFFICIENT_STORAGE;
         }
-        entries.insert(entry.name.clone(), (Instant::now(), entry));
+        if entries.get(&entry.name).is_none_or(|other| other.until <= entry.until) {
+            let announced = Announced { since: Instant::now(), until: entry.until, sealed };
+            entries.insert(entry.name, announced);
+        }
         StatusCode::NO_CONTENT
     }
 
     fn all(&self) -> Vec<Sealed> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let live = entries.values().filter(|(since, _)| since.elapsed() < LASTS);
-        live.map(|(_, entry)| entry.clone()).collect()
+        let live = entries.values().filter(|announced| announced.is_live());
+        live.map(|announced| announced.sealed.clone()).collect()
     }
 }
 

@@ -119,12 +119,14 @@ async fn an_entry_of_another_job_takes_nobodys_place_in_the_directory_of_a_serve
     let http = Http::new(listener.local_addr().unwrap().to_string()).unwrap();
     let routes = table.routes();
     tokio::spawn(async move { axum::serve(listener, routes).await });
-    let sealed = entry("decode-0", Role::Decode).seal(&token(), LASTS * 10).unwrap();
+    let sealed = entry("decode-0", Role::Decode).seal(&token(), LASTS * 4).unwrap();
     http.announce(&sealed).await.unwrap();
     let stranger = rdma_collective::bootstrap::JobToken::random().unwrap();
     let forged = entry("decode-0", Role::Decode).seal(&stranger, LASTS).unwrap();
     let refused = http.announce(&forged).await.unwrap_err().to_string();
     assert_eq!(refused, "the directory says 403 Forbidden");
+    // An earlier entry that is said again.
+    http.announce(&entry("decode-0", Role::Decode).seal(&token(), LASTS).unwrap()).await.unwrap();
     assert_eq!(http.entries().await.unwrap(), [sealed]);
     // Nobody announces it again.
     let gone = async {
