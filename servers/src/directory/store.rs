@@ -1,13 +1,14 @@
 //! A directory in the library's rendezvous store, for jobs that have one: each server is a rank of it.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use rdma_collective::bootstrap::StoreClient;
+use rdma_collective::bootstrap::{BootstrapError, StoreClient};
 use rdma_core::Deadline;
+use tokio::sync::Mutex;
 use tokio::task::spawn_blocking;
 
 use super::{Directory, Sealed};
@@ -19,6 +20,7 @@ const MISSING_WITHIN: Duration = Duration::from_millis(20);
 
 /// The directory in a store.
 pub struct Store {
+    /// In the order of the calls, so that a server announces itself before it looks for those that are missing.
     client: Arc<Mutex<StoreClient>>,
 }
 
@@ -39,8 +41,8 @@ impl Directory for Store {
         let client = Arc::clone(&self.client);
         async move {
             let entry = serde_json::to_vec(entry)?;
+            let mut client = client.lock_owned().await;
             let set = move || {
-                let mut client = client.lock().unwrap_or_else(PoisonError::into_inner);
                 let key = key(client.rank());
                 client.set(&key, &entry, Deadline::after(WITHIN))
             };
@@ -52,14 +54,19 @@ impl Directory for Store {
     fn entries(&self) -> BoxFuture<'_, Result<Vec<Sealed>>> {
         let client = Arc::clone(&self.client);
         async move {
+            let mut client = client.lock_owned().await;
             let get = move || {
-                let mut client = client.lock().unwrap_or_else(PoisonError::into_inner);
-                let ranks = 0..client.world();
-                let entry = |rank| client.get(&key(rank), Deadline::after(MISSING_WITHIN)).ok();
-                let entries = ranks.filter_map(entry).filter_map(|entry| serde_json::from_slice(&entry).ok());
-                entries.collect()
+                let mut entries = Vec::new();
+                for rank in 0..client.world() {
+                    match client.get(&key(rank), Deadline::after(MISSING_WITHIN)) {
+                        Ok(entry) => entries.extend(serde_json::from_slice(&entry).ok()),
+                        Err(BootstrapError::KeyMissing { .. }) => {}
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                Ok(entries)
             };
-            Ok(spawn_blocking(get).await?)
+            spawn_blocking(get).await?
         }
         .boxed()
     }
