@@ -114,7 +114,7 @@ impl Decode {
         if met.is_empty() && !others.is_empty() {
             reason = join_all(others.iter().map(|prefill| self.unmet(prefill))).await.join("; ");
         }
-        let mut full = None;
+        let (mut full, mut lost) = (None, false);
         for (attempt, prefill) in met.into_iter().enumerate() {
             let span = tracing::info_span!(
                 "transfer",
@@ -127,14 +127,19 @@ impl Decode {
             );
             match self.prefill_by(&prefill, prompt, blocks, attempt).instrument(span.clone()).await {
                 Ok(token) => {
-                    self.stats.resumed.add(u64::from(attempt > 0));
+                    self.stats.resumed.add(u64::from(lost));
                     return Ok(token);
                 }
                 Err(error) => {
                     reason = format!("{}: {error:#}", prefill.name);
-                    full = error.downcast().ok().filter(Refused::is_for_now).or(full);
+                    if let Some(refused) = error.downcast().ok().filter(Refused::is_for_now) {
+                        full = Some(refused);
+                        continue;
+                    }
                 }
             }
+            lost = true;
+            self.members.doubt(&prefill.name);
             self.stats.lost.add(1);
             trace::fail(&span, &reason);
             tracing::warn!(id = prompt.id, reason, "a prefill has failed, and another one is asked");
