@@ -5,14 +5,16 @@
 
 mod job;
 
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{Builder, JoinHandle};
+use std::time::Duration;
 
-use anyhow::{Error, Result, anyhow};
-use tokio::sync::mpsc::error::TryRecvError;
+use anyhow::{Context, Error, Result, anyhow};
 use tokio::sync::mpsc::{Receiver, Sender, channel};
+use tokio::time::timeout;
 
 use crate::cache::{Memory, Paged};
 use crate::model::{Cache, Chunk, Llama};
@@ -21,10 +23,14 @@ pub use job::{Event, Finish, Job};
 
 /// Texts that run at once, at most. Others wait.
 const RUNNING_MAX: usize = 64;
-/// Tokens of a step, at most but for a token of each text: a long prompt delays the others by so much.
+/// Tokens of a step, at most: a long prompt delays the others by so much.
 const STEP_TOKENS: usize = 64;
+// A token of each text fits, so that no answer stands still.
+const _: () = assert!(STEP_TOKENS >= RUNNING_MAX);
 /// Texts that wait, at most; whoever brings another waits itself.
 const WAITING_MAX: usize = 256;
+/// Time for which the one who brings a text waits itself.
+const ADDED_WITHIN: Duration = Duration::from_secs(10);
 
 /// The texts that a model computes. They end with the last handle.
 pub struct Batch {
@@ -52,9 +58,9 @@ impl Batch {
     ///
     /// The system has no thread left.
     pub fn start(model: Arc<Llama>, memory: Memory) -> Result<Self> {
-        let (jobs, waiting) = channel(WAITING_MAX);
+        let (jobs, arrivals) = channel(RUNNING_MAX);
         let computed = Computed::default();
-        let mut running = Running { model, memory, waiting, jobs: Vec::new(), computed: computed.clone() };
+        let mut running = Running::new(model, memory, arrivals, computed.clone());
         let thread = Builder::new().name("batch".to_owned()).spawn(move || running.run())?;
         Ok(Self { jobs: Some(jobs), thread: Some(thread), computed })
     }
@@ -69,10 +75,11 @@ impl Batch {
     ///
     /// # Errors
     ///
-    /// The thread has ended.
+    /// The thread has ended, or too many texts wait.
     pub async fn add(&self, job: Job) -> Result<()> {
         let ended = || anyhow!("the model has stopped");
-        self.jobs.as_ref().ok_or_else(ended)?.send(job).await.map_err(|_| ended())
+        let added = self.jobs.as_ref().ok_or_else(ended)?.send(job);
+        timeout(ADDED_WITHIN, added).await.context("too many texts wait for the model")?.map_err(|_| ended())
     }
 }
 
@@ -86,12 +93,17 @@ impl Drop for Batch {
 struct Running {
     model: Arc<Llama>,
     memory: Memory,
-    waiting: Receiver<Job>,
+    arrivals: Receiver<Job>,
+    waiting: VecDeque<Job>,
     jobs: Vec<Job>,
     computed: Computed,
 }
 
 impl Running {
+    fn new(model: Arc<Llama>, memory: Memory, arrivals: Receiver<Job>, computed: Computed) -> Self {
+        Self { model, memory, arrivals, waiting: VecDeque::new(), jobs: Vec::new(), computed }
+    }
+
     fn run(&mut self) {
         while self.take_new() {
             let parts = self.parts();
@@ -114,22 +126,21 @@ impl Running {
         _ = self.jobs.get_mut(at).map(|job| job.fail(&format!("{error:#}")));
     }
 
-    /// Takes the texts that wait. Returns `false` when none is left and none will come.
+    /// Has the texts that wait run, as far as there is room. Returns `false` when none is left and none will come.
     fn take_new(&mut self) -> bool {
-        while self.jobs.len() < RUNNING_MAX {
-            let job = if self.jobs.is_empty() {
-                self.waiting.blocking_recv().ok_or(TryRecvError::Disconnected)
-            } else {
-                self.waiting.try_recv()
-            };
-            match job {
-                Ok(mut job) => {
-                    job.turn.runs();
-                    self.jobs.extend(Some(job).filter(Job::is_running));
-                }
-                Err(_) => break,
-            }
+        // Each step, so that a text that nobody hears any more gives its blocks back although none may run.
+        self.waiting.retain(Job::is_running);
+        while self.waiting.len() < WAITING_MAX {
+            let idle = self.jobs.is_empty() && self.waiting.is_empty();
+            let job = if idle { self.arrivals.blocking_recv() } else { self.arrivals.try_recv().ok() };
+            let Some(job) = job else { break };
+            self.waiting.extend(Some(job).filter(Job::is_running));
         }
+        let places = RUNNING_MAX.saturating_sub(self.jobs.len()).min(self.waiting.len());
+        self.jobs.extend(self.waiting.drain(..places).map(|mut job| {
+            job.turn.runs();
+            job
+        }));
         !self.jobs.is_empty()
     }
 

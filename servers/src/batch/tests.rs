@@ -17,13 +17,35 @@ struct Server {
 }
 
 fn server(blocks: u32) -> Server {
+    let (model, memory, blocks) = parts(blocks);
+    Server { batch: Batch::start(model, memory).unwrap(), blocks }
+}
+
+fn parts(blocks: u32) -> (Arc<Llama>, Memory, Blocks) {
     let config =
         Config { num_hidden_layers: 2, hidden_size: 64, intermediate_size: 160, ..Config::default() };
     let device = Device::soft(SoftOptions::default()).open().unwrap();
     let engine = Engine::new(&device, EngineOptions::default()).unwrap();
     let memory = Memory::new(&engine, &config, blocks, PoolUse::Source).unwrap();
-    let blocks = Blocks::of(memory.pool(), 64);
-    Server { batch: Batch::start(Arc::new(Llama::new(config).unwrap()), memory).unwrap(), blocks }
+    let blocks = Blocks::of(memory.pool(), 2 * RUNNING_MAX);
+    (Arc::new(Llama::new(config).unwrap()), memory, blocks)
+}
+
+async fn job(
+    blocks: &Blocks,
+    prompt: &str,
+    sampling: Sampling,
+    tokens: usize,
+    room: usize,
+) -> (Job, UnboundedReceiver<Event>) {
+    let text = encode(prompt.as_bytes());
+    let blocks = blocks.take(&text, text.len() + room).await.unwrap();
+    let (events, heard) = unbounded_channel();
+    let (ready, ignores_end, tells_layers) = (blocks.ready(), false, false);
+    let turn = Turn::waits(&Stats::new(Role::Single, "single"));
+    let job =
+        Job { text, blocks, ready, sampling, tokens_left: tokens, ignores_end, tells_layers, events, turn };
+    (job, heard)
 }
 
 impl Server {
@@ -39,22 +61,7 @@ impl Server {
         tokens: usize,
         room: usize,
     ) -> UnboundedReceiver<Event> {
-        let text = encode(prompt.as_bytes());
-        let blocks = self.blocks.take(&text, text.len() + room).await.unwrap();
-        let (events, heard) = unbounded_channel();
-        let (ready, ignores_end, tells_layers) = (blocks.ready(), false, false);
-        let turn = Turn::waits(&Stats::new(Role::Single, "single"));
-        let job = Job {
-            text,
-            blocks,
-            ready,
-            sampling,
-            tokens_left: tokens,
-            ignores_end,
-            tells_layers,
-            events,
-            turn,
-        };
+        let (job, heard) = job(&self.blocks, prompt, sampling, tokens, room).await;
         self.batch.add(job).await.unwrap();
         heard
     }
@@ -127,4 +134,25 @@ async fn a_text_that_cannot_be_computed_costs_the_others_nothing() {
         }
     }
     panic!("the answer had room");
+}
+
+#[tokio::test]
+async fn a_text_that_waits_and_that_nobody_hears_of_gives_its_blocks_back_while_others_run() {
+    let (model, memory, blocks) = parts(2 * RUNNING_MAX as u32);
+    let (jobs, arrivals) = channel(2 * RUNNING_MAX);
+    let mut running = Running::new(model, memory, arrivals, Computed::default());
+    let mut all = Vec::new();
+    for _ in 0..=RUNNING_MAX {
+        let (job, heard) = job(&blocks, "a", Sampling::default(), 1, 1).await;
+        jobs.try_send(job).unwrap();
+        all.push(heard);
+    }
+    assert!(running.take_new());
+    assert_eq!(
+        (running.jobs.len(), running.waiting.len(), blocks.texts()),
+        (RUNNING_MAX, 1, RUNNING_MAX + 1)
+    );
+    all.pop();
+    assert!(running.take_new());
+    assert_eq!((running.jobs.len(), running.waiting.len(), blocks.texts()), (RUNNING_MAX, 0, RUNNING_MAX));
 }
