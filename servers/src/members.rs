@@ -54,8 +54,9 @@ impl Members {
         Ok(Self { inner: Arc::new(Inner { token, directory, client, known, turn }) })
     }
 
-    /// Announces a server and looks for the others, for ever. A node meets those of the role `meets`.
-    pub async fn keep(self, own: Entry, node: Option<KvNode>, meets: Role) {
+    /// Announces a server and looks for the others, for ever. Its node, if it has one, meets those
+    /// of a role.
+    pub async fn keep(self, own: Entry, node: Option<(KvNode, Role)>) {
         loop {
             let announced = async {
                 let sealed = own.seal(&self.inner.token, LASTS)?;
@@ -70,8 +71,8 @@ impl Members {
                     "the directory does not take this server"
                 );
             }
-            for entry in node.iter().flat_map(|_| self.all(meets)) {
-                meet(node.as_ref(), &entry);
+            if let Some((node, meets)) = &node {
+                self.all(*meets).iter().for_each(|entry| meet(node, entry));
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -151,8 +152,7 @@ impl Members {
 }
 
 /// Has a node meet the node of an entry, unless it has met that already.
-fn meet(node: Option<&KvNode>, entry: &Entry) {
-    let Some(node) = node else { return };
+fn meet(node: &KvNode, entry: &Entry) {
     let connecting = node.connect(&entry.blob(), Deadline::after(MEET_WITHIN));
     let name = entry.name.clone();
     tokio::spawn(async move {

@@ -96,8 +96,8 @@ pub struct Server {
     routes: Routes,
     metrics_only: Option<(TcpListener, Routes)>,
     members: Members,
-    node: Option<KvNode>,
-    meets: Role,
+    /// Its node, and the role of those that the node meets.
+    node: Option<(KvNode, Role)>,
     client_within: Duration,
 }
 
@@ -115,11 +115,10 @@ impl Server {
         let address = listener.local_addr()?;
         let table = Table::new(options.token);
         let members = Members::new(options.token, directory(options, &table)?)?;
-        let Part { routes, node, meets, cache, cannot } =
-            Part::new(role, &name, config, &members, options, &stats)?;
+        let Part { routes, node, cache, cannot } = Part::new(role, &name, config, &members, options, &stats)?;
         let probe = Arc::new(Probe { name: name.clone(), role, config, cache, cannot });
         let http = options.address.clone().unwrap_or_else(|| address.to_string());
-        let blob = node.as_ref().map(|node| hex(&node.export())).unwrap_or_default();
+        let blob = node.as_ref().map(|(node, _)| hex(&node.export())).unwrap_or_default();
         let entry = Entry { name, role, http, blob, until: 0 };
         let own = (entry.clone(), options.token);
         let sealed = async move || own.0.seal(&own.1, LASTS).map(Json).map_err(|error| error.to_string());
@@ -132,18 +131,7 @@ impl Server {
             Some(address) => (routes, Some((listen::listen(address, client_within)?, page))),
         };
         let metrics = metrics_only.as_ref().map_or(Ok(address), |(listener, _)| listener.local_addr())?;
-        Ok(Self {
-            address,
-            metrics,
-            entry,
-            listener,
-            routes,
-            metrics_only,
-            members,
-            node,
-            meets,
-            client_within,
-        })
+        Ok(Self { address, metrics, entry, listener, routes, metrics_only, members, node, client_within })
     }
 
     /// Answers requests, for ever.
@@ -152,8 +140,8 @@ impl Server {
     ///
     /// The listener has failed.
     pub async fn run(self) -> Result<()> {
-        let Self { entry, listener, routes, metrics_only, members, node, meets, client_within, .. } = self;
-        tokio::spawn(members.keep(entry, node, meets));
+        let Self { entry, listener, routes, metrics_only, members, node, client_within, .. } = self;
+        tokio::spawn(members.keep(entry, node));
         tokio::spawn(observe::keep());
         if let Some((listener, page)) = metrics_only {
             tokio::spawn(listen::serve(listener, page, client_within));
@@ -179,8 +167,8 @@ pub fn name(role: Role, options: &Options) -> Result<String> {
 /// The part of a server that its role has.
 struct Part {
     routes: Routes,
-    node: Option<KvNode>,
-    meets: Role,
+    /// Its node, and the role of those that the node meets.
+    node: Option<(KvNode, Role)>,
     cache: Option<(Blocks, Computed)>,
     cannot: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
@@ -201,7 +189,7 @@ impl Part {
                 let prefill = Arc::new(Prefill::new(config, memory, node.clone(), requests, stats)?);
                 let cache = Some((prefill.blocks().clone(), prefill.computed().clone()));
                 let (routes, cannot) = (prefill.routes(), Box::new(|| None));
-                Self { routes, node: Some(node), meets: Role::Decode, cache, cannot }
+                Self { routes, node: Some((node, Role::Decode)), cache, cannot }
             }
             Role::Decode => {
                 let (memory, node) = node(name, &config, PoolUse::Destination, options)?;
@@ -212,8 +200,7 @@ impl Part {
                 let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode));
                 Self {
                     routes,
-                    node: Some(node),
-                    meets: Role::Prefill,
+                    node: Some((node, Role::Prefill)),
                     cache,
                     cannot: Box::new(move || health.cannot()),
                 }
@@ -222,13 +209,13 @@ impl Part {
                 let router = Router::new(config, members.clone(), stats)?;
                 let (routes, cannot) =
                     (api::routes(Arc::new(router.clone())), Box::new(move || router.cannot()));
-                Self { routes, node: None, meets: Role::Decode, cache: None, cannot }
+                Self { routes, node: None, cache: None, cannot }
             }
             Role::Single => {
                 let single = Arc::new(Single::new(config, options.blocks, requests, stats)?);
                 let cache = Some((single.blocks().clone(), single.computed().clone()));
                 let routes = api::routes(Arc::clone(&single)).merge(generate::routes(single));
-                Self { routes, node: None, meets: Role::Decode, cache, cannot: Box::new(|| None) }
+                Self { routes, node: None, cache, cannot: Box::new(|| None) }
             }
         })
     }

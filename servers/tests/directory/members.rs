@@ -38,7 +38,7 @@ impl Directory for Says {
 /// The servers that a router knows by a directory.
 fn members(directory: &Says) -> Members {
     let members = Members::new(token(), Box::new(directory.clone())).unwrap();
-    tokio::spawn(members.clone().keep(entry("router", Role::Router), None, Role::Decode));
+    tokio::spawn(members.clone().keep(entry("router", Role::Router), None));
     members
 }
 

@@ -52,7 +52,7 @@ async fn router(decodes: &[Answers]) -> Router {
     let token = JobToken::random().unwrap();
     let members = Members::new(token, Box::new(Fixed(token, entries))).unwrap();
     let own = entry("router".to_owned(), Role::Router, String::new());
-    tokio::spawn(members.clone().keep(own, None, Role::Decode));
+    tokio::spawn(members.clone().keep(own, None));
     while members.all(Role::Decode).len() < decodes.len() {
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
