@@ -3,6 +3,7 @@
 mod support;
 
 use servers::directory::Role;
+use servers::observe::Figures;
 use support::{ask, ask_soon, body, start};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,4 +30,21 @@ async fn answers_are_those_of_a_single_process() {
     for request in requests.collect::<Vec<_>>() {
         request.await.unwrap();
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prompt_whose_answer_is_one_token_is_kept_at_decode() {
+    let client = reqwest::Client::new();
+    let router = start(Role::Router, "router", "own").await;
+    let directory = format!("http:{router}");
+    start(Role::Prefill, "prefill", &directory).await;
+    let decode = start(Role::Decode, "decode", &directory).await;
+    let asked = body("a prompt that is longer than a block of the cache, and is asked again", 2, 1);
+    let mut came = Vec::new();
+    for _ in 0..2 {
+        assert_eq!(ask_soon(&client, router, &asked).await.len(), 1);
+        came.push(Figures::ask(&client, decode).await.unwrap().links);
+    }
+    assert_eq!(came[0], came[1]);
+    assert!(came[0].iter().any(|(_, bytes)| *bytes > 0));
 }

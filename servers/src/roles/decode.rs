@@ -223,12 +223,14 @@ impl Backend for Decode {
 
     async fn begin(&self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Refused> {
         let room = prompt.text.len() + prompt.tokens_max;
-        let blocks = self.blocks.take(&prompt.text, room).await?;
+        let mut blocks = self.blocks.take(&prompt.text, room).await?;
         let (events, heard) = unbounded_channel();
         let (mut text, mut ready, mut tokens_left) = (prompt.text.clone(), blocks.ready(), prompt.tokens_max);
         // A block or less is computed here, which is faster than to ask.
         if text.len() - ready > BLOCK_TOKENS {
             let token = self.prefill(&prompt, &blocks).await?;
+            // At once, because the answer may have no second token.
+            blocks.publish(&text);
             if token == END && !prompt.ignores_end {
                 _ = events.send(Event::Ended(Finish::Stop));
                 return Ok(heard);
