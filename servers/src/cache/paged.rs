@@ -1,12 +1,10 @@
 //! The keys and values of a text, in blocks of a pool that lie anywhere.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use rdma_collective::engine::Engine;
 use rdma_collective::kv::layout::Layout;
 use rdma_collective::kv::{Pool, PoolUse};
-use rdma_core::{Deadline, Memory as Bytes, Region};
+use rdma_core::{Memory as Bytes, Region};
 
 use crate::model::{BLOCK_TOKENS, Cache, Config};
 
@@ -52,15 +50,6 @@ impl Memory {
     #[must_use]
     pub fn of<'a>(&'a self, blocks: &'a [u32]) -> Paged<'a> {
         Paged { memory: self, blocks }
-    }
-
-    /// Gives the memory back.
-    ///
-    /// # Errors
-    ///
-    /// A transfer still has blocks of it at the deadline.
-    pub fn close(self, within: Duration) -> Result<()> {
-        self.pool.close(Deadline::after(within)).map(drop).map_err(|refused| refused.error.into())
     }
 }
 
@@ -155,6 +144,5 @@ mod tests {
             }
         }
         assert!(cache.read(0, 49).is_err() && cache.write(0, 48, &row(0, 0, 0), &row(0, 0, 0)).is_err());
-        memory.close(Duration::from_secs(5)).unwrap();
     }
 }
