@@ -26,14 +26,14 @@ use tokio::time::{Sleep, sleep, timeout};
 
 use crate::api::{Refused, refusing};
 
-/// The longest request: 8 MiB, more than the tokens of the longest text that a model may have.
+/// Longest request: 8 MiB, more than the tokens of the longest text that a model may have.
 const BODY_BYTES_MAX: usize = 8 << 20;
 /// Connections at once, so that a process with the usual 1,024 files has some left. Others wait to be accepted.
 const CONNECTIONS_MAX: usize = 768;
 /// Pause after a connection that could not be accepted: the process has no file left, or the client was gone.
 const PAUSE: Duration = Duration::from_millis(50);
 
-/// Listens. The system ends connections whose client is gone without a word.
+/// A listener at an address. The system ends connections whose client is gone without a word.
 ///
 /// # Errors
 ///

@@ -43,19 +43,19 @@ pub struct Outcome {
     /// The tokens of the answer.
     #[serde(skip)]
     pub tokens: Vec<u32>,
-    /// How it ended.
+    /// The way in which it ended.
     pub end: End,
 }
 
-/// How a request ended.
+/// The way in which a request ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum End {
-    /// With all of its answer.
+    /// The answer came whole.
     Answered,
-    /// By its client, which went away.
+    /// The client went away.
     Aborted,
-    /// With an error.
+    /// The answer was an error.
     Failed(String),
 }
 

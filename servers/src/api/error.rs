@@ -35,29 +35,29 @@ impl Refused {
         Self { status, code: code.into(), message: message.into(), param: None }
     }
 
-    /// A field has a value that cannot be.
+    /// The refusal of a value that a field cannot have.
     pub fn field(param: impl Into<Cow<'static, str>>, message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_value", message).of(param)
     }
 
-    /// The request as a whole is wrong.
+    /// The refusal of a request that is wrong as a whole.
     pub fn request(message: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, "invalid_request", message)
     }
 
-    /// There is no such model.
+    /// The refusal of a model that is not there.
     #[must_use]
     pub fn no_model(name: &str) -> Self {
         let message = format!("there is no model {name}; this server has {MODEL}");
         Self::new(StatusCode::NOT_FOUND, "model_not_found", message).of("model")
     }
 
-    /// The server cannot answer now. Another one may, or this one later.
+    /// The refusal of a server that cannot answer now. Another one may, or this one later.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
     }
 
-    /// The server has failed.
+    /// The refusal of a server that has failed.
     pub fn internal(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "server_error", message)
     }

@@ -20,13 +20,13 @@ const CLOCKS: Duration = Duration::from_secs(5);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// Computes prompts.
+    /// A server that computes prompts.
     Prefill,
-    /// Goes on with texts.
+    /// A server that goes on with texts.
     Decode,
-    /// Finds a decode for each request.
+    /// A server that finds a decode for each request.
     Router,
-    /// Does all by itself.
+    /// A server that does all by itself.
     Single,
 }
 

@@ -35,11 +35,11 @@ pub struct Counts {
 /// `tail` compares the clocks of two servers, so that it means something on one host alone.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Came {
-    /// From the prompt's coming to the first token's being here, with all blocks.
+    /// Time from the prompt's coming to the first token's being here, with all blocks.
     pub all: f64,
-    /// Until the grant had begun, before which prefill is not asked.
+    /// Time until the grant had begun, before which prefill is not asked.
     pub grant: f64,
-    /// From the last layer's being computed, and the first token chosen, to the token's being here.
+    /// Time from the last layer's being computed, and the first token chosen, to the token's being here.
     pub tail: f64,
 }
 
