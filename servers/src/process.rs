@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use tokio::io::{AsyncBufReadExt, BufReader};
-use tokio::process::{Child, Command};
+use tokio::process::{Child, ChildStdout, Command};
 
 use crate::observe::Figures;
 
@@ -36,7 +36,13 @@ pub struct Process {
     pub address: SocketAddr,
     directory: String,
     starter: Starter,
+    running: Running,
+}
+
+/// A child, and its output, which is kept open because a server cannot go on once what it says fails.
+struct Running {
     child: Child,
+    _said: BufReader<ChildStdout>,
 }
 
 /// A router, and the prefills and decodes behind it.
@@ -55,9 +61,9 @@ impl Starter {
     /// The program is not there, or does not say in time where it listens.
     pub async fn start(&self, role: &'static str, name: &str, directory: &str) -> Result<Process> {
         let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (child, address) = self.spawn(role, name, directory, listen).await?;
+        let (running, address) = self.spawn(role, name, directory, listen).await?;
         let (name, directory, starter) = (name.to_owned(), directory.to_owned(), self.clone());
-        Ok(Process { name, role, address, directory, starter, child })
+        Ok(Process { name, role, address, directory, starter, running })
     }
 
     /// Starts prefills, decodes and a router, and waits until they have found each other.
@@ -86,17 +92,18 @@ impl Starter {
         name: &str,
         directory: &str,
         listen: SocketAddr,
-    ) -> Result<(Child, SocketAddr)> {
+    ) -> Result<(Running, SocketAddr)> {
         let mut command = Command::new(&self.program);
         command.args([role, "--name", name, "--directory", directory, "--listen", &listen.to_string()]);
         command.args(&self.options).stdout(Stdio::piped()).kill_on_drop(true);
         let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
-        let said = child.stdout.take().context("a server without an output")?;
+        let mut said = BufReader::new(child.stdout.take().context("a server without an output")?);
         let mut line = String::new();
-        let read = tokio::time::timeout(START_WITHIN, BufReader::new(said).read_line(&mut line)).await;
+        let read = tokio::time::timeout(START_WITHIN, said.read_line(&mut line)).await;
         read.with_context(|| format!("{name} does not listen in time"))??;
         let address = line.trim().rsplit('/').next().and_then(|address| address.parse().ok());
-        Ok((child, address.with_context(|| format!("{name} said {line:?} where it listens"))?))
+        let address = address.with_context(|| format!("{name} said {line:?} where it listens"))?;
+        Ok((Running { child, _said: said }, address))
     }
 }
 
@@ -124,8 +131,8 @@ impl Process {
     ///
     /// The program does not say in time where it listens.
     pub async fn start_again(&mut self) -> Result<()> {
-        let (child, _) = self.starter.spawn(self.role, &self.name, &self.directory, self.address).await?;
-        self.child = child;
+        let (running, _) = self.starter.spawn(self.role, &self.name, &self.directory, self.address).await?;
+        self.running = running;
         Ok(())
     }
 
@@ -135,7 +142,7 @@ impl Process {
     ///
     /// The system does not let it.
     pub async fn kill(&mut self) -> Result<()> {
-        Ok(self.child.kill().await?)
+        Ok(self.running.child.kill().await?)
     }
 
     /// The number of its threads, and of its descriptors.
@@ -144,7 +151,7 @@ impl Process {
     ///
     /// The process has ended.
     pub fn resources(&self) -> Result<[usize; 2]> {
-        let pid = self.child.id().with_context(|| format!("{} has ended", self.name))?;
+        let pid = self.running.child.id().with_context(|| format!("{} has ended", self.name))?;
         let count = |of| Ok::<_, std::io::Error>(std::fs::read_dir(format!("/proc/{pid}/{of}"))?.count());
         Ok([count("task")?, count("fd")?])
     }
