@@ -136,14 +136,15 @@ async fn a_text_that_cannot_be_computed_costs_the_others_nothing() {
     panic!("the answer had room");
 }
 
-#[tokio::test]
-async fn a_text_that_waits_and_that_nobody_hears_of_gives_its_blocks_back_while_others_run() {
+#[test]
+fn a_text_that_waits_and_that_nobody_hears_of_gives_its_blocks_back_while_others_run() {
     let (model, memory, blocks) = parts(2 * RUNNING_MAX as u32);
     let (jobs, arrivals) = channel(2 * RUNNING_MAX);
     let mut running = Running::new(model, memory, arrivals, Computed::default());
     let mut all = Vec::new();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     for _ in 0..=RUNNING_MAX {
-        let (job, heard) = job(&blocks, "a", Sampling::default(), 1, 1).await;
+        let (job, heard) = runtime.block_on(job(&blocks, "a", Sampling::default(), 1, 1));
         jobs.try_send(job).unwrap();
         all.push(heard);
     }
