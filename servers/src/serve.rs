@@ -96,7 +96,7 @@ pub struct Server {
     routes: Routes,
     metrics_only: Option<(TcpListener, Routes)>,
     members: Members,
-    /// Its node, and the role of those that the node meets.
+    /// The node of the server, and the role of those that the node meets.
     node: Option<(KvNode, Role)>,
     client_within: Duration,
 }
@@ -167,7 +167,7 @@ pub fn name(role: Role, options: &Options) -> Result<String> {
 /// The part of a server that its role has.
 struct Part {
     routes: Routes,
-    /// Its node, and the role of those that the node meets.
+    /// The node of the server, and the role of those that the node meets.
     node: Option<(KvNode, Role)>,
     cache: Option<(Blocks, Computed)>,
     cannot: Box<dyn Fn() -> Option<String> + Send + Sync>,

@@ -124,7 +124,7 @@ async fn a_text_that_cannot_be_computed_costs_the_others_nothing() {
     let alone = answer(server(32).begin(prompt, sampling, 60).await).await;
     let server = server(32);
     let long = server.begin(prompt, sampling, 60).await;
-    // Its blocks end before its answer.
+    // The blocks of this one end before its answer.
     let mut short = server.begin_in("another prompt", sampling, 60, 1).await;
     assert_eq!(answer(long).await, alone);
     while let Some(event) = short.recv().await {

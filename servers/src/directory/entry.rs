@@ -88,7 +88,8 @@ impl Sealed {
     ///
     /// # Errors
     ///
-    /// The seal is not that of this job, the entry has ended or ends later than any that is sealed now, or it is no entry.
+    /// The seal is not that of this job, the entry has ended or ends later than any that is sealed now, or it is no
+    /// entry.
     pub fn open(&self, token: &JobToken) -> Result<Entry> {
         ensure!(self.entry.len() <= BYTES_MAX, "an entry of {} bytes", self.entry.len());
         let seal = unhex(&self.seal).context("a seal that is no number")?;
@@ -97,7 +98,7 @@ impl Sealed {
         ensure!(entry.name == self.name, "the entry of {} under the name {}", entry.name, self.name);
         let late = entry.late();
         ensure!(late <= CLOCKS.as_secs(), "the entry of {} ended {late} s ago", entry.name);
-        // One of a clock that was far ahead would hide those of its server that come after it.
+        // An entry of a clock that was far ahead would hide those of its server that come after it.
         let longest = LASTS + 2 * CLOCKS;
         let early = entry.until.saturating_sub(now());
         ensure!(

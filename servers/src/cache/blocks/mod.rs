@@ -95,8 +95,9 @@ impl Blocks {
         Self { pool: pool.clone(), state, places, texts_max, first }
     }
 
-    /// Takes blocks for a text, with room for `room` tokens in all; waits until there are as many. Texts get their blocks
-    /// in the order in which they came, so that a long one is not passed by short ones for ever.
+    /// Takes blocks for a text, with room for `room` tokens in all; waits until there are as many.
+    ///
+    /// Texts get their blocks in the order in which they came, so that short ones do not pass a long one for ever.
     ///
     /// # Errors
     ///

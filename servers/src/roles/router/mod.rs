@@ -23,7 +23,7 @@ use crate::trace;
 const AGAIN_WITHIN: Duration = Duration::from_secs(10);
 /// Time in which a decode begins its answer: it waits for blocks, and then for a prefill.
 const BEGINS_WITHIN: Duration = Duration::from_secs(60);
-/// Decodes that a text may lose one behind the other, without a token between. A text that ends them would else end all.
+/// Decodes that a text may lose one behind the other, without a token between. A text that ends them would end all.
 const LOST_MAX: usize = 3;
 /// Pause before decodes are looked for again.
 const PAUSE: Duration = Duration::from_millis(50);
