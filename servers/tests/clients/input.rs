@@ -183,7 +183,7 @@ async fn texts_of_other_servers_that_no_model_goes_on_with() {
     {
         let mut ask = json!({
             "id": "a", "decode": "decode-0", "model": model, "text": text, "sampling": sampling,
-            "tokens_max": tokens_max, "ignores_end": true,
+            "tokens_max": tokens_max, "ignores_end": true, "within": { "secs": 30, "nanos": 0 },
         });
         let refused = async |server: SocketAddr, path: &str, ask: &Value| {
             let answer = pair.client.post(format!("http://{server}{path}")).json(ask).send().await.unwrap();
