@@ -286,6 +286,12 @@ impl Pushes {
         self.grants[transfer].is_some()
     }
 
+    /// Whether a grant has arrived.
+    #[cfg(test)]
+    pub(super) fn is_granted(&self, transfer: usize) -> bool {
+        self.grants[transfer].as_ref().is_some_and(|granted| granted.is_whole())
+    }
+
     /// The memory of the peer's pool with the keys of a grant, once it has arrived.
     #[cfg(test)]
     pub(super) fn granted_memory(

@@ -70,6 +70,15 @@ fn told(blob: &[u8]) -> Option<Pieces<RemoteMemory>> {
     Payload::decode(&blob.payload).unwrap().memory
 }
 
+/// Waits until the first grant has arrived at its prefill.
+fn wait_for_grant(prefill: &Prefill) {
+    let started = Instant::now();
+    while !prefill.shared().lock().is_granted(0) {
+        assert!(started.elapsed() < Duration::from_secs(20), "no grant has arrived");
+        thread::sleep(Duration::from_micros(100));
+    }
+}
+
 /// The whole pool of decode, as the prefill of a link names it.
 fn of_decode(prefill: &Prefill) -> RemoteMemory {
     *prefill.shared().lock().link.remote.as_ref().unwrap().iter().next().unwrap()

@@ -171,6 +171,8 @@ fn blocks_are_quarantined_when_the_device_does_not_end_the_key_of_their_link() {
     let (prefill, decode) = link((&prefills, &source), (&decodes, &pool));
     let former = of_decode(&prefill);
     let grant = decode.grant(1, &[2, 1], soon()).unwrap();
+    // A message that is under way keeps its buffer registered until after the key.
+    wait_for_grant(&prefill);
     drop(prefill);
     let error = grant.wait().unwrap_err();
     assert!(matches!(*error.cause, KvError::Quarantined { request, .. } if request == 1.into()), "{error}");

@@ -18,14 +18,9 @@ pub(super) fn strict(scene: &Scene) -> (Prefill, Decode) {
 
 /// The pool of decode with the key of the grant that has arrived.
 pub(super) fn granted(prefill: &Prefill) -> RemoteMemory {
-    let started = Instant::now();
-    loop {
-        if let Some(memory) = prefill.shared().lock().granted_memory(0) {
-            return *memory.iter().next().unwrap();
-        }
-        assert!(started.elapsed() < Duration::from_secs(20), "no grant has arrived");
-        thread::sleep(Duration::from_micros(100));
-    }
+    wait_for_grant(prefill);
+    let memory = prefill.shared().lock().granted_memory(0).unwrap();
+    *memory.iter().next().unwrap()
 }
 
 /// The first bytes of a block in a layer.
