@@ -23,8 +23,20 @@ const ALONE: [&str; 9] =
 /// Executables of [`ALONE`] that wait nearly all the time: they run beside each other.
 const WAITING: [&str; 3] = ["idle", "killed", "killed_ranks"];
 /// Test executables that take longest. They start first, so that the others need not wait for them at the end.
-const FIRST: [&str; 8] =
-    ["etcd", "mapped", "ui", "soft", "transfers", "ring_collectives", "strangers", "revocation"];
+const FIRST: [&str; 12] = [
+    "etcd",
+    "demo",
+    "rdma_collective",
+    "collectives",
+    "twins",
+    "mapped",
+    "ui",
+    "soft",
+    "transfers",
+    "ring_collectives",
+    "strangers",
+    "revocation",
+];
 
 /// Does `work` with each of `items`, `width` at a time; what came of it is in their order.
 pub fn each<T: Sync, R: Send>(items: &[T], width: usize, work: impl Fn(&T) -> R + Sync) -> Vec<R> {

@@ -8,8 +8,9 @@ pub const ASAN: Sanitizer = Sanitizer {
     rustflags: "-Zsanitizer=address",
     // Tests of the code that touches raw memory: its units, what is mapped from other processes, what drives a
     // provider of libibverbs, and every verb by `conformance`. The collectives come by the programs. Their own tests
-    // are left out: they hold processes to times.
+    // are left out: they hold processes to times. The feature `metrics` is on, and its tests come along.
     regular: &[
+        "--features=rdma-collective/metrics",
         "-p",
         "rdma-core",
         "-p",
@@ -19,6 +20,7 @@ pub const ASAN: Sanitizer = Sanitizer {
         "--lib",
         "--test=mapped",
         "--test=driver",
+        "--test=metrics",
         "--test=pinning",
         "--test=soft",
     ],

@@ -217,6 +217,7 @@ const CASES: &[Case] = &[
         hosts: &[1],
         server: "{test:unwinding} on_a_device --ignored --nocapture",
         names_device: Sides::Server,
+        share: Share::Soak,
         ..PLAIN
     },
     Case {

@@ -1,6 +1,6 @@
 //! Cases of the collectives' programs.
 
-use super::cases::{Case, PLAIN, Sides};
+use super::cases::{Case, PLAIN, Share, Sides};
 
 pub const CASES: &[Case] = &[
     Case {
@@ -55,60 +55,69 @@ pub const CASES: &[Case] = &[
         names_device: Sides::Server,
         ..PLAIN
     },
-    Case {
-        name: "allgather, three ranks",
-        hosts: &[1],
-        server: "{bin:allgather} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3",
-        names_device: Sides::Server,
-        ..PLAIN
-    },
-    Case {
-        name: "reducescatter, three ranks",
-        hosts: &[1],
-        server: "{bin:reducescatter} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3",
-        names_device: Sides::Server,
-        ..PLAIN
-    },
-    Case {
-        name: "broadcast, three ranks",
-        hosts: &[1],
-        server: "{bin:broadcast} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3 -r all",
-        names_device: Sides::Server,
-        ..PLAIN
-    },
-    Case {
-        name: "reduce, three ranks",
-        hosts: &[1],
-        server: "{bin:reduce} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3 -r all",
-        names_device: Sides::Server,
-        ..PLAIN
-    },
-    Case {
-        name: "alltoall, three ranks",
-        hosts: &[1],
-        server: "{bin:alltoall} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3",
-        names_device: Sides::Server,
-        ..PLAIN
-    },
-    Case {
-        name: "gather, three ranks",
-        hosts: &[1],
-        server: "{bin:gather} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3 -r all",
-        names_device: Sides::Server,
-        ..PLAIN
-    },
-    Case {
-        name: "scatter, three ranks",
-        hosts: &[1],
-        server: "{bin:scatter} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3 -r all",
-        names_device: Sides::Server,
-        ..PLAIN
-    },
-    Case {
-        name: "sendrecv, three ranks",
-        hosts: &[1],
-        server: "{bin:sendrecv} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3",
-        names_device: Sides::Server,
-        ..PLAIN
-    },
+    three_ranks(
+        "allgather, three ranks",
+        "{bin:allgather} --device {device} --ranks 3 -b 128K -e 128K -n 1 -m 1 -u 2",
+    ),
+    three_ranks(
+        "reducescatter, three ranks",
+        "{bin:reducescatter} --device {device} --ranks 3 -b 128K -e 128K -n 1 -m 1 -u 2",
+    ),
+    three_ranks(
+        "broadcast, three ranks",
+        "{bin:broadcast} --device {device} --ranks 3 -b 128K -e 128K -n 1 -m 1 -u 2",
+    ),
+    three_ranks(
+        "reduce, three ranks",
+        "{bin:reduce} --device {device} --ranks 3 -b 128K -e 128K -n 1 -m 1 -u 2",
+    ),
+    three_ranks(
+        "alltoall, three ranks",
+        "{bin:alltoall} --device {device} --ranks 3 -b 128K -e 128K -n 1 -m 1 -u 2",
+    ),
+    three_ranks(
+        "gather, three ranks",
+        "{bin:gather} --device {device} --ranks 3 -b 128K -e 128K -n 1 -m 1 -u 2",
+    ),
+    three_ranks(
+        "scatter, three ranks",
+        "{bin:scatter} --device {device} --ranks 3 -b 128K -e 128K -n 1 -m 1 -u 2",
+    ),
+    three_ranks(
+        "sendrecv, three ranks",
+        "{bin:sendrecv} --device {device} --ranks 3 -b 128K -e 128K -n 1 -m 1 -u 2",
+    ),
+    sizes("allgather, sizes", "{bin:allgather} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3"),
+    sizes(
+        "reducescatter, sizes",
+        "{bin:reducescatter} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3",
+    ),
+    sizes(
+        "broadcast, sizes and roots",
+        "{bin:broadcast} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3 -r all",
+    ),
+    sizes(
+        "reduce, sizes and roots",
+        "{bin:reduce} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3 -r all",
+    ),
+    sizes("alltoall, sizes", "{bin:alltoall} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3"),
+    sizes(
+        "gather, sizes and roots",
+        "{bin:gather} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3 -r all",
+    ),
+    sizes(
+        "scatter, sizes and roots",
+        "{bin:scatter} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3 -r all",
+    ),
+    sizes("sendrecv, sizes", "{bin:sendrecv} --device {device} --ranks 3 -b 16K -e 1M -f 8 -n 3 -m 2 -u 3"),
 ];
+
+/// A collective of one size, which every change has to pass.
+const fn three_ranks(name: &'static str, server: &'static str) -> Case {
+    Case { name, hosts: &[1], server, names_device: Sides::Server, ..PLAIN }
+}
+
+/// A collective of many sizes and with every root, which a soak has besides.
+const fn sizes(name: &'static str, server: &'static str) -> Case {
+    Case { share: Share::Soak, ..three_ranks(name, server) }
+}
