@@ -222,7 +222,7 @@ impl Part {
 }
 
 /// Reads a number of seconds.
-fn seconds(text: &str) -> Result<Duration> {
+pub(crate) fn seconds(text: &str) -> Result<Duration> {
     let within = Duration::try_from_secs_f64(text.parse()?)?;
     ensure!(!within.is_zero(), "no time at all");
     Ok(within)

@@ -2,10 +2,7 @@
 
 mod support;
 
-use std::io::Write;
 use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -13,6 +10,7 @@ use servers::directory::Role;
 use servers::observe::names::NAMES;
 use servers::serve::Server;
 use support::process::Process;
+use support::prometheus::{Prometheus, has, promtool_has_nothing_to_say_of};
 use support::{LONG, ask, ask_soon, body, options, start};
 
 /// Queries of Prometheus, and the places of the same figures in `/stats`, summed over all servers.
@@ -34,19 +32,6 @@ const SAME: [(&str, &str); 14] = [
     ("sum(rdma_kv_leases) or vector(0)", "/running"),
 ];
 
-/// Whether a program of Debian's `prometheus` is here. In CI it must be.
-fn has(program: &str) -> bool {
-    let found = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
-    assert!(
-        found || std::env::var_os("CI").is_none_or(|ci| ci != "true"),
-        "{program} is missing; install prometheus"
-    );
-    if !found {
-        eprintln!("left out, because {program} is not installed");
-    }
-    found
-}
-
 async fn get(client: &reqwest::Client, address: SocketAddr, path: &str) -> (u16, String) {
     let answer = client.get(format!("http://{address}{path}")).send().await.unwrap();
     (answer.status().as_u16(), answer.text().await.unwrap())
@@ -54,53 +39,6 @@ async fn get(client: &reqwest::Client, address: SocketAddr, path: &str) -> (u16,
 
 async fn stats(client: &reqwest::Client, address: SocketAddr) -> Value {
     serde_json::from_str(&get(client, address, "/stats").await.1).unwrap()
-}
-
-/// A Prometheus that reads servers, and ends with this.
-struct Prometheus {
-    child: Child,
-    address: SocketAddr,
-    folder: PathBuf,
-}
-
-impl Prometheus {
-    fn start(servers: &[Process]) -> Self {
-        let folder =
-            PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("prometheus-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let targets: Vec<String> = servers.iter().map(|server| format!("'{}'", server.address)).collect();
-        let config = folder.join("prometheus.yml");
-        let text = format!(
-            "global: {{ scrape_interval: 500ms, scrape_timeout: 500ms }}\nscrape_configs:\n- job_name: servers\n  \
-             static_configs: [{{ targets: [{}] }}]\n",
-            targets.join(", ")
-        );
-        std::fs::write(&config, text).unwrap();
-        // Prometheus takes a port by its number alone.
-        let address = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let mut command = Command::new("prometheus");
-        command.arg(format!("--config.file={}", config.display()));
-        command.arg(format!("--storage.tsdb.path={}", folder.join("data").display()));
-        command.arg(format!("--web.listen-address={address}"));
-        let child = command.stderr(Stdio::null()).spawn().unwrap();
-        Self { child, address, folder }
-    }
-
-    /// The value of a query; `None` as long as there is none.
-    async fn query(&self, client: &reqwest::Client, query: &str) -> Option<f64> {
-        let query: String = query.bytes().map(|byte| format!("%{byte:02x}")).collect();
-        let asked = client.get(format!("http://{}/api/v1/query?query={query}", self.address)).send();
-        let answer: Value = asked.await.ok()?.json().await.ok()?;
-        answer["data"]["result"][0]["value"][1].as_str()?.parse().ok()
-    }
-}
-
-impl Drop for Prometheus {
-    fn drop(&mut self) {
-        _ = self.child.kill();
-        _ = self.child.wait();
-        _ = std::fs::remove_dir_all(&self.folder);
-    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -116,7 +54,8 @@ async fn prometheus_has_the_figures_that_the_servers_have() {
     for (role, number) in [("prefill", 0), ("prefill", 1), ("decode", 0), ("decode", 1)] {
         servers.push(Process::start(role, &format!("{role}-{number}"), &directory));
     }
-    let prometheus = Prometheus::start(&servers);
+    let targets: Vec<String> = servers.iter().map(|server| format!("'{}'", server.address)).collect();
+    let prometheus = Prometheus::start(&format!("static_configs: [{{ targets: [{}] }}]", targets.join(", ")));
     let prompt = "A prompt that is longer than one block of the cache, so that a prefill computes it.";
     ask_soon(&client, at, &body(prompt, 1, 4)).await;
     for seed in 0..10 {
@@ -130,7 +69,7 @@ async fn prometheus_has_the_figures_that_the_servers_have() {
             for server in &servers {
                 expected += stats(&client, server.address).await.pointer(place).unwrap().as_f64().unwrap();
             }
-            let found = prometheus.query(&client, query).await;
+            let found = prometheus.query(query).await;
             if found == Some(expected) {
                 break;
             }
@@ -140,10 +79,9 @@ async fn prometheus_has_the_figures_that_the_servers_have() {
     }
     let router = stats(&client, at).await;
     assert_eq!((&router["tokens"], &router["requests"]["refused"]), (&(4 + 10 * 6).into(), &10.into()));
-    let moved = prometheus.query(&client, r#"sum(mini_server_kv_bytes_total{role="decode"})"#).await;
+    let moved = prometheus.query(r#"sum(mini_server_kv_bytes_total{role="decode"})"#).await;
     assert!(moved.unwrap() > 0.0);
-    let first =
-        prometheus.query(&client, r#"mini_server_time_to_first_token_seconds_count{role="router"}"#).await;
+    let first = prometheus.query(r#"mini_server_time_to_first_token_seconds_count{role="router"}"#).await;
     assert_eq!(first, Some(11.0));
 }
 
@@ -159,16 +97,7 @@ async fn promtool_has_nothing_to_say_of_the_page_which_has_each_name_with_its_he
         let line = |line: &str| line.starts_with(name) && line.contains(r#"role="single",server="single""#);
         assert!(page.lines().any(line), "{name} in {page}");
     }
-    if !has("promtool") {
-        return;
-    }
-    let mut promtool = Command::new("promtool");
-    promtool.args(["check", "metrics"]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = promtool.spawn().unwrap();
-    child.stdin.take().unwrap().write_all(page.as_bytes()).unwrap();
-    let output = child.wait_with_output().unwrap();
-    let said = [output.stdout, output.stderr].concat();
-    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+    promtool_has_nothing_to_say_of(&page);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,7 +1,9 @@
 //! A demo: prefills, decodes and a router under a random load, of which each role is killed once, and the same load on
 //! one process. Every answer is compared, and a page shows what happened.
 
+mod lives;
 mod page;
+mod targets;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -13,7 +15,10 @@ use tokio::time::sleep_until;
 
 use crate::load::{self, End, Outcome, Request};
 use crate::observe::Figures;
-use crate::process::Starter;
+use crate::process::{Split, Starter};
+use crate::serve::seconds;
+use lives::Lives;
+use targets::Targets;
 
 /// Prefills of the demo.
 const PREFILLS: usize = 2;
@@ -27,7 +32,7 @@ const HEARD_WITHIN: f64 = 1.0;
 /// Options of the demo.
 #[derive(Debug, Args)]
 pub struct Options {
-    /// Seconds of load, half of them on the split servers and half on one process.
+    /// Seconds of load, half of them on one process and half on the split servers.
     #[arg(long, default_value_t = 60.0)]
     seconds: f64,
     /// Requests a second.
@@ -42,6 +47,13 @@ pub struct Options {
     /// The RDMA device of prefills and decodes [default: the software device].
     #[arg(long)]
     device: Option<String>,
+    /// A file that names the servers to a Prometheus, for its file_sd_configs, while they are there [default: none].
+    #[arg(long)]
+    targets: Option<PathBuf>,
+    /// Seconds for which the servers are there without a request, so that a Prometheus reads their last figures: more
+    /// than its scrape_interval [default: none].
+    #[arg(long, value_parser = seconds)]
+    linger: Option<Duration>,
 }
 
 /// Something that happened to a server.
@@ -83,24 +95,19 @@ pub async fn run(options: &Options) -> Result<()> {
     );
     let lasts = Duration::from_secs_f64(options.seconds / 2.0);
     let requests = load::requests(options.seed, options.rate, lasts);
-    println!(
-        "{} requests in {:.0} s, on 2 prefills, 2 decodes and a router",
-        requests.len(),
-        lasts.as_secs_f64()
-    );
-    let (split, marks, bytes) = on_split_servers(options, &requests, lasts).await?;
-    println!("the same requests on one process");
-    let single = starter(options)?.start("single", "single", "own").await?;
-    let single = all(single.address, &requests, Instant::now()).await;
-    let mut equal = 0;
-    for (number, (one, other)) in split.iter().zip(&single).enumerate() {
-        let common = one.tokens.len().min(other.tokens.len());
-        ensure!(
-            one.tokens[..common] == other.tokens[..common],
-            "request {number} has another answer than alone"
-        );
-        equal += usize::from(one.end == End::Answered && other.end == End::Answered);
-    }
+    let starter = starter(options)?;
+    let mut servers = starter.start_split(PREFILLS, DECODES).await?;
+    let one = starter.start("single", "single", "own").await?;
+    let _targets = match &options.targets {
+        Some(path) => Some(Targets::write(path, servers.all().chain([&one]))?),
+        None => None,
+    };
+    println!("{} requests in {:.0} s, on one process", requests.len(), lasts.as_secs_f64());
+    let single = all(one.address, &requests, Instant::now()).await;
+    println!("the same requests on {PREFILLS} prefills, {DECODES} decodes and a router");
+    let mut lives = Lives::new()?;
+    let (split, marks, bytes) = on_split_servers(&mut servers, &requests, lasts, &mut lives).await?;
+    let equal = compared(&split, &single)?;
     let count = |outcomes: &[Outcome], of: fn(&End) -> bool| {
         outcomes.iter().filter(|outcome| of(&outcome.end)).count()
     };
@@ -117,7 +124,23 @@ pub async fn run(options: &Options) -> Result<()> {
     std::fs::write(&options.page, page::write(&record)?)
         .with_context(|| format!("cannot write {}", options.page.display()))?;
     println!("{}", options.page.display());
+    lives.end_quiet(servers.all().chain([&one]), options.linger.unwrap_or_default()).await?;
+    print!("{lives}");
     explained(&record)
+}
+
+/// The number of whole answers that both have, which are equal.
+fn compared(split: &[Outcome], single: &[Outcome]) -> Result<usize> {
+    let mut equal = 0;
+    for (number, (one, other)) in split.iter().zip(single).enumerate() {
+        let common = one.tokens.len().min(other.tokens.len());
+        ensure!(
+            one.tokens[..common] == other.tokens[..common],
+            "request {number} has another answer than alone"
+        );
+        equal += usize::from(one.end == End::Answered && other.end == End::Answered);
+    }
+    Ok(equal)
 }
 
 /// Fails if a request has failed while the router was there: the requests of the others are those of their successors.
@@ -144,11 +167,11 @@ fn starter(options: &Options) -> Result<Starter> {
 
 /// The load on prefills, decodes and a router, of which each is killed once and started again.
 async fn on_split_servers(
-    options: &Options,
+    split: &mut Split,
     requests: &[Request],
     lasts: Duration,
+    lives: &mut Lives,
 ) -> Result<(Vec<Outcome>, Vec<Mark>, Vec<Sample>)> {
-    let mut split = starter(options)?.start_split(PREFILLS, DECODES).await?;
     let began = Instant::now();
     let load = tokio::spawn(all(split.router.address, requests, began));
     let decodes: Vec<_> = split.of("decode").map(|server| server.address).collect();
@@ -163,6 +186,7 @@ async fn on_split_servers(
         sleep_until((began + lasts.mul_f64(share)).into()).await;
         let server = split.get_mut(victim);
         mark(format!("{} is killed", server.name), &mut marks);
+        lives.end(server, ", up to its kill").await?;
         server.kill().await?;
         tokio::time::sleep(AWAY).await;
         server.start_again().await?;

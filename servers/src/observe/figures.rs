@@ -1,5 +1,6 @@
 //! Figures that a server tells of itself at `GET /stats`.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use anyhow::Result;
@@ -10,8 +11,14 @@ use crate::directory::read;
 /// The part of `/stats` by which tests and the demo follow a server from outside.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
+    /// Texts that have ended, by outcome.
+    pub requests: BTreeMap<String, u64>,
+    /// Times that a text lost the server that had it.
+    pub lost: u64,
     /// The blocks of its cache.
     pub blocks: Counts,
+    /// Bytes of blocks that came or went.
+    pub kv_bytes: u64,
     /// Bytes that have come over each link, by the names of its ends.
     pub links: Vec<(String, u64)>,
     /// The servers that its node has met.
@@ -23,6 +30,10 @@ pub struct Figures {
 /// The numbers of a cache's blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
+    /// Blocks that no text has.
+    pub free: usize,
+    /// Blocks that are kept for texts that begin alike.
+    pub kept: usize,
     /// Blocks that no text has and no transfer holds: free, or kept for the next text. Once no request is under way,
     /// these are all; otherwise some have leaked.
     pub idle: usize,

@@ -155,8 +155,7 @@ impl Stats {
         let (free, kept) = self.refresh();
         let met: Vec<String> =
             self.node.get().iter().flat_map(|node| node.peers()).map(|met| met.to_string()).collect();
-        let counts = |of: &Blocks| Counts { idle: of.idle(), all: of.all() };
-        let Counts { idle, all } = self.blocks.get().map(counts).unwrap_or_default();
+        let (idle, all) = self.blocks.get().map_or((0, 0), |of| (of.idle(), of.all()));
         json!({
             "role": self.role,
             "server": self.name,
@@ -166,7 +165,7 @@ impl Stats {
             "resumed": self.resumed.get(),
             "waiting": self.waiting.own.load(Relaxed),
             "running": self.running.own.load(Relaxed),
-            "blocks": { "free": free, "kept": kept, "idle": idle, "all": all },
+            "blocks": Counts { free, kept, idle, all },
             "kv_bytes": self.bytes.get(),
             "links": self.links(&met),
             "met": met,

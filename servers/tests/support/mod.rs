@@ -4,6 +4,7 @@
 
 pub mod pair;
 pub mod process;
+pub mod prometheus;
 
 use std::net::SocketAddr;
 use std::time::Duration;
