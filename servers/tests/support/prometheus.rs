@@ -51,7 +51,7 @@ impl Prometheus {
         std::fs::create_dir_all(&folder).unwrap();
         let config = folder.join("prometheus.yml");
         let text = format!(
-            "global: {{ scrape_interval: 500ms, scrape_timeout: 500ms }}\nscrape_configs:\n- job_name: servers\n  \
+            "global: {{ scrape_interval: 1s, scrape_timeout: 1s }}\nscrape_configs:\n- job_name: servers\n  \
              {servers}\n"
         );
         std::fs::write(&config, text).unwrap();
