@@ -54,7 +54,7 @@ fn run(args: &Args) -> Outcome<bool> {
     Ok(all_hold)
 }
 
-/// What `metrics-cost` says of a call.
+/// Figures of a call, as `metrics-cost` prints them.
 struct Measured {
     /// The call and its bytes.
     call: String,
