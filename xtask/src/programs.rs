@@ -27,6 +27,9 @@ pub const TESTS: &[&str] = &[
 pub const TESTS_OF_SERVERS: &[&str] =
     &["test", "--no-run", "--package=servers", "--all-features", "--lib", "--bins", "--test=*"];
 
+/// How `mini_server` is built to be fast.
+pub const SERVERS: &[&str] = &["build", "--release", "--package=servers", "--bins"];
+
 /// How all programs are built as the tests have them. A test has its part in it: without one, cargo chooses other
 /// features, and builds all dependencies again.
 pub const BUILD_FOR_TESTS: &[&str] =

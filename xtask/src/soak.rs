@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use clap::{Parser, ValueEnum};
 
-use crate::cargo::cargo;
+use crate::cargo::{self, cargo};
 use crate::soft_roce::{self, Outcome, Share};
 use crate::tally::Counts;
-use crate::{ci, process, test};
+use crate::{ci, process, programs, test, workspace};
 
 /// The longest that one suite may take.
 const LIMIT: Duration = Duration::from_secs(3600);
@@ -95,6 +95,13 @@ const ROUNDS: &[&str] = &[
 /// Unit tests of schedules and of arithmetic, of which a plain run does every few cases.
 const EXHAUSTIVE: &[&str] = &["test", "-p", "rdma-collective", "--lib", "--no-fail-fast", "collective::"];
 
+/// The demo of the servers, `$0` being `mini_server` and `$1` its model: 500 whole answers, while a prefill, a decode
+/// and the router are killed. One thread a model, because its products cost less than a second thread.
+const DEMO: &str = r#"exec env RAYON_NUM_THREADS=1 "$0" demo --device "$ROCE_DEVICE" --model "$1" \
+    --page "$ROCE_OUT/demo.html" --seconds 700 --rate 2 --answers 500"#;
+/// The model of the demo: a tiny one, because an emulated processor computes the usual one too slowly.
+const MODEL: &str = "servers/models/tiny.json";
+
 /// Options of `cargo xtask soak`.
 #[derive(Parser)]
 pub struct Args {
@@ -133,6 +140,8 @@ enum Suite {
     SoftRoce,
     /// Faults of the network between two hosts with soft-RoCE.
     TwoHosts,
+    /// The demo of the servers on a host with soft-RoCE.
+    Demo,
 }
 
 /// Runs the suites, and fails when one of them does.
@@ -156,6 +165,7 @@ pub fn main(args: &Args) -> Result<()> {
             Suite::Instrumented => ci::soak_instrumented(),
             Suite::SoftRoce => on_soft_roce(1, 1),
             Suite::TwoHosts => on_soft_roce(2, TWO_HOSTS_ROUNDS),
+            Suite::Demo => demo_on_soft_roce(),
         };
         if let Err(error) = outcome {
             println!("error: {error:#}");
@@ -193,4 +203,18 @@ fn on_soft_roce(hosts: u8, rounds: u32) -> Result<()> {
         }
     }
     test::conclude(&rows)
+}
+
+/// The demo of the servers, which compares every answer and fails for each request that no kill explains.
+fn demo_on_soft_roce() -> Result<()> {
+    let built = cargo::build(&mut cargo(programs::SERVERS)?)?;
+    let server =
+        built.iter().find(|built| built.name == "mini_server").context("cargo built no mini_server")?;
+    let model = workspace::root()?.join(MODEL);
+    let command = ["bash".into(), "-c".into(), DEMO.into(), server.path.clone().into(), model.into()];
+    match soft_roce::command(command.to_vec(), LIMIT)? {
+        Outcome::Passed => Ok(()),
+        Outcome::Failed(reason) => bail!("{reason}"),
+        Outcome::Skipped(reason) => bail!("did not take place: {reason}"),
+    }
 }

@@ -54,6 +54,12 @@ pub struct Options {
     /// than its scrape_interval [default: none].
     #[arg(long, value_parser = seconds)]
     linger: Option<Duration>,
+    /// The shape of the model, a config.json [default: a model of 4 layers].
+    #[arg(long)]
+    model: Option<PathBuf>,
+    /// Whole answers that must have been compared, or the demo fails.
+    #[arg(long, default_value_t = 1)]
+    answers: usize,
 }
 
 /// Something that happened to a server.
@@ -86,8 +92,8 @@ struct Sample {
 ///
 /// # Errors
 ///
-/// A server does not start, an answer is another one than that of one process, or a request that no kill explains
-/// failed.
+/// A server does not start, an answer is another one than that of one process, fewer than [`Options::answers`] were
+/// compared, or a request that no kill explains failed.
 pub async fn run(options: &Options) -> Result<()> {
     ensure!(
         options.seconds >= 2.0 && options.rate > 0.0,
@@ -126,18 +132,27 @@ pub async fn run(options: &Options) -> Result<()> {
     println!("{}", options.page.display());
     lives.end_quiet(servers.all().chain([&one]), options.linger.unwrap_or_default()).await?;
     print!("{lives}");
-    explained(&record)
+    explained(&record)?;
+    ensure!(
+        equal >= options.answers,
+        "{equal} whole answers were compared, fewer than {}: give the demo more --seconds, or a higher --rate",
+        options.answers
+    );
+    Ok(())
+}
+
+/// Whether two answers to a request are one: as long, or as far as the shorter goes where one of them is not whole.
+fn agree(one: &Outcome, other: &Outcome) -> bool {
+    let (short, long) = if one.tokens.len() < other.tokens.len() { (one, other) } else { (other, one) };
+    let as_long = short.tokens.len() == long.tokens.len();
+    long.tokens.starts_with(&short.tokens) && (as_long || short.end != End::Answered)
 }
 
 /// The number of whole answers that both have, which are equal.
 fn compared(split: &[Outcome], single: &[Outcome]) -> Result<usize> {
     let mut equal = 0;
     for (number, (one, other)) in split.iter().zip(single).enumerate() {
-        let common = one.tokens.len().min(other.tokens.len());
-        ensure!(
-            one.tokens[..common] == other.tokens[..common],
-            "request {number} has another answer than alone"
-        );
+        ensure!(agree(one, other), "request {number} has another answer than alone");
         equal += usize::from(one.end == End::Answered && other.end == End::Answered);
     }
     Ok(equal)
@@ -159,10 +174,11 @@ fn explained(record: &Record) -> Result<()> {
     }
 }
 
-/// The servers are this program, on the device that was asked for.
+/// The servers are this program, with the device and the model that were asked for.
 fn starter(options: &Options) -> Result<Starter> {
     let device = options.device.iter().flat_map(|device| ["--device".into(), device.into()]);
-    Ok(Starter { program: std::env::current_exe()?, options: device.collect() })
+    let model = options.model.iter().flat_map(|model| ["--model".into(), model.into()]);
+    Ok(Starter { program: std::env::current_exe()?, options: device.chain(model).collect() })
 }
 
 /// The load on prefills, decodes and a router, of which each is killed once and started again.
@@ -236,6 +252,23 @@ async fn sample(decodes: Vec<std::net::SocketAddr>, began: Instant, lasts: Durat
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_an_answer_that_is_not_whole_may_be_shorter() {
+        let outcome = |tokens: &[u32], end| Outcome {
+            at: 0.0,
+            ended: 1.0,
+            first: None,
+            between: Vec::new(),
+            tokens: tokens.to_vec(),
+            end,
+        };
+        let whole = outcome(&[1, 2, 3], End::Answered);
+        assert!(agree(&whole, &whole) && agree(&outcome(&[1, 2], End::Aborted), &whole));
+        for wrong in [outcome(&[1, 2], End::Answered), outcome(&[1, 9], End::Aborted)] {
+            assert!(!agree(&wrong, &whole) && !agree(&whole, &wrong));
+        }
+    }
 
     #[test]
     fn failures_are_explained_by_the_router_alone() {

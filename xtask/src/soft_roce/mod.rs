@@ -131,6 +131,21 @@ pub fn run(args: &Args, wanted: &[&str]) -> Result<Run> {
     session::run(&tools, accelerated, args, &command, wanted)
 }
 
+/// Runs a command on one host within `limit`.
+pub fn command(command: Vec<OsString>, limit: Duration) -> Result<Outcome> {
+    let args = Args {
+        hosts: 1,
+        keep: false,
+        vm: false,
+        prepare: false,
+        memory: None,
+        cpus: None,
+        timeout: limit.as_secs(),
+        command,
+    };
+    Ok(run(&args, &[])?.outcome)
+}
+
 /// With no command: show the device, and pass one message through it.
 fn default_command() -> Vec<OsString> {
     ["bash", "-c", include_str!("smoke.sh")].map(OsString::from).to_vec()
