@@ -6,11 +6,13 @@ mod page;
 mod targets;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 use serde::Serialize;
+use tokio::sync::Semaphore;
 use tokio::time::sleep_until;
 
 use crate::load::{self, End, Outcome, Request};
@@ -38,6 +40,9 @@ pub struct Options {
     /// Requests a second.
     #[arg(long, default_value_t = 8.0)]
     rate: f64,
+    /// Requests under way at once, at most; one that comes meanwhile waits for its place.
+    #[arg(long, default_value_t = 256)]
+    at_once: usize,
     /// The seed of the load.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -60,6 +65,13 @@ pub struct Options {
     /// Whole answers that must have been compared, or the demo fails.
     #[arg(long, default_value_t = 1)]
     answers: usize,
+}
+
+impl Options {
+    /// How long requests come, on the servers and on one process each.
+    fn lasts(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds / 2.0)
+    }
 }
 
 /// Something that happened to a server.
@@ -92,14 +104,14 @@ struct Sample {
 ///
 /// # Errors
 ///
-/// A server does not start, an answer is another one than that of one process, fewer than [`Options::answers`] were
+/// A server does not start, an answer is another one than that of one process, fewer than `--answers` were
 /// compared, or a request that no kill explains failed.
 pub async fn run(options: &Options) -> Result<()> {
     ensure!(
-        options.seconds >= 2.0 && options.rate > 0.0,
-        "a demo takes 2 seconds or more, and a rate above 0"
+        options.seconds >= 2.0 && options.rate > 0.0 && options.at_once > 0,
+        "a demo takes 2 seconds or more, a rate above 0, and a request at once"
     );
-    let lasts = Duration::from_secs_f64(options.seconds / 2.0);
+    let lasts = options.lasts();
     let requests = load::requests(options.seed, options.rate, lasts);
     let starter = starter(options)?;
     let mut servers = starter.start_split(PREFILLS, DECODES).await?;
@@ -109,10 +121,10 @@ pub async fn run(options: &Options) -> Result<()> {
         None => None,
     };
     println!("{} requests in {:.0} s, on one process", requests.len(), lasts.as_secs_f64());
-    let single = all(one.address, &requests, Instant::now()).await;
+    let single = all(one.address, &requests, options.at_once, Instant::now()).await;
     println!("the same requests on {PREFILLS} prefills, {DECODES} decodes and a router");
     let mut lives = Lives::new()?;
-    let (split, marks, bytes) = on_split_servers(&mut servers, &requests, lasts, &mut lives).await?;
+    let (split, marks, bytes) = on_split_servers(options, &mut servers, &requests, &mut lives).await?;
     let equal = compared(&split, &single)?;
     let count = |outcomes: &[Outcome], of: fn(&End) -> bool| {
         outcomes.iter().filter(|outcome| of(&outcome.end)).count()
@@ -183,13 +195,14 @@ fn starter(options: &Options) -> Result<Starter> {
 
 /// The load on prefills, decodes and a router, of which each is killed once and started again.
 async fn on_split_servers(
+    options: &Options,
     split: &mut Split,
     requests: &[Request],
-    lasts: Duration,
     lives: &mut Lives,
 ) -> Result<(Vec<Outcome>, Vec<Mark>, Vec<Sample>)> {
+    let lasts = options.lasts();
     let began = Instant::now();
-    let load = tokio::spawn(all(split.router.address, requests, began));
+    let load = tokio::spawn(all(split.router.address, requests, options.at_once, began));
     let decodes: Vec<_> = split.of("decode").map(|server| server.address).collect();
     let sampled = tokio::spawn(sample(decodes, began, lasts));
     let mut marks = Vec::new();
@@ -213,16 +226,23 @@ async fn on_split_servers(
     Ok((outcomes, marks, sampled.await?))
 }
 
-/// Sends all requests, and waits for their ends.
+/// Sends all requests, so many at once at most, and waits for their ends.
 fn all(
     address: std::net::SocketAddr,
     requests: &[Request],
+    at_once: usize,
     began: Instant,
 ) -> impl Future<Output = Vec<Outcome>> + Send + use<> {
     let client = reqwest::Client::builder().no_proxy().build().unwrap_or_default();
-    let sent = requests
-        .iter()
-        .map(|request| tokio::spawn(load::send(client.clone(), address, request.clone(), began)));
+    let places = Arc::new(Semaphore::new(at_once.min(Semaphore::MAX_PERMITS)));
+    let sent = requests.iter().map(|request| {
+        let (client, request, places) = (client.clone(), request.clone(), Arc::clone(&places));
+        tokio::spawn(async move {
+            sleep_until((began + request.at).into()).await;
+            let _place = places.acquire().await;
+            load::send(client, address, request, began).await
+        })
+    });
     let sent: Vec<_> = sent.collect();
     async move {
         let mut outcomes = Vec::with_capacity(sent.len());
