@@ -4,6 +4,11 @@
 //! median of the pairs' ratios. With `--save` a bench writes its rows to `benches/results`, of which
 //! [`RESULTS.md`](../RESULTS.md) is made.
 
+use std::fmt::Display;
+use std::process::ExitCode;
+
+use clap::Parser;
+
 pub mod blocks;
 pub mod collectives;
 pub mod ends;
@@ -26,3 +31,16 @@ pub mod soft;
 pub mod turns;
 pub mod ucx;
 pub mod windows;
+
+/// All of a bench that has this name: reads its options and runs. Exit status 1 when a row is not within its bound, 2
+/// when the bench has failed.
+pub fn main<A: Parser, E: Display>(name: &str, run: impl FnOnce(&A) -> Result<bool, E>) -> ExitCode {
+    match run(&A::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::from(1),
+        Err(error) => {
+            eprintln!("{name}: {error}");
+            ExitCode::from(2)
+        }
+    }
+}

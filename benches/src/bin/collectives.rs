@@ -82,14 +82,7 @@ enum Process {
 const WIRES: [(&str, Wire); 2] = [("tcp", Wire::Tcp), ("mapped", Wire::Mapped)];
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("collectives: {error}");
-            ExitCode::from(2)
-        }
-    }
+    benches::main("collectives", run)
 }
 
 fn run(args: &Args) -> Result<bool> {

@@ -42,14 +42,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("copies: {error}");
-            ExitCode::from(2)
-        }
-    }
+    benches::main("copies", run)
 }
 
 fn run(args: &Args) -> Result<bool> {

@@ -111,21 +111,16 @@ enum Figure {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let done = match (&args.process, &args.from, &args.plot) {
+    benches::main("hosts", run)
+}
+
+fn run(args: &Args) -> Result<bool> {
+    match (&args.process, &args.from, &args.plot) {
         (None, Some(from), Some(plot)) => draw(from, plot).map(|()| true),
-        (None, ..) => compare(&args),
+        (None, ..) => compare(args),
         (Some(Process::Job(job)), ..) => job.run().map(|()| true),
         (Some(Process::End(end)), ..) => end.run().map(|()| true),
         (Some(Process::Footprint { figure }), ..) => one_of_many(*figure).map(|()| true),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("hosts: {error}");
-            ExitCode::from(2)
-        }
     }
 }
 

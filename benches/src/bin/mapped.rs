@@ -117,22 +117,17 @@ impl Kind {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
-    let done = match args.end {
-        None => compare(&args),
+    benches::main("mapped", run)
+}
+
+fn run(args: &Args) -> Result<bool> {
+    match args.end {
+        None => compare(args),
         Some(End::End { role, kind, bytes, block }) => {
             be(role, kind, args.wire.wire(), (bytes, block)).map(|()| true)
         }
         Some(End::Kv { role: Role::First, case }) => kv::receive(args.wire.wire(), case).map(|()| true),
         Some(End::Kv { role: Role::Second, case }) => kv::send(args.wire.wire(), case).map(|()| true),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("mapped: {error}");
-            ExitCode::from(2)
-        }
     }
 }
 

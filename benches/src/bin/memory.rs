@@ -40,14 +40,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("memory: {error}");
-            ExitCode::from(2)
-        }
-    }
+    benches::main("memory", run)
 }
 
 fn run(args: &Args) -> Result<bool> {

@@ -118,20 +118,15 @@ impl Part {
 }
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    benches::main("nodes", run)
+}
+
+fn run(args: &Args) -> Result<bool> {
     let sizes = if args.quick { Sizes::QUICK } else { Sizes::FULL };
     let sizes = Sizes { calls: args.calls.unwrap_or(sizes.calls), ..sizes };
-    let done = match &args.end {
-        None => compare(&args, sizes),
+    match &args.end {
+        None => compare(args, sizes),
         Some(End::End { part, wire, name }) => end(*part, (*wire).into(), name, sizes).map(|()| true),
-    };
-    match done {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("nodes: {error}");
-            ExitCode::from(2)
-        }
     }
 }
 

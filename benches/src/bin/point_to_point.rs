@@ -31,20 +31,23 @@ struct Args {
     end: Option<End>,
 }
 
-fn main() -> Outcome<ExitCode> {
-    let args = Args::parse();
+fn main() -> ExitCode {
+    benches::main("point_to_point", run)
+}
+
+fn run(args: &Args) -> Outcome<bool> {
     match &args.end {
-        None => compare(&args),
-        Some(end) => end.run().map(|()| ExitCode::SUCCESS),
+        None => compare(args),
+        Some(end) => end.run().map(|()| true),
     }
 }
 
-fn compare(args: &Args) -> Outcome<ExitCode> {
+fn compare(args: &Args) -> Outcome<bool> {
     if let Some(kind) = args.only {
         for &size in &args.sizes {
             println!("{size} bytes: {:.3} GB/s", args.load.bandwidth(size, kind)?);
         }
-        return Ok(ExitCode::SUCCESS);
+        return Ok(true);
     }
     println!("{HEAD}");
     let (mut report, mut hold) = (Report::default(), true);
@@ -55,5 +58,5 @@ fn compare(args: &Args) -> Outcome<ExitCode> {
         hold &= report.row(&row);
     }
     report.save(&args.save, "point_to_point")?;
-    Ok(if hold { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    Ok(hold)
 }

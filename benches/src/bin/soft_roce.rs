@@ -91,14 +91,7 @@ fn specs() -> Vec<Spec> {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("soft_roce: {error}");
-            ExitCode::from(2)
-        }
-    }
+    benches::main("soft_roce", run)
 }
 
 fn run(args: &Args) -> Result<bool> {

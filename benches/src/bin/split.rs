@@ -39,14 +39,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("split: {error}");
-            ExitCode::from(2)
-        }
-    }
+    benches::main("split", run)
 }
 
 fn run(args: &Args) -> Outcome<bool> {

@@ -47,14 +47,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("survivors: {error}");
-            ExitCode::from(2)
-        }
-    }
+    benches::main("survivors", run)
 }
 
 fn run(args: &Args) -> Result<bool> {

@@ -35,14 +35,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match compare(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("wires: {error}");
-            ExitCode::from(2)
-        }
-    }
+    benches::main("wires", compare)
 }
 
 fn compare(args: &Args) -> Result<bool> {
