@@ -1,15 +1,16 @@
 //! Health: the answer of a server to `GET /health`.
 
+use std::sync::Arc;
+
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 
 use crate::api::MODEL;
-use crate::batch::Computed;
-use crate::cache::Blocks;
 use crate::directory::Role;
 use crate::model::Config;
+use crate::observe::{Cache, Stats};
 
 /// A server, and whether it can answer.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,19 +29,6 @@ pub struct Health {
     pub cache: Option<Cache>,
 }
 
-/// The cache of a server, and the work on it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cache {
-    /// Blocks.
-    pub blocks: usize,
-    /// Blocks that no text has and that no transfer holds. Some are kept for texts that begin alike.
-    pub idle: usize,
-    /// Texts that have blocks or wait for some.
-    pub texts: usize,
-    /// Tokens that were computed since the server has started, prompts' and answers'.
-    pub computed: u64,
-}
-
 /// The health of a server, asked again and again.
 pub struct Probe {
     /// The name.
@@ -49,8 +37,8 @@ pub struct Probe {
     pub role: Role,
     /// The shape of the model.
     pub config: Config,
-    /// The cache.
-    pub cache: Option<(Blocks, Computed)>,
+    /// The figures, among them those of the cache.
+    pub stats: Arc<Stats>,
     /// Says why the server cannot answer now, if so.
     pub cannot: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
@@ -59,14 +47,8 @@ impl Probe {
     /// The health, now: 503 when the server cannot answer, so that a balancer leaves it out.
     #[must_use]
     pub fn answer(&self) -> Response {
-        let cache = self.cache.as_ref().map(|(blocks, computed)| Cache {
-            blocks: blocks.all(),
-            idle: blocks.idle(),
-            texts: blocks.texts(),
-            computed: computed.get(),
-        });
-        let Self { name, role, config, .. } = self;
-        let (model, cannot) = (MODEL.to_owned(), (self.cannot)());
+        let Self { name, role, config, stats, .. } = self;
+        let (model, cannot, cache) = (MODEL.to_owned(), (self.cannot)(), stats.cache());
         let status = if cannot.is_some() { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK };
         let health = Health { name: name.clone(), role: *role, model, config: *config, cannot, cache };
         (status, Json(health)).into_response()

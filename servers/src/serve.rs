@@ -15,8 +15,7 @@ use rdma_collective::kv::{KvNode, NodeName, NodeOptions, PoolUse};
 use rdma_core::{Deadline, Device, DeviceList, SoftOptions};
 use tokio::net::TcpListener;
 
-use crate::batch::Computed;
-use crate::cache::{Blocks, Memory};
+use crate::cache::Memory;
 use crate::directory::{Directory, Entry, File, Http, LASTS, Role, Store, Table, hex};
 use crate::health::Probe;
 use crate::members::Members;
@@ -115,8 +114,8 @@ impl Server {
         let address = listener.local_addr()?;
         let table = Table::new(options.token);
         let members = Members::new(options.token, directory(options, &table)?)?;
-        let Part { routes, node, cache, cannot } = Part::new(role, &name, config, &members, options, &stats)?;
-        let probe = Arc::new(Probe { name: name.clone(), role, config, cache, cannot });
+        let Part { routes, node, cannot } = Part::new(role, &name, config, &members, options, &stats)?;
+        let probe = Arc::new(Probe { name: name.clone(), role, config, stats: Arc::clone(&stats), cannot });
         let http = options.address.clone().unwrap_or_else(|| address.to_string());
         let blob = node.as_ref().map(|(node, _)| hex(&node.export())).unwrap_or_default();
         let entry = Entry { name, role, http, blob, until: 0 };
@@ -169,7 +168,6 @@ struct Part {
     routes: Routes,
     /// The node of the server, and the role of those that the node meets.
     node: Option<(KvNode, Role)>,
-    cache: Option<(Blocks, Computed)>,
     cannot: Box<dyn Fn() -> Option<String> + Send + Sync>,
 }
 
@@ -187,35 +185,27 @@ impl Part {
             Role::Prefill => {
                 let (memory, node) = node(name, &config, PoolUse::Source, options)?;
                 let prefill = Arc::new(Prefill::new(config, memory, node.clone(), requests, stats)?);
-                let cache = Some((prefill.blocks().clone(), prefill.computed().clone()));
                 let (routes, cannot) = (prefill.routes(), Box::new(|| None));
-                Self { routes, node: Some((node, Role::Decode)), cache, cannot }
+                Self { routes, node: Some((node, Role::Decode)), cannot }
             }
             Role::Decode => {
                 let (memory, node) = node(name, &config, PoolUse::Destination, options)?;
                 let decode =
                     Arc::new(Decode::new(config, memory, node.clone(), members.clone(), requests, stats)?);
-                let cache = Some((decode.blocks().clone(), decode.computed().clone()));
                 let health = Arc::clone(&decode);
                 let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode));
-                Self {
-                    routes,
-                    node: Some((node, Role::Prefill)),
-                    cache,
-                    cannot: Box::new(move || health.cannot()),
-                }
+                Self { routes, node: Some((node, Role::Prefill)), cannot: Box::new(move || health.cannot()) }
             }
             Role::Router => {
                 let router = Router::new(config, members.clone(), stats)?;
                 let (routes, cannot) =
                     (api::routes(Arc::new(router.clone())), Box::new(move || router.cannot()));
-                Self { routes, node: None, cache: None, cannot }
+                Self { routes, node: None, cannot }
             }
             Role::Single => {
                 let single = Arc::new(Single::new(config, options.blocks, requests, stats)?);
-                let cache = Some((single.blocks().clone(), single.computed().clone()));
                 let routes = api::routes(Arc::clone(&single)).merge(generate::routes(single));
-                Self { routes, node: None, cache, cannot: Box::new(|| None) }
+                Self { routes, node: None, cannot: Box::new(|| None) }
             }
         })
     }

@@ -115,7 +115,7 @@ async fn texts_that_nobody_hears_of_give_their_blocks_back() {
     }
     let Server { batch, blocks } = server;
     drop(batch);
-    assert_eq!(blocks.idle(), 16);
+    assert_eq!(blocks.counts().idle, 16);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -150,10 +150,10 @@ fn a_text_that_waits_and_that_nobody_hears_of_gives_its_blocks_back_while_others
     }
     assert!(running.take_new());
     assert_eq!(
-        (running.jobs.len(), running.waiting.len(), blocks.texts()),
+        (running.jobs.len(), running.waiting.len(), blocks.counts().texts),
         (RUNNING_MAX, 1, RUNNING_MAX + 1)
     );
     all.pop();
     assert!(running.take_new());
-    assert_eq!((running.jobs.len(), running.waiting.len(), blocks.texts()), (RUNNING_MAX, 0, RUNNING_MAX));
+    assert_eq!((running.jobs.len(), running.waiting.len(), blocks.counts().texts), (RUNNING_MAX, 0, RUNNING_MAX));
 }

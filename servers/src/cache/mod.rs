@@ -3,5 +3,5 @@
 mod blocks;
 mod paged;
 
-pub use blocks::{Blocks, NoBlocks, Taken, WAITS};
+pub use blocks::{Blocks, Counts, NoBlocks, Taken, WAITS};
 pub use paged::{Memory, Paged};

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
+use crate::cache::Counts;
 use crate::directory::read;
 
 /// The part of `/stats` by which tests and the demo follow a server from outside.
@@ -27,18 +28,13 @@ pub struct Figures {
     pub last: Option<Came>,
 }
 
-/// The numbers of a cache's blocks.
+/// The cache of a server, and the work on it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Counts {
-    /// Blocks that no text has.
-    pub free: usize,
-    /// Blocks that are kept for texts that begin alike.
-    pub kept: usize,
-    /// Blocks that no text has and no transfer holds: free, or kept for the next text. Once no request is under way,
-    /// these are all; otherwise some have leaked.
-    pub idle: usize,
-    /// All blocks.
-    pub all: usize,
+pub struct Cache {
+    /// The blocks.
+    pub blocks: Counts,
+    /// Tokens that were computed since the server has started, prompts' and answers'.
+    pub computed: u64,
 }
 
 /// The way of a prompt that a prefill has computed for a decode, in seconds.

@@ -10,7 +10,7 @@ mod stats;
 mod turn;
 mod watch;
 
-pub use figures::{Came, Counts, Figures};
+pub use figures::{Cache, Came, Figures};
 pub use page::{keep, routes};
 pub use stats::{Count, Level, Outcome, Stats};
 pub use turn::Turn;

@@ -78,7 +78,7 @@ pub fn routes(stats: &Arc<Stats>) -> Router {
     let (stats, handle) = (Arc::clone(stats), recorder());
     let of = Arc::clone(&stats);
     let page = Arc::new(Page::new(move || {
-        of.refresh();
+        of.cache();
         handle.render()
     }));
     let show = async move || ([(CONTENT_TYPE, TEXT)], page.show().await);

@@ -9,9 +9,10 @@ use serde_json::{Value, json};
 
 use rdma_collective::kv::KvNode;
 
-use super::figures::{Came, Counts};
+use super::figures::{Cache, Came};
 use super::names;
 use crate::api::Refused;
+use crate::batch::Computed;
 use crate::cache::Blocks;
 use crate::directory::Role;
 
@@ -49,7 +50,7 @@ pub struct Stats {
     pub(super) between: Histogram,
     bytes: Count,
     links: Mutex<BTreeMap<String, u64>>,
-    blocks: OnceLock<Blocks>,
+    cache: OnceLock<(Blocks, Computed)>,
     node: OnceLock<KvNode>,
     last: Mutex<Option<Came>>,
     free: Gauge,
@@ -95,7 +96,7 @@ impl Stats {
             between: histogram!(names::BETWEEN_TOKENS, &own),
             bytes: count(names::KV_BYTES),
             links: Mutex::default(),
-            blocks: OnceLock::new(),
+            cache: OnceLock::new(),
             node: OnceLock::new(),
             last: Mutex::default(),
             free: gauge!(names::BLOCKS_FREE, &own),
@@ -103,10 +104,10 @@ impl Stats {
         })
     }
 
-    /// Has the blocks of a cache counted from now on, and the peers of a node if there is one.
-    pub fn watch(&self, blocks: &Blocks, node: Option<&KvNode>) {
+    /// Has the blocks and the work of a cache counted from now on, and the peers of a node if there is one.
+    pub fn watch(&self, blocks: &Blocks, computed: &Computed, node: Option<&KvNode>) {
         // A server has one cache, and one node at most.
-        _ = self.blocks.set(blocks.clone());
+        _ = self.cache.set((blocks.clone(), computed.clone()));
         node.map(|node| self.node.set(node.clone()));
     }
 
@@ -138,12 +139,13 @@ impl Stats {
         *links.entry(link.to_owned()).or_default() += bytes;
     }
 
-    /// Looks at the figures that nobody tells: those of the blocks.
-    pub(super) fn refresh(&self) -> (usize, usize) {
-        let (free, kept) = self.blocks.get().map_or((0, 0), Blocks::counts);
-        self.free.set(free as f64);
-        self.kept.set(kept as f64);
-        (free, kept)
+    /// The cache, now; none of a server without one. Tells the exported figures of it, too, which nobody else does.
+    pub fn cache(&self) -> Option<Cache> {
+        let (blocks, computed) = self.cache.get()?;
+        let blocks = blocks.counts();
+        self.free.set(blocks.free as f64);
+        self.kept.set(blocks.kept as f64);
+        Some(Cache { blocks, computed: computed.get() })
     }
 
     /// All figures, for `/stats`.
@@ -152,10 +154,8 @@ impl Stats {
         let requests = Outcome::ALL.iter().zip(&self.requests);
         let requests: BTreeMap<_, _> =
             requests.map(|(outcome, count)| (outcome.name(), count.get())).collect();
-        let (free, kept) = self.refresh();
         let met: Vec<String> =
             self.node.get().iter().flat_map(|node| node.peers()).map(|met| met.to_string()).collect();
-        let (idle, all) = self.blocks.get().map_or((0, 0), |of| (of.idle(), of.all()));
         json!({
             "role": self.role,
             "server": self.name,
@@ -165,7 +165,7 @@ impl Stats {
             "resumed": self.resumed.get(),
             "waiting": self.waiting.own.load(Relaxed),
             "running": self.running.own.load(Relaxed),
-            "blocks": Counts { free, kept, idle, all },
+            "blocks": self.cache().unwrap_or_default().blocks,
             "kv_bytes": self.bytes.get(),
             "links": self.links(&met),
             "met": met,

@@ -14,7 +14,7 @@ use tracing::{Instrument, Span, field::Empty};
 
 use super::prefill::{First, Prefilled, ToCompute};
 use crate::api::{Backend, Prompt, Refused};
-use crate::batch::{Batch, Computed, Event, Finish, Job};
+use crate::batch::{Batch, Event, Finish, Job};
 use crate::cache::{Blocks, Memory, Taken, WAITS};
 use crate::directory::{Entry, Role};
 use crate::generate::{self, SILENCE};
@@ -60,20 +60,8 @@ impl Decode {
     ) -> Result<Self> {
         let blocks = Blocks::of(memory.pool(), texts_max);
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        stats.watch(&blocks, Some(&node));
+        stats.watch(&blocks, batch.computed(), Some(&node));
         Ok(Self { config, node, blocks, batch, members, client: generate::client()?, stats })
-    }
-
-    /// The blocks of the cache.
-    #[must_use]
-    pub fn blocks(&self) -> &Blocks {
-        &self.blocks
-    }
-
-    /// The count of tokens that were computed.
-    #[must_use]
-    pub fn computed(&self) -> &Computed {
-        self.batch.computed()
     }
 
     /// The prefills of the directory: those that this decode has met, and the others.

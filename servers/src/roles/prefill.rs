@@ -17,7 +17,7 @@ use tracing::Instrument;
 
 use super::decode::PREFILL_WITHIN;
 use crate::api::Refused;
-use crate::batch::{Batch, Computed, Event, Job};
+use crate::batch::{Batch, Event, Job};
 use crate::cache::{Blocks, Memory, NoBlocks};
 use crate::generate::check;
 use crate::model::{Config, END, Llama, Sampling, Token, VOCABULARY};
@@ -111,20 +111,8 @@ impl Prefill {
     ) -> Result<Self> {
         let blocks = Blocks::of(memory.pool(), texts_max);
         let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        stats.watch(&blocks, Some(&node));
+        stats.watch(&blocks, batch.computed(), Some(&node));
         Ok(Self { config, node, blocks, batch, stats })
-    }
-
-    /// The blocks of the cache.
-    #[must_use]
-    pub fn blocks(&self) -> &Blocks {
-        &self.blocks
-    }
-
-    /// The count of tokens that were computed.
-    #[must_use]
-    pub fn computed(&self) -> &Computed {
-        self.batch.computed()
     }
 
     /// The route by which decodes ask.

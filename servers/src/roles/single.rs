@@ -9,7 +9,7 @@ use rdma_core::{Device, SoftOptions};
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
 use crate::api::{Backend, Prompt, Refused};
-use crate::batch::{Batch, Computed, Event, Job};
+use crate::batch::{Batch, Event, Job};
 use crate::cache::{Blocks, Memory};
 use crate::model::{Config, Llama};
 use crate::observe::{Stats, Turn};
@@ -32,20 +32,9 @@ impl Single {
         let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
         let memory = Memory::new(&engine, &config, blocks, PoolUse::Source)?;
         let blocks = Blocks::of(memory.pool(), texts_max);
-        stats.watch(&blocks, None);
-        Ok(Self { config, blocks, batch: Batch::start(Arc::new(Llama::new(config)?), memory)?, stats })
-    }
-
-    /// The blocks of the cache.
-    #[must_use]
-    pub fn blocks(&self) -> &Blocks {
-        &self.blocks
-    }
-
-    /// The count of tokens that were computed.
-    #[must_use]
-    pub fn computed(&self) -> &Computed {
-        self.batch.computed()
+        let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
+        stats.watch(&blocks, batch.computed(), None);
+        Ok(Self { config, blocks, batch, stats })
     }
 }
 

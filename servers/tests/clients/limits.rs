@@ -103,7 +103,7 @@ async fn clients_that_read_slowly_or_never() {
     let idle = async {
         loop {
             let cache = pair.health(pair.decode).await.cache.unwrap();
-            if cache.texts == 0 && cache.computed > before {
+            if cache.blocks.texts == 0 && cache.computed > before {
                 return cache.computed - before;
             }
             sleep(Duration::from_millis(20)).await;

@@ -39,7 +39,7 @@ async fn refusal(other: Role, changed: Value) -> String {
     std::fs::remove_file(path).unwrap();
     for server in [pair.decode, pair.prefill] {
         let cache = pair.health(server).await.cache.unwrap();
-        assert_eq!((cache.texts, cache.idle), (0, cache.blocks));
+        assert_eq!((cache.blocks.texts, cache.blocks.idle), (0, cache.blocks.all));
     }
     refused
 }

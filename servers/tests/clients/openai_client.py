@@ -27,7 +27,7 @@ def wait_until_idle():
     end = time.monotonic() + 60
     while True:
         caches = [health(address) for address in (DECODE, PREFILL)]
-        if all(cache["texts"] == 0 and cache["idle"] == cache["blocks"] for cache in caches):
+        if all(cache["blocks"]["texts"] == 0 and cache["blocks"]["idle"] == cache["blocks"]["all"] for cache in caches):
             return caches
         assert time.monotonic() < end, caches
         time.sleep(0.02)
@@ -146,7 +146,7 @@ def aborts():
         stream = create(stream=True, **prompt, **more)
         for _ in range(3):
             next(stream)
-        assert health(DECODE)["texts"] == 1
+        assert health(DECODE)["blocks"]["texts"] == 1
         stream.close()
     computed = wait_until_idle()[0]["computed"] - before
     assert computed < 2 * 1900, f"{computed} tokens were computed, as many as if nobody had gone"

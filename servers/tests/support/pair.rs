@@ -48,7 +48,7 @@ impl Pair {
             for server in [self.decode, self.prefill] {
                 loop {
                     let cache = self.health(server).await.cache.unwrap();
-                    if cache.texts == 0 && cache.idle == cache.blocks {
+                    if cache.blocks.texts == 0 && cache.blocks.idle == cache.blocks.all {
                         break;
                     }
                     tokio::time::sleep(std::time::Duration::from_millis(20)).await;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rdma_collective::kv::Pool;
+use serde::{Deserialize, Serialize};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::model::{BLOCK_TOKENS, Config, Token};
@@ -25,6 +26,22 @@ pub struct Blocks {
     texts_max: usize,
     /// Held by the text that looks for blocks. The others wait in the order in which they came.
     first: Arc<tokio::sync::Mutex<()>>,
+}
+
+/// The numbers of a cache's blocks, and of the texts on them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Counts {
+    /// Blocks that no text has and that keep nothing.
+    pub free: usize,
+    /// Blocks that are kept for texts that begin alike.
+    pub kept: usize,
+    /// Blocks that are free or kept, and that no transfer holds. Once no request is under way, these are all; otherwise
+    /// some have leaked.
+    pub idle: usize,
+    /// All blocks.
+    pub all: usize,
+    /// Texts that have blocks or wait for some.
+    pub texts: usize,
 }
 
 /// The reason why a text gets no blocks.
@@ -159,23 +176,13 @@ impl Blocks {
         self.pool.layout().blocks() as usize
     }
 
-    /// The texts that have blocks or wait for some.
+    /// The numbers of the blocks, now.
     #[must_use]
-    pub fn texts(&self) -> usize {
-        self.texts_max.saturating_sub(self.places.available_permits())
-    }
-
-    /// Blocks that no text has and that no transfer holds.
-    #[must_use]
-    pub fn idle(&self) -> usize {
-        self.lock().spare(&self.pool)
-    }
-
-    /// Blocks that no text has, and blocks that are kept for texts that begin alike.
-    #[must_use]
-    pub fn counts(&self) -> (usize, usize) {
+    pub fn counts(&self) -> Counts {
+        let texts = self.texts_max.saturating_sub(self.places.available_permits());
         let state = self.lock();
-        (state.free.len(), state.nodes.values().filter(|node| node.users == 0).count())
+        let kept = state.nodes.values().filter(|node| node.users == 0).count();
+        Counts { free: state.free.len(), kept, idle: state.spare(&self.pool), all: self.all(), texts }
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
