@@ -21,7 +21,7 @@ use crate::health::Probe;
 use crate::members::Members;
 use crate::model::Config;
 use crate::observe::{self, Stats};
-use crate::roles::{Decode, Prefill, Router, Single};
+use crate::roles::{Decode, Model, Prefill, Router, Single};
 use crate::{api, generate, listen};
 
 /// The time in which a store is joined.
@@ -180,18 +180,17 @@ impl Part {
         options: &Options,
         stats: &Arc<Stats>,
     ) -> Result<Self> {
-        let (requests, stats) = (options.requests, Arc::clone(stats));
+        let stats = Arc::clone(stats);
         Ok(match role {
             Role::Prefill => {
-                let (memory, node) = node(name, &config, PoolUse::Source, options)?;
-                let prefill = Arc::new(Prefill::new(config, memory, node.clone(), requests, stats)?);
+                let (model, node) = node(name, config, PoolUse::Source, options, stats)?;
+                let prefill = Arc::new(Prefill::new(model, node.clone()));
                 let (routes, cannot) = (prefill.routes(), Box::new(|| None));
                 Self { routes, node: Some((node, Role::Decode)), cannot }
             }
             Role::Decode => {
-                let (memory, node) = node(name, &config, PoolUse::Destination, options)?;
-                let decode =
-                    Arc::new(Decode::new(config, memory, node.clone(), members.clone(), requests, stats)?);
+                let (model, node) = node(name, config, PoolUse::Destination, options, stats)?;
+                let decode = Arc::new(Decode::new(model, node.clone(), members.clone())?);
                 let health = Arc::clone(&decode);
                 let routes = api::routes(Arc::clone(&decode)).merge(generate::routes(decode));
                 Self { routes, node: Some((node, Role::Prefill)), cannot: Box::new(move || health.cannot()) }
@@ -203,7 +202,7 @@ impl Part {
                 Self { routes, node: None, cannot }
             }
             Role::Single => {
-                let single = Arc::new(Single::new(config, options.blocks, requests, stats)?);
+                let single = Arc::new(Single::new(config, options.blocks, options.requests, stats)?);
                 let routes = api::routes(Arc::clone(&single)).merge(generate::routes(single));
                 Self { routes, node: None, cannot: Box::new(|| None) }
             }
@@ -218,17 +217,23 @@ pub(crate) fn seconds(text: &str) -> Result<Duration> {
     Ok(within)
 }
 
-/// The memory and the node of a server.
-fn node(name: &str, config: &Config, purpose: PoolUse, options: &Options) -> Result<(Memory, KvNode)> {
+/// The model and the node of a server.
+fn node(
+    name: &str,
+    config: Config,
+    purpose: PoolUse,
+    options: &Options,
+    stats: Arc<Stats>,
+) -> Result<(Model, KvNode)> {
     let device = match &options.device {
         None => Device::soft(SoftOptions::default()).open()?,
         Some(name) => DeviceList::probe().find(name)?.open()?,
     };
     let engine = Engine::new(&device, EngineOptions::default())?;
-    let memory = Memory::new(&engine, config, options.blocks, purpose)?;
+    let memory = Memory::new(&engine, &config, options.blocks, purpose)?;
     let node_options = NodeOptions::new(name, options.kv_listen);
     let node = KvNode::new(&engine, &[memory.pool()], &options.token, &node_options)?;
-    Ok((memory, node))
+    Ok((Model::new(config, memory, Some(&node), options.requests, stats)?, node))
 }
 
 /// The directory that an option names.

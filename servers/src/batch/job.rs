@@ -3,8 +3,9 @@
 use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use crate::api::Prompt;
 use crate::cache::Taken;
 use crate::model::{END, Sampling, Token};
 use crate::observe::Turn;
@@ -56,8 +57,18 @@ pub enum Finish {
 }
 
 impl Job {
+    /// The text of a prompt, for which there are blocks, and the events of its answer.
+    #[must_use]
+    pub fn new(prompt: Prompt, blocks: Taken, turn: Turn) -> (Self, UnboundedReceiver<Event>) {
+        let Prompt { text, sampling, tokens_max: tokens_left, ignores_end, .. } = prompt;
+        let (events, heard) = unbounded_channel();
+        let (ready, tells_layers) = (blocks.ready(), false);
+        (Self { text, blocks, ready, sampling, tokens_left, ignores_end, tells_layers, events, turn }, heard)
+    }
+
     /// Whether the text has not ended, and somebody hears of it.
-    pub(super) fn is_running(&self) -> bool {
+    #[must_use]
+    pub fn is_running(&self) -> bool {
         self.tokens_left > 0 && !self.events.is_closed()
     }
 
@@ -85,14 +96,14 @@ impl Job {
         }
     }
 
-    /// Takes the logits behind the tokens up to `end`.
-    pub(super) fn computed(&mut self, end: usize, logits: &[f32]) {
+    /// Hears that the tokens up to `end` are in the blocks. When these are all, `choose` says the next one.
+    pub fn computed(&mut self, end: usize, choose: impl FnOnce(&Sampling) -> Token) {
         self.ready = end;
         self.blocks.publish(self.text.get(..end).unwrap_or_default());
         if end < self.text.len() {
             return;
         }
-        let token = self.sampling.choose(logits, end);
+        let token = choose(&self.sampling);
         if token == END && !self.ignores_end {
             self.end(Finish::Stop);
             return;

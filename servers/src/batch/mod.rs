@@ -186,7 +186,7 @@ impl Running {
         for ((at, range), logits) in parts.iter().zip(logits) {
             self.computed.0.fetch_add(range.len() as u64, Ordering::Relaxed);
             if let Some(job) = jobs.get_mut(*at) {
-                job.computed(range.end, &logits);
+                job.computed(range.end, |sampling| sampling.choose(&logits, range.end));
             }
         }
         Ok(())

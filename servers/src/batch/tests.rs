@@ -1,11 +1,13 @@
 //! Texts in a batch get the answers that each gets alone.
 
+use axum::http::HeaderMap;
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::PoolUse;
 use rdma_core::{Device, SoftOptions};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::*;
+use crate::api::Prompt;
 use crate::cache::Blocks;
 use crate::directory::Role;
 use crate::model::{Config, Sampling, Token, encode};
@@ -40,12 +42,9 @@ async fn job(
 ) -> (Job, UnboundedReceiver<Event>) {
     let text = encode(prompt.as_bytes());
     let blocks = blocks.take(&text, text.len() + room).await.unwrap();
-    let (events, heard) = unbounded_channel();
-    let (ready, ignores_end, tells_layers) = (blocks.ready(), false, false);
-    let turn = Turn::waits(&Stats::new(Role::Single, "single"));
-    let job =
-        Job { text, blocks, ready, sampling, tokens_left: tokens, ignores_end, tells_layers, events, turn };
-    (job, heard)
+    let (id, tokens_max, ignores_end, headers) = (String::new(), tokens, false, HeaderMap::new());
+    let prompt = Prompt { id, text, sampling, tokens_max, ignores_end, headers };
+    Job::new(prompt, blocks, Turn::waits(&Stats::new(Role::Single, "single")))
 }
 
 impl Server {
@@ -155,5 +154,8 @@ fn a_text_that_waits_and_that_nobody_hears_of_gives_its_blocks_back_while_others
     );
     all.pop();
     assert!(running.take_new());
-    assert_eq!((running.jobs.len(), running.waiting.len(), blocks.counts().texts), (RUNNING_MAX, 0, RUNNING_MAX));
+    assert_eq!(
+        (running.jobs.len(), running.waiting.len(), blocks.counts().texts),
+        (RUNNING_MAX, 0, RUNNING_MAX)
+    );
 }

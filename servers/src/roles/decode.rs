@@ -8,18 +8,19 @@ use futures_util::FutureExt;
 use futures_util::future::join_all;
 use rdma_collective::kv::{Blocks as KvBlocks, KvNode};
 use rdma_core::Deadline;
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 use tokio::time::timeout;
 use tracing::{Instrument, Span, field::Empty};
 
+use super::Model;
 use super::prefill::{First, Prefilled, ToCompute};
 use crate::api::{Backend, Prompt, Refused};
-use crate::batch::{Batch, Event, Finish, Job};
-use crate::cache::{Blocks, Memory, Taken, WAITS};
+use crate::batch::{Event, Job};
+use crate::cache::{Taken, WAITS};
 use crate::directory::{Entry, Role};
 use crate::generate::{self, SILENCE};
 use crate::members::Members;
-use crate::model::{BLOCK_TOKENS, Config, END, Llama, Token};
+use crate::model::{BLOCK_TOKENS, Config, Token};
 use crate::observe::{Came, Stats, Turn};
 use crate::trace;
 
@@ -35,33 +36,20 @@ const _: () = {
 
 /// A decode, with the prefills that it knows.
 pub struct Decode {
-    config: Config,
     node: KvNode,
-    blocks: Blocks,
-    batch: Batch,
+    model: Model,
     members: Members,
     client: reqwest::Client,
-    stats: Arc<Stats>,
 }
 
 impl Decode {
-    /// A decode whose cache is in `memory`, the pool of its node, for so many texts at most at once.
+    /// A decode whose model has the pool of its node.
     ///
     /// # Errors
     ///
-    /// No model can have this shape, or the system has no thread left.
-    pub fn new(
-        config: Config,
-        memory: Memory,
-        node: KvNode,
-        members: Members,
-        texts_max: usize,
-        stats: Arc<Stats>,
-    ) -> Result<Self> {
-        let blocks = Blocks::of(memory.pool(), texts_max);
-        let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        stats.watch(&blocks, batch.computed(), Some(&node));
-        Ok(Self { config, node, blocks, batch, members, client: generate::client()?, stats })
+    /// There is no client.
+    pub fn new(model: Model, node: KvNode, members: Members) -> Result<Self> {
+        Ok(Self { node, model, members, client: generate::client()? })
     }
 
     /// The prefills of the directory: those that this decode has met, and the others.
@@ -88,7 +76,9 @@ impl Decode {
     /// The reason why a prefill was not met.
     async fn unmet(&self, prefill: &Entry) -> String {
         let other = match generate::model_of(&self.client, &prefill.http).await {
-            Ok(model) if model != self.config => format!("has the model {model}, not {}", self.config),
+            Ok(model) if model != self.model.config => {
+                format!("has the model {model}, not {}", self.model.config)
+            }
             Ok(_) => "was not met yet".to_owned(),
             Err(error) => format!("does not answer: {error:#}"),
         };
@@ -115,7 +105,7 @@ impl Decode {
             );
             match self.prefill_by(&prefill, prompt, blocks, attempt).instrument(span.clone()).await {
                 Ok(token) => {
-                    self.stats.resumed.add(u64::from(lost));
+                    self.model.stats.resumed.add(u64::from(lost));
                     return Ok(token);
                 }
                 Err(error) => {
@@ -128,7 +118,7 @@ impl Decode {
             }
             lost = true;
             self.members.doubt(&prefill.name);
-            self.stats.lost.add(1);
+            self.model.stats.lost.add(1);
             trace::fail(&span, &reason);
             tracing::warn!(id = prompt.id, reason, "a prefill has failed, and another one is asked");
         }
@@ -153,7 +143,7 @@ impl Decode {
         let ask = ToCompute {
             decode: self.node.name().to_string(),
             id,
-            model: self.config,
+            model: self.model.config,
             text: prompt.text.clone(),
             sampling: prompt.sampling,
             within: deadline.remaining(),
@@ -193,59 +183,38 @@ impl Decode {
         ensure!(received.verdicts.all_valid(), "{:?}", received.verdicts);
         let first = First::read(&received.note).context("a prompt without a first token of the model")?;
         let (all, grant) = (began.elapsed().as_secs_f64(), granted.as_secs_f64());
-        self.stats.came(Came { all, grant, tail: first.age().as_secs_f64() });
+        self.model.stats.came(Came { all, grant, tail: first.age().as_secs_f64() });
         Span::current().record("bytes", received.bytes);
-        self.stats.moved(&format!("{} to {}", prefill.name, self.node.name()), received.bytes);
+        self.model.stats.moved(&format!("{} to {}", prefill.name, self.node.name()), received.bytes);
         Ok(first.token)
     }
 }
 
 impl Backend for Decode {
     fn config(&self) -> &Config {
-        &self.config
+        &self.model.config
     }
 
     fn stats(&self) -> &Arc<Stats> {
-        &self.stats
+        &self.model.stats
     }
 
     async fn begin(&self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Refused> {
         let room = prompt.text.len() + prompt.tokens_max;
-        let mut blocks = self.blocks.take(&prompt.text, room).await?;
-        let (events, heard) = unbounded_channel();
-        let (mut text, mut ready, mut tokens_left) = (prompt.text.clone(), blocks.ready(), prompt.tokens_max);
+        let blocks = self.model.take(&prompt.text, room).await?;
         // A block or less is computed here, which is faster than to ask.
-        if text.len() - ready > BLOCK_TOKENS {
-            let token = self.prefill(&prompt, &blocks).await?;
-            // At once, because the answer may have no second token.
-            blocks.publish(&text);
-            if token == END && !prompt.ignores_end {
-                _ = events.send(Event::Ended(Finish::Stop));
-                return Ok(heard);
-            }
-            _ = events.send(Event::Token(token));
-            ready = text.len();
-            text.push(token);
-            tokens_left -= 1;
-            if tokens_left == 0 {
-                _ = events.send(Event::Ended(Finish::Length));
-                return Ok(heard);
-            }
-        }
-        let Prompt { sampling, ignores_end, .. } = prompt;
-        let turn = Turn::waits(&self.stats);
-        let job = Job {
-            text,
-            blocks,
-            ready,
-            sampling,
-            tokens_left,
-            ignores_end,
-            tells_layers: false,
-            events,
-            turn,
+        let token = match prompt.text.len() - blocks.ready() > BLOCK_TOKENS {
+            true => Some(self.prefill(&prompt, &blocks).await?),
+            false => None,
         };
-        self.batch.add(job).await.map_err(|error| Refused::unavailable(format!("{error:#}")))?;
+        let (mut job, heard) = Job::new(prompt, blocks, Turn::waits(&self.model.stats));
+        if let Some(token) = token {
+            job.computed(job.text.len(), |_| token);
+        }
+        // The answer may have no second token.
+        if job.is_running() {
+            self.model.add(job).await?;
+        }
         Ok(heard)
     }
 }

@@ -12,24 +12,20 @@ use axum::{Json, Router};
 use rdma_collective::kv::{KvNode, Request};
 use rdma_core::Deadline;
 use serde::{Deserialize, Serialize};
-use tokio::sync::mpsc::unbounded_channel;
 use tracing::Instrument;
 
+use super::Model;
 use super::decode::PREFILL_WITHIN;
-use crate::api::Refused;
-use crate::batch::{Batch, Event, Job};
-use crate::cache::{Blocks, Memory, NoBlocks};
+use crate::api::{Prompt, Refused};
+use crate::batch::{Event, Job};
 use crate::generate::check;
-use crate::model::{Config, END, Llama, Sampling, Token, VOCABULARY};
-use crate::observe::{Outcome, Stats, Turn, Watch};
+use crate::model::{Config, END, Sampling, Token, VOCABULARY};
+use crate::observe::{Outcome, Turn, Watch};
 
 /// A prefill.
 pub struct Prefill {
-    config: Config,
     node: KvNode,
-    blocks: Blocks,
-    batch: Batch,
-    stats: Arc<Stats>,
+    model: Model,
 }
 
 /// A prompt to compute.
@@ -97,22 +93,10 @@ fn microseconds() -> u64 {
 }
 
 impl Prefill {
-    /// A prefill whose cache is in `memory`, the pool of its node, for so many texts at most at once.
-    ///
-    /// # Errors
-    ///
-    /// No model can have this shape, or the system has no thread left.
-    pub fn new(
-        config: Config,
-        memory: Memory,
-        node: KvNode,
-        texts_max: usize,
-        stats: Arc<Stats>,
-    ) -> Result<Self> {
-        let blocks = Blocks::of(memory.pool(), texts_max);
-        let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        stats.watch(&blocks, batch.computed(), Some(&node));
-        Ok(Self { config, node, blocks, batch, stats })
+    /// A prefill whose model has the pool of its node.
+    #[must_use]
+    pub fn new(model: Model, node: KvNode) -> Self {
+        Self { node, model }
     }
 
     /// The route by which decodes ask.
@@ -122,20 +106,20 @@ impl Prefill {
 
     /// Computes a prompt and pushes its blocks. Dropping this future gives the push up.
     async fn compute(&self, ask: ToCompute) -> Result<Prefilled> {
-        let turn = Turn::waits(&self.stats);
+        let ToCompute { decode, id, text, sampling, within, .. } = ask;
+        let turn = Turn::waits(&self.model.stats);
         // The grant's deadline, and no longer than a decode of these sources gives.
-        let deadline = Deadline::after(ask.within.min(PREFILL_WITHIN));
-        let blocks = self.blocks.take(&ask.text, 0).await?;
+        let deadline = Deadline::after(within.min(PREFILL_WITHIN));
+        let blocks = self.model.take(&text, 0).await?;
         let kept = blocks.ready();
-        let request = Request::new(&ask.id).note_later();
+        let request = Request::new(&id).note_later();
         // Before the text runs, because its blocks are anyone's once it has ended, unless they are leased.
-        let mut push = self.node.push_layers(&ask.decode, request, blocks.list(), deadline).await?;
-        let (events, mut heard) = unbounded_channel();
-        let ToCompute { decode, text, sampling, .. } = ask;
-        let (tokens_left, ignores_end, tells_layers) = (1, false, true);
-        let job =
-            Job { text, blocks, ready: kept, sampling, tokens_left, ignores_end, tells_layers, events, turn };
-        self.batch.add(job).await?;
+        let mut push = self.node.push_layers(&decode, request, blocks.list(), deadline).await?;
+        let (tokens_max, ignores_end, headers) = (1, false, HeaderMap::new());
+        let prompt = Prompt { id, text, sampling, tokens_max, ignores_end, headers };
+        let (mut job, mut heard) = Job::new(prompt, blocks, turn);
+        job.tells_layers = true;
+        self.model.add(job).await?;
         let mut layers = 0;
         let first = loop {
             match heard.recv().await.context("the prompt was not computed")? {
@@ -152,7 +136,7 @@ impl Prefill {
         };
         push.set_note(&first.note())?;
         let sent = (&mut push).await?;
-        self.stats.moved(&format!("{} to {decode}", self.node.name()), sent.bytes);
+        self.model.stats.moved(&format!("{} to {decode}", self.node.name()), sent.bytes);
         Ok(Prefilled { bytes: sent.bytes, kept })
     }
 }
@@ -162,13 +146,11 @@ async fn prefill(
     headers: HeaderMap,
     Json(ask): Json<ToCompute>,
 ) -> Response {
-    let mut watch = Watch::begin(&prefill.stats, "prefill", &ask.id, &headers);
+    let mut watch = Watch::begin(&prefill.model.stats, "prefill", &ask.id, &headers);
     let computed = async {
-        check(&ask.text, 1, &ask.model, &prefill.config)?;
-        prefill.compute(ask).await.map_err(|error| match error.downcast::<NoBlocks>() {
-            Ok(none) => Refused::from(none),
-            Err(error) => Refused::internal(format!("{error:#}")),
-        })
+        check(&ask.text, 1, &ask.model, &prefill.model.config)?;
+        let failed = |error| Refused::internal(format!("{error:#}"));
+        prefill.compute(ask).await.map_err(|error| error.downcast().unwrap_or_else(failed))
     };
     match computed.instrument(watch.span().clone()).await {
         Ok(prefilled) => {

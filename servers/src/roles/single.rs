@@ -6,21 +6,17 @@ use anyhow::Result;
 use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_collective::kv::PoolUse;
 use rdma_core::{Device, SoftOptions};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+use tokio::sync::mpsc::UnboundedReceiver;
 
+use super::Model;
 use crate::api::{Backend, Prompt, Refused};
-use crate::batch::{Batch, Event, Job};
-use crate::cache::{Blocks, Memory};
-use crate::model::{Config, Llama};
+use crate::batch::{Event, Job};
+use crate::cache::Memory;
+use crate::model::Config;
 use crate::observe::{Stats, Turn};
 
-/// A model, its cache and its batch.
-pub struct Single {
-    config: Config,
-    blocks: Blocks,
-    batch: Batch,
-    stats: Arc<Stats>,
-}
+/// A model that has no other server.
+pub struct Single(Model);
 
 impl Single {
     /// A server whose cache has so many blocks, for so many texts at most at once.
@@ -31,30 +27,24 @@ impl Single {
     pub fn new(config: Config, blocks: u32, texts_max: usize, stats: Arc<Stats>) -> Result<Self> {
         let engine = Engine::new(&Device::soft(SoftOptions::default()).open()?, EngineOptions::default())?;
         let memory = Memory::new(&engine, &config, blocks, PoolUse::Source)?;
-        let blocks = Blocks::of(memory.pool(), texts_max);
-        let batch = Batch::start(Arc::new(Llama::new(config)?), memory)?;
-        stats.watch(&blocks, batch.computed(), None);
-        Ok(Self { config, blocks, batch, stats })
+        Ok(Self(Model::new(config, memory, None, texts_max, stats)?))
     }
 }
 
 impl Backend for Single {
     fn config(&self) -> &Config {
-        &self.config
+        &self.0.config
     }
 
     fn stats(&self) -> &Arc<Stats> {
-        &self.stats
+        &self.0.stats
     }
 
     async fn begin(&self, prompt: Prompt) -> Result<UnboundedReceiver<Event>, Refused> {
-        let Prompt { text, sampling, tokens_max, ignores_end, .. } = prompt;
-        let turn = Turn::waits(&self.stats);
-        let blocks = self.blocks.take(&text, text.len() + tokens_max).await?;
-        let (events, heard) = unbounded_channel();
-        let (ready, tokens_left, tells_layers) = (blocks.ready(), tokens_max, false);
-        let job = Job { text, blocks, ready, sampling, tokens_left, ignores_end, tells_layers, events, turn };
-        self.batch.add(job).await.map_err(|error| Refused::unavailable(format!("{error:#}")))?;
+        let turn = Turn::waits(&self.0.stats);
+        let blocks = self.0.take(&prompt.text, prompt.text.len() + prompt.tokens_max).await?;
+        let (job, heard) = Job::new(prompt, blocks, turn);
+        self.0.add(job).await?;
         Ok(heard)
     }
 }
