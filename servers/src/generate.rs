@@ -3,7 +3,6 @@
 
 use std::convert::Infallible;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use axum::body::{Body, Bytes};
@@ -13,23 +12,14 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::post;
 use axum::{Json, Router};
 use futures_util::stream;
-use reqwest::redirect::Policy;
 use serde::{Deserialize, Serialize};
 
 use crate::api::{Backend, Prompt, Refused, check_prompt};
 use crate::batch::{Event, Finish};
+use crate::client::{CONNECT_WITHIN, SHORT, read, read_json};
 use crate::health::Health;
 use crate::model::{Config, Sampling, Token, VOCABULARY};
 use crate::observe::{self, Heard, Outcome};
-
-/// The longest line of an answer.
-const LINE_BYTES_MAX: usize = 64 * 1024;
-/// The time in which a server takes a connection.
-const CONNECT_WITHIN: Duration = Duration::from_secs(1);
-/// Longest time between two lines of an answer. Prompts of others are computed meanwhile.
-pub const SILENCE: Duration = Duration::from_secs(150);
-/// The time that a connection without a request is kept.
-const IDLE: Duration = Duration::from_millis(500);
 
 /// A text to go on with.
 #[derive(Debug, Serialize, Deserialize)]
@@ -118,19 +108,6 @@ fn lines(events: Heard) -> Body {
     }))
 }
 
-/// A client for the servers of a job.
-///
-/// # Errors
-///
-/// There is no client.
-pub fn client() -> Result<reqwest::Client> {
-    let builder = reqwest::Client::builder().connect_timeout(CONNECT_WITHIN).read_timeout(SILENCE);
-    // A server ends connections that say nothing, and must not do so just when the next request is said.
-    let builder = builder.pool_idle_timeout(IDLE);
-    // A server of the job answers itself.
-    Ok(builder.no_proxy().redirect(Policy::none()).build()?)
-}
-
 /// Asks another server to go on with a text. A refusal is one of the request itself, or says that the server has too
 /// many.
 ///
@@ -160,25 +137,10 @@ pub async fn ask(
 ///
 /// # Errors
 ///
-/// The answer has broken off.
+/// The errors of [`read`].
 pub async fn refusal(response: reqwest::Response) -> Result<Refused> {
     let status = response.status();
-    Ok(Refused::read(status, &serde_json::from_slice(&short(response).await?).unwrap_or_default()))
-}
-
-/// The body of a short answer, or its begin.
-///
-/// # Errors
-///
-/// The answer has broken off.
-pub async fn short(mut response: reqwest::Response) -> Result<Vec<u8>> {
-    let mut body = Vec::new();
-    while body.len() < LINE_BYTES_MAX
-        && let Some(more) = response.chunk().await?
-    {
-        body.extend_from_slice(&more);
-    }
-    Ok(body)
+    Ok(Refused::read(status, &serde_json::from_slice(&read(response, SHORT).await?).unwrap_or_default()))
 }
 
 /// The shape of the model that another server has.
@@ -188,7 +150,7 @@ pub async fn short(mut response: reqwest::Response) -> Result<Vec<u8>> {
 /// The server does not say.
 pub async fn model_of(client: &reqwest::Client, address: &str) -> Result<Config> {
     let asked = client.get(format!("http://{address}/health")).timeout(CONNECT_WITHIN).send();
-    Ok(serde_json::from_slice::<Health>(&short(asked.await?).await?)?.config)
+    Ok(read_json::<Health>(asked.await?, SHORT).await?.config)
 }
 
 impl Answer {
@@ -211,7 +173,7 @@ impl Answer {
                     Line::Failed(error) => Event::Failed(error),
                 });
             }
-            ensure!(self.bytes.len() < LINE_BYTES_MAX, "an answer without an end of a line");
+            ensure!(self.bytes.len() < SHORT, "an answer without an end of a line");
             let more = self.response.chunk().await?.context("the answer has broken off")?;
             self.bytes.extend_from_slice(&more);
         }

@@ -7,6 +7,7 @@
 pub mod api;
 pub mod batch;
 pub mod cache;
+pub mod client;
 pub mod demo;
 pub mod directory;
 pub mod generate;

@@ -16,7 +16,8 @@ use rdma_collective::bootstrap::JobToken;
 use rdma_collective::kv::KvNode;
 use rdma_core::Deadline;
 
-use crate::directory::{Directory, Entry, LASTS, PAUSE, Role, Sealed, client, entry_at};
+use crate::client::client;
+use crate::directory::{Directory, Entry, LASTS, PAUSE, Role, Sealed, WITHIN, entry_at};
 
 /// The time in which two nodes meet. One that has gone takes all of it.
 const MEET_WITHIN: Duration = Duration::from_secs(2);
@@ -50,7 +51,7 @@ impl Members {
     ///
     /// There is no client.
     pub fn new(token: JobToken, directory: Box<dyn Directory>) -> anyhow::Result<Self> {
-        let (client, known, turn) = (client()?, Mutex::default(), AtomicUsize::new(0));
+        let (client, known, turn) = (client(Some(WITHIN))?, Mutex::default(), AtomicUsize::new(0));
         Ok(Self { inner: Arc::new(Inner { token, directory, client, known, turn }) })
     }
 

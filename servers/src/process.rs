@@ -10,6 +10,7 @@ use anyhow::{Context, Result};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::{Child, ChildStdout, Command};
 
+use crate::client::client;
 use crate::observe::Figures;
 
 /// The time in which a server listens, and the servers know each other: an emulated machine that is busy takes 25 s.
@@ -162,7 +163,7 @@ impl Process {
     ///
     /// The server does not within 60 s.
     pub async fn answers(&self, decodes: usize) -> Result<()> {
-        let client = reqwest::Client::builder().no_proxy().build()?;
+        let client = client(Some(START_WITHIN))?;
         let is_ready = async || {
             if self.role == "prefill" {
                 let stats = Figures::ask(&client, self.address).await;

@@ -15,8 +15,9 @@ use rdma_collective::bootstrap::JobToken;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::http::{SERVERS_MAX, client, read};
+use super::http::{BYTES_MAX, SERVERS_MAX, WITHIN};
 use super::{Directory, LASTS, Sealed, entry};
+use crate::client::{client, read_json};
 
 /// The directory in an etcd, which may have several members.
 pub struct Etcd {
@@ -50,7 +51,7 @@ impl Etcd {
         let members: Vec<_> =
             members.split(',').map(str::trim).filter(|at| !at.is_empty()).map(str::to_owned).collect();
         ensure!(!members.is_empty(), "etcd:HOST:PORT[,HOST:PORT] names no member");
-        let (prefix, client) = (format!("/rdma/{}/", entry::job(token)?), client()?);
+        let (prefix, client) = (format!("/rdma/{}/", entry::job(token)?), client(Some(WITHIN))?);
         Ok(Self { members, first: AtomicUsize::new(0), prefix, client, lease: Mutex::default() })
     }
 
@@ -59,9 +60,8 @@ impl Etcd {
         let first = self.first.load(Ordering::Relaxed);
         let mut reason = anyhow::anyhow!("etcd has no members");
         for (turn, at) in self.members.iter().enumerate().cycle().skip(first).take(self.members.len()) {
-            let answer = async {
-                read(self.client.post(format!("http://{at}/v3/{path}")).json(ask).send().await?).await
-            };
+            let asked = self.client.post(format!("http://{at}/v3/{path}")).json(ask).send();
+            let answer = async { read_json(asked.await?, BYTES_MAX).await };
             match answer.await {
                 Ok(answer) => {
                     self.first.store(turn, Ordering::Relaxed);

@@ -10,8 +10,9 @@ use anyhow::{Context, Result, ensure};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, join_all};
 
-use super::http::{SERVERS_MAX, client, entry_at};
+use super::http::{SERVERS_MAX, WITHIN, entry_at};
 use super::{Directory, Sealed};
+use crate::client::client;
 
 /// The longest file.
 const BYTES_MAX: u64 = 1 << 20;
@@ -29,7 +30,7 @@ impl File {
     ///
     /// The file cannot be read.
     pub fn new(path: PathBuf) -> Result<Self> {
-        let file = Self { path, client: client()? };
+        let file = Self { path, client: client(Some(WITHIN))? };
         file.addresses()?;
         Ok(file)
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::routing::get;
@@ -12,15 +12,14 @@ use axum::{Json, Router};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use rdma_collective::bootstrap::JobToken;
-use reqwest::redirect::Policy;
-use serde::de::DeserializeOwned;
 
 use super::{Directory, LASTS, Sealed};
+use crate::client::{SHORT, client, read_json};
 
 /// The time in which a directory, or a server that is asked for its entry, has answered.
-const WITHIN: Duration = Duration::from_secs(1);
+pub const WITHIN: Duration = Duration::from_secs(1);
 /// The longest answer of a directory.
-const BYTES_MAX: usize = 16 << 20;
+pub(super) const BYTES_MAX: usize = 16 << 20;
 /// Servers of a directory, at most.
 pub const SERVERS_MAX: usize = 4096;
 
@@ -58,7 +57,7 @@ impl Http {
     ///
     /// There is no client.
     pub fn new(address: String) -> Result<Self> {
-        Ok(Self { address, client: client()? })
+        Ok(Self { address, client: client(Some(WITHIN))? })
     }
 
     fn url(&self) -> String {
@@ -77,37 +76,13 @@ impl Directory for Http {
     }
 
     fn entries(&self) -> BoxFuture<'_, Result<Vec<Sealed>>> {
-        async { read(self.client.get(self.url()).send().await?).await }.boxed()
+        async { read_json(self.client.get(self.url()).send().await?, BYTES_MAX).await }.boxed()
     }
-}
-
-/// A client for directories: an answer has a deadline, its last byte included, and nothing sends it elsewhere.
-///
-/// # Errors
-///
-/// There is no client.
-pub fn client() -> Result<reqwest::Client> {
-    Ok(reqwest::Client::builder().timeout(WITHIN).no_proxy().redirect(Policy::none()).build()?)
 }
 
 /// The entry of the server at an address, which says for itself what it is.
 pub async fn entry_at(client: &reqwest::Client, address: &str) -> Option<Sealed> {
-    read(client.get(format!("http://{address}/entry")).send().await.ok()?).await.ok()
-}
-
-/// Reads a good answer of JSON, and no more of it than a directory has to say.
-///
-/// # Errors
-///
-/// The answer says that something failed, is too long, breaks off, or is something else.
-pub async fn read<T: DeserializeOwned>(mut answer: reqwest::Response) -> Result<T> {
-    ensure!(answer.status().is_success(), "the answer is {}", answer.status());
-    let mut bytes = Vec::new();
-    while let Some(more) = answer.chunk().await? {
-        ensure!(bytes.len() + more.len() <= BYTES_MAX, "an answer of more than {BYTES_MAX} bytes");
-        bytes.extend_from_slice(&more);
-    }
-    serde_json::from_slice(&bytes).context("an answer that is no JSON of a directory")
+    read_json(client.get(format!("http://{address}/entry")).send().await.ok()?, SHORT).await.ok()
 }
 
 impl Table {

@@ -19,7 +19,7 @@ pub use entry::{Entry, Role, Sealed, hex};
 #[cfg(feature = "etcd")]
 pub use etcd::Etcd;
 pub use file::File;
-pub use http::{Http, Table, client, entry_at, read};
+pub use http::{Http, Table, WITHIN, entry_at};
 pub use store::Store;
 
 /// The time that an entry lasts.

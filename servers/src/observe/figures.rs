@@ -7,7 +7,10 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Counts;
-use crate::directory::read;
+use crate::client::read_json;
+
+/// The longest answer: a link has some hundred bytes.
+const BYTES_MAX: usize = 1 << 20;
 
 /// The part of `/stats` by which tests and the demo follow a server from outside.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -57,6 +60,6 @@ impl Figures {
     ///
     /// The server does not answer, or has no figures.
     pub async fn ask(client: &reqwest::Client, address: SocketAddr) -> Result<Self> {
-        read(client.get(format!("http://{address}/stats")).send().await?).await
+        read_json(client.get(format!("http://{address}/stats")).send().await?, BYTES_MAX).await
     }
 }

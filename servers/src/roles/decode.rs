@@ -17,8 +17,9 @@ use super::prefill::{First, Prefilled, ToCompute};
 use crate::api::{Backend, Prompt, Refused};
 use crate::batch::{Event, Job};
 use crate::cache::{Taken, WAITS};
+use crate::client::{SHORT, SILENCE, client, read_json};
 use crate::directory::{Entry, Role};
-use crate::generate::{self, SILENCE};
+use crate::generate;
 use crate::members::Members;
 use crate::model::{BLOCK_TOKENS, Config, Token};
 use crate::observe::{Came, Stats, Turn};
@@ -49,7 +50,7 @@ impl Decode {
     ///
     /// There is no client.
     pub fn new(model: Model, node: KvNode, members: Members) -> Result<Self> {
-        Ok(Self { node, model, members, client: generate::client()? })
+        Ok(Self { node, model, members, client: client(None)? })
     }
 
     /// The prefills of the directory: those that this decode has met, and the others.
@@ -158,7 +159,7 @@ impl Decode {
             if !answer.status().is_success() {
                 bail!(generate::refusal(answer).await?);
             }
-            Ok(serde_json::from_slice::<Prefilled>(&generate::short(answer).await?)?)
+            read_json::<Prefilled>(answer, SHORT).await
         };
         let answer =
             timeout(PREFILL_WITHIN, answer).map(|answer| answer.context("no answer in time").flatten());

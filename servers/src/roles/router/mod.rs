@@ -12,6 +12,7 @@ use tracing::Instrument;
 
 use crate::api::{Backend, LONGER, Prompt, Refused};
 use crate::batch::{Event, Finish};
+use crate::client::client;
 use crate::directory::{Entry, Role};
 use crate::generate::{self, Answer, Generate};
 use crate::members::Members;
@@ -62,7 +63,7 @@ impl Router {
     ///
     /// There is no client.
     pub fn new(config: Config, members: Members, stats: Arc<Stats>) -> Result<Self> {
-        Ok(Self { config, members, client: generate::client()?, load: Arc::default(), stats })
+        Ok(Self { config, members, client: client(None)?, load: Arc::default(), stats })
     }
 
     /// The decodes, the one with the fewest requests first.
