@@ -35,8 +35,8 @@ pub struct Process {
     pub role: &'static str,
     /// The address of its HTTP.
     pub address: SocketAddr,
-    directory: String,
-    starter: Starter,
+    /// The command that starts it, at this address once that is known.
+    command: Command,
     running: Running,
 }
 
@@ -61,10 +61,28 @@ impl Starter {
     ///
     /// The program is not there, or does not say in time where it listens.
     pub async fn start(&self, role: &'static str, name: &str, directory: &str) -> Result<Process> {
-        let listen = SocketAddr::from(([127, 0, 0, 1], 0));
-        let (running, address) = self.spawn(role, name, directory, listen).await?;
-        let (name, directory, starter) = (name.to_owned(), directory.to_owned(), self.clone());
-        Ok(Process { name, role, address, directory, starter, running })
+        self.start_with(role, name, directory, |_| ()).await
+    }
+
+    /// Starts a server at a free port, by a command that has more options or variables.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`start`](Self::start).
+    pub async fn start_with(
+        &self,
+        role: &'static str,
+        name: &str,
+        directory: &str,
+        more: impl FnOnce(&mut Command),
+    ) -> Result<Process> {
+        let mut command = Command::new(&self.program);
+        command.args([role, "--name", name, "--directory", directory]).args(&self.options);
+        command.stdout(Stdio::piped()).kill_on_drop(true);
+        more(&mut command);
+        let (running, address) = Running::spawn(&mut command, name).await?;
+        command.args(["--listen", &address.to_string()]);
+        Ok(Process { name: name.to_owned(), role, address, command, running })
     }
 
     /// Starts prefills, decodes and a router, and waits until they have found each other.
@@ -86,17 +104,10 @@ impl Starter {
         }
         Ok(Split { router, servers })
     }
+}
 
-    async fn spawn(
-        &self,
-        role: &str,
-        name: &str,
-        directory: &str,
-        listen: SocketAddr,
-    ) -> Result<(Running, SocketAddr)> {
-        let mut command = Command::new(&self.program);
-        command.args([role, "--name", name, "--directory", directory, "--listen", &listen.to_string()]);
-        command.args(&self.options).stdout(Stdio::piped()).kill_on_drop(true);
+impl Running {
+    async fn spawn(command: &mut Command, name: &str) -> Result<(Self, SocketAddr)> {
         let mut child = command.spawn().with_context(|| format!("cannot start {name}"))?;
         let mut said = BufReader::new(child.stdout.take().context("a server without an output")?);
         let mut line = String::new();
@@ -104,7 +115,7 @@ impl Starter {
         read.with_context(|| format!("{name} does not listen in time"))??;
         let address = line.trim().rsplit('/').next().and_then(|address| address.parse().ok());
         let address = address.with_context(|| format!("{name} said {line:?} where it listens"))?;
-        Ok((Running { child, _said: said }, address))
+        Ok((Self { child, _said: said }, address))
     }
 }
 
@@ -132,8 +143,7 @@ impl Process {
     ///
     /// The program does not say in time where it listens.
     pub async fn start_again(&mut self) -> Result<()> {
-        let (running, _) = self.starter.spawn(self.role, &self.name, &self.directory, self.address).await?;
-        self.running = running;
+        (self.running, _) = Running::spawn(&mut self.command, &self.name).await?;
         Ok(())
     }
 
@@ -144,6 +154,11 @@ impl Process {
     /// The system does not let it.
     pub async fn kill(&mut self) -> Result<()> {
         Ok(self.running.child.kill().await?)
+    }
+
+    /// The process, to signal it or to wait for its end.
+    pub fn child(&mut self) -> &mut Child {
+        &mut self.running.child
     }
 
     /// The number of its threads, and of its descriptors.

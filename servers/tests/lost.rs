@@ -4,14 +4,12 @@ mod support;
 
 use std::time::Duration;
 
-use servers::process::Starter;
-use support::{ask, body};
+use support::{ask, body, starter};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_a_server_that_is_killed_are_answered_by_another_one() {
     let client = reqwest::Client::new();
-    let options = vec!["--blocks".into(), "512".into()];
-    let starter = Starter { program: env!("CARGO_BIN_EXE_mini_server").into(), options };
+    let starter = starter();
     let single = starter.start("single", "single", "own").await.unwrap();
     let mut split = starter.start_split(2, 2).await.unwrap();
     let [router, alone] = [split.router.address, single.address];

@@ -9,9 +9,8 @@ use serde_json::Value;
 use servers::directory::Role;
 use servers::observe::names::NAMES;
 use servers::serve::Server;
-use support::process::Process;
 use support::prometheus::{Prometheus, has, promtool_has_nothing_to_say_of};
-use support::{LONG, ask, ask_soon, body, options, start};
+use support::{LONG, ask, ask_soon, body, options, spawn, start};
 
 /// Queries of Prometheus, and the places of the same figures in `/stats`, summed over all servers.
 const SAME: [(&str, &str); 14] = [
@@ -47,12 +46,12 @@ async fn prometheus_has_the_figures_that_the_servers_have() {
         return;
     }
     let client = reqwest::Client::new();
-    let router = Process::start("router", "router", "own");
+    let router = spawn("router", "router", "own").await;
     let at = router.address;
     let directory = format!("http:{at}");
     let mut servers = vec![router];
     for (role, number) in [("prefill", 0), ("prefill", 1), ("decode", 0), ("decode", 1)] {
-        servers.push(Process::start(role, &format!("{role}-{number}"), &directory));
+        servers.push(spawn(role, &format!("{role}-{number}"), &directory).await);
     }
     let targets: Vec<String> = servers.iter().map(|server| format!("'{}'", server.address)).collect();
     let prometheus = Prometheus::start(&format!("static_configs: [{{ targets: [{}] }}]", targets.join(", ")));
@@ -127,7 +126,7 @@ async fn metrics_can_have_an_address_of_their_own() {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_answered_beside_a_reader_of_metrics_that_never_pauses() {
     let client = reqwest::Client::new();
-    let server = Process::start("single", "single", "own");
+    let server = spawn("single", "single", "own").await;
     let address = server.address;
     let requests = async || {
         let began = Instant::now();

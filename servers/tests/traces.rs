@@ -2,7 +2,6 @@
 
 mod support;
 
-use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,9 +9,10 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::post;
 use serde_json::Value;
-use support::process::Process;
-use support::{LONG, ask, ask_soon, body};
+use servers::process::Process;
+use support::{LONG, ask, ask_soon, body, starter};
 use tokio::net::TcpListener;
+use tokio::process::Command;
 use tokio::sync::Semaphore;
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
@@ -99,11 +99,22 @@ impl Collector {
     }
 }
 
-fn start(role: &str, directory: &str, url: &str) -> Process {
-    Process::start_with(role, &format!("{role}-0"), directory, |command| {
+async fn start(role: &'static str, directory: &str, url: &str) -> Process {
+    start_with(role, directory, url, |_| ()).await
+}
+
+async fn start_with(
+    role: &'static str,
+    directory: &str,
+    url: &str,
+    more: impl FnOnce(&mut Command),
+) -> Process {
+    let otlp = |command: &mut Command| {
         command.args(["--otlp", url]);
         command.envs([("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"), ("OTEL_BSP_SCHEDULE_DELAY", "100")]);
-    })
+        more(command);
+    };
+    starter().start_with(role, &format!("{role}-0"), directory, otlp).await.unwrap()
 }
 
 /// Asks in a trace, and returns what the server says to it.
@@ -156,9 +167,10 @@ fn check_tree(spans: &[Span]) {
 async fn a_request_is_one_trace_of_three_services_below_the_span_of_its_client() {
     let client = reqwest::Client::new();
     let collector = Collector::start(Semaphore::MAX_PERMITS).await;
-    let router = start("router", "own", &collector.url);
+    let router = start("router", "own", &collector.url).await;
     let directory = format!("http:{}", router.address);
-    let [prefill, decode] = ["prefill", "decode"].map(|role| start(role, &directory, &collector.url));
+    let prefill = start("prefill", &directory, &collector.url).await;
+    let decode = start("decode", &directory, &collector.url).await;
     ask_soon(&client, router.address, &body("Once upon a time", 1, 4)).await;
 
     let before = [moved(&client, &prefill).await, moved(&client, &decode).await];
@@ -204,8 +216,8 @@ async fn a_request_is_one_trace_of_three_services_below_the_span_of_its_client()
 async fn the_span_of_a_request_that_fails_says_why() {
     let client = reqwest::Client::new();
     let collector = Collector::start(Semaphore::MAX_PERMITS).await;
-    let router = start("router", "own", &collector.url);
-    let decode = start("decode", &format!("http:{}", router.address), &collector.url);
+    let router = start("router", "own", &collector.url).await;
+    let decode = start("decode", &format!("http:{}", router.address), &collector.url).await;
     // Without a prefill, decode refuses; the router looks for another decode, and finds none.
     let short = body("Hi", 1, 2);
     ask_soon(&client, router.address, &short).await;
@@ -228,7 +240,7 @@ async fn a_collector_that_is_away_or_refuses_costs_no_request() {
     let refuse = Router::new().fallback(async || StatusCode::SERVICE_UNAVAILABLE);
     tokio::spawn(async move { axum::serve(refusing, refuse).await.unwrap() });
     for url in ["http://127.0.0.1:1", &refuses] {
-        let single = start("single", "own", url);
+        let single = start("single", "own", url).await;
         for seed in 0..20 {
             ask(&client, single.address, &body("Hi", seed, 2)).await.unwrap();
         }
@@ -243,19 +255,18 @@ async fn a_collector_that_is_slow_loses_spans_and_no_request() {
     const REQUESTS: u64 = 100;
     let client = reqwest::Client::new();
     let collector = Collector::start(0).await;
-    let mut single = Process::start_with("single", "single-0", "own", |command: &mut Command| {
-        command.args(["--otlp", &collector.url]);
-        command.envs([("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"), ("OTEL_BSP_SCHEDULE_DELAY", "100")]);
+    let mut single = start_with("single", "own", &collector.url, |command| {
         command.env("OTEL_BSP_MAX_QUEUE_SIZE", BOUND.to_string());
         command.env("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", BATCH.to_string());
-    });
+    })
+    .await;
     for seed in 0..REQUESTS {
         ask(&client, single.address, &body("Hi", seed, 2)).await.unwrap();
     }
     collector.open.add_permits(Semaphore::MAX_PERMITS / 2);
-    let pid = single.child.id().to_string();
-    assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
-    let ended = tokio::task::spawn_blocking(move || single.child.wait().unwrap());
+    let pid = single.child().id().unwrap().to_string();
+    assert!(Command::new("kill").args(["-TERM", &pid]).status().await.unwrap().success());
+    let ended = single.child().wait();
     assert!(tokio::time::timeout(LONG, ended).await.expect("an end in time").unwrap().success());
     let came = collector.spans.lock().unwrap().len();
     // A batch may be on its way, and a second one gathered, when the bound is reached.

@@ -10,8 +10,7 @@ use rdma_collective::bootstrap::JobToken;
 use servers::directory::{Directory, Entry, Http, LASTS, PAUSE, Role, Sealed, entry_at};
 use servers::members::Members;
 
-use super::support::process::Process;
-use super::support::{LONG, ask, ask_soon, body, start};
+use super::support::{LONG, ask, ask_soon, body, spawn, start};
 use super::{entry, token};
 
 /// A directory that says just this, or is away.
@@ -125,14 +124,14 @@ async fn a_server_that_the_directory_does_not_name_speaks_for_itself() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_entry_of_a_dead_process_is_gone_within_its_time_to_live() {
     let directory = Says::default();
-    let mut process = Process::start("single", "single", "own");
+    let mut process = spawn("single", "single", "own").await;
     let there = Entry { http: process.address.to_string(), ..entry("single", Role::Single) };
     directory.say(vec![there.seal(&token(), LASTS).unwrap()]);
     let members = members(&directory);
     until("it is known", || names(&members, Role::Single) == ["single"]).await;
     directory.say(Vec::new());
     until("it speaks for itself", || members.all(Role::Single).iter().any(|one| one.until > now() + 1)).await;
-    process.kill();
+    process.kill().await.unwrap();
     until("it is gone", || names(&members, Role::Single).is_empty()).await;
 }
 
@@ -164,7 +163,7 @@ async fn stale_entries_cost_connects_that_fail_and_no_request() {
     // Entries of processes that have ended, and of one that never was.
     let mut stale = vec![Entry { blob: "00ff".to_owned(), ..entry("prefill-never", Role::Prefill) }];
     for role in ["prefill", "decode"] {
-        let process = Process::start(role, &format!("{role}-gone"), "own");
+        let process = spawn(role, &format!("{role}-gone"), "own").await;
         let sealed = entry_at(&reqwest::Client::new(), &process.address.to_string()).await.unwrap();
         stale.push(sealed.open(&token()).unwrap());
     }

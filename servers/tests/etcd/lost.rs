@@ -9,8 +9,7 @@ use servers::directory::{Directory, Etcd, LASTS};
 
 use super::daemon::Daemon;
 use super::proxy::Proxy;
-use super::support::process::Process;
-use super::support::{LONG, TOKEN, ask, ask_soon, body};
+use super::support::{LONG, TOKEN, ask, ask_soon, body, spawn};
 
 /// Requests with their answers by a single process.
 struct Asked {
@@ -76,12 +75,12 @@ async fn no_request_is_lost_or_wrong_while_etcd_is_late_stopped_killed_emptied_a
     let etcd = Etcd::new(&daemon.address.to_string(), &TOKEN.parse().unwrap()).unwrap();
     let wires = [Proxy::start(daemon.address).await, Proxy::start(daemon.address).await];
     let [to_decode, to_prefill] = wires.each_ref().map(|wire| format!("etcd:{}", wire.address));
-    let single = Process::start("single", "single", "own");
-    let router = Process::start("router", "router", &directory);
-    let mut prefill = Process::start("prefill", "prefill-0", &directory);
-    let _cut_off_prefill = Process::start("prefill", "prefill-1", &to_prefill);
-    let mut decode = Process::start("decode", "decode-0", &directory);
-    let mut cut_off_decode = Process::start("decode", "decode-1", &to_decode);
+    let single = spawn("single", "single", "own").await;
+    let router = spawn("router", "router", &directory).await;
+    let mut prefill = spawn("prefill", "prefill-0", &directory).await;
+    let _cut_off_prefill = spawn("prefill", "prefill-1", &to_prefill).await;
+    let mut decode = spawn("decode", "decode-0", &directory).await;
+    let mut cut_off_decode = spawn("decode", "decode-1", &to_decode).await;
     let asked = Asked::new(router.address, single.address).await;
 
     // Late: servers that started while etcd was away join.
@@ -93,14 +92,14 @@ async fn no_request_is_lost_or_wrong_while_etcd_is_late_stopped_killed_emptied_a
     daemon.stop();
     asked.all("etcd is stopped").await;
     // A server that dies now is in nobody's way.
-    decode.kill();
+    decode.kill().await.unwrap();
     asked.all("etcd is stopped and a decode is dead").await;
     daemon.go_on();
     until_named(&etcd, &["router", "prefill-0", "prefill-1", "decode-1"]).await;
     asked.all("etcd goes on").await;
 
     daemon.kill();
-    decode = Process::start("decode", "decode-0", &directory);
+    decode = spawn("decode", "decode-0", &directory).await;
     asked.all("etcd is dead and a server starts").await;
     daemon.start();
     until_named(&etcd, &all).await;
@@ -120,8 +119,8 @@ async fn no_request_is_lost_or_wrong_while_etcd_is_late_stopped_killed_emptied_a
     until_named(&etcd, &["router", "prefill-0", "decode-0"]).await;
     asked.all("a prefill is cut off, too").await;
     // Servers that are cut off are the only ones left.
-    decode.kill();
-    prefill.kill();
+    decode.kill().await.unwrap();
+    prefill.kill().await.unwrap();
     until_named(&etcd, &["router"]).await;
     asked.soon().await;
     asked.all("only servers that are cut off are left").await;
@@ -130,9 +129,9 @@ async fn no_request_is_lost_or_wrong_while_etcd_is_late_stopped_killed_emptied_a
     asked.all("the wires are mended").await;
 
     // The decode that started while etcd was away takes part: it alone is left.
-    decode = Process::start("decode", "decode-0", &directory);
+    decode = spawn("decode", "decode-0", &directory).await;
     until_named(&etcd, &["router", "prefill-1", "decode-0", "decode-1"]).await;
-    cut_off_decode.kill();
+    cut_off_decode.kill().await.unwrap();
     asked.soon().await;
     asked.all("another decode is left").await;
     drop(decode);

@@ -3,7 +3,6 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 
 pub mod pair;
-pub mod process;
 pub mod prometheus;
 
 use std::net::SocketAddr;
@@ -11,6 +10,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use servers::directory::Role;
+use servers::process::{Process, Starter};
 use servers::serve::{Options, Server};
 
 /// The token of a test's job.
@@ -36,6 +36,17 @@ pub fn options(name: &str, directory: &str) -> Options {
         metrics: None,
         otlp: None,
     }
+}
+
+/// Starts servers in processes of their own, in the job of [`TOKEN`].
+pub fn starter() -> Starter {
+    let options = ["--token", TOKEN, "--blocks", "512"].map(Into::into).into();
+    Starter { program: env!("CARGO_BIN_EXE_mini_server").into(), options }
+}
+
+/// Starts a server in a process of its own.
+pub async fn spawn(role: &'static str, name: &str, directory: &str) -> Process {
+    starter().start(role, name, directory).await.unwrap()
 }
 
 /// Starts a server in this process.
