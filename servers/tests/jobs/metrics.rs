@@ -1,7 +1,5 @@
 //! Figures of servers, as `/stats` and Prometheus have them.
 
-mod support;
-
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
@@ -9,8 +7,9 @@ use serde_json::Value;
 use servers::directory::Role;
 use servers::observe::names::NAMES;
 use servers::serve::Server;
-use support::prometheus::{Prometheus, has, promtool_has_nothing_to_say_of};
-use support::{LONG, ask, ask_soon, body, options, spawn, start};
+
+use crate::support::prometheus::{Prometheus, has, promtool_has_nothing_to_say_of};
+use crate::support::{LONG, ask, ask_soon, body, options, spawn, start};
 
 /// Queries of Prometheus, and the places of the same figures in `/stats`, summed over all servers.
 const SAME: [(&str, &str); 14] = [

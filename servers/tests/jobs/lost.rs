@@ -1,10 +1,8 @@
 //! A decode or a prefill that is killed costs its requests time, and no token.
 
-mod support;
-
 use std::time::Duration;
 
-use support::{ask, body, starter};
+use crate::support::{ask, body, starter};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_a_server_that_is_killed_are_answered_by_another_one() {

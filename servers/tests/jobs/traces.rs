@@ -1,7 +1,5 @@
 //! The spans of router, decode and prefill are one trace, as a collector hears of them.
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -10,10 +8,11 @@ use axum::http::StatusCode;
 use axum::routing::post;
 use serde_json::Value;
 use servers::process::Process;
-use support::{LONG, ask, ask_soon, body, starter};
 use tokio::net::TcpListener;
 use tokio::process::Command;
 use tokio::sync::Semaphore;
+
+use crate::support::{LONG, ask, ask_soon, body, starter};
 
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";

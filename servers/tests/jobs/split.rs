@@ -1,10 +1,9 @@
 //! Answers of prefills, decodes and a router are those of a single process, bit for bit.
 
-mod support;
-
 use servers::directory::Role;
 use servers::observe::Figures;
-use support::{ask, ask_soon, body, start};
+
+use crate::support::{ask, ask_soon, body, start};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn answers_are_those_of_a_single_process() {
