@@ -6,6 +6,7 @@
 
 pub mod api;
 pub mod batch;
+pub mod bodies;
 pub mod cache;
 pub mod client;
 pub mod demo;

@@ -9,12 +9,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::StatusCode;
-use axum::middleware::{Next, from_fn_with_state};
-use axum::response::{IntoResponse, Response};
-use futures_util::StreamExt;
+use axum::extract::DefaultBodyLimit;
+use axum::middleware::from_fn_with_state;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -22,12 +18,11 @@ use socket2::{Domain, Protocol, Socket, Type};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
-use tokio::time::{Sleep, sleep, timeout};
+use tokio::time::{Sleep, sleep};
 
-use crate::api::{Refused, refusing};
+use crate::api::refusing;
+use crate::bodies::{Bodies, whole};
 
-/// Longest request: 8 MiB, more than the tokens of the longest text that a model may have.
-const BODY_BYTES_MAX: usize = 8 << 20;
 /// Connections at once, so that a process with the usual 1,024 files has some left. Others wait to be accepted.
 const CONNECTIONS_MAX: usize = 768;
 /// Pause after a connection that could not be accepted: the process has no file left, or the client was gone.
@@ -50,16 +45,16 @@ pub fn listen(address: SocketAddr, client_within: Duration) -> Result<TcpListene
     Ok(TcpListener::from_std(socket.into())?)
 }
 
-/// Answers requests, for ever. A connection ends when its client takes longer than `client_within` for the head of a
-/// request, its body, or what was said to it.
+/// Answers requests, for ever. A connection ends when its client takes longer than the time of `bodies` for the head of
+/// a request, its body, or what was said to it.
 ///
 /// # Errors
 ///
 /// Never: a connection that fails is the loss of its client alone.
-pub async fn serve(listener: TcpListener, routes: Router, client_within: Duration) -> Result<()> {
+pub async fn serve(listener: TcpListener, routes: Router, bodies: Bodies) -> Result<()> {
     // The limit of `whole` is the only one.
-    let routes =
-        refusing(routes).layer(DefaultBodyLimit::disable()).layer(from_fn_with_state(client_within, whole));
+    let client_within = bodies.within;
+    let routes = refusing(routes).layer(DefaultBodyLimit::disable()).layer(from_fn_with_state(bodies, whole));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(client_within);
     let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -85,39 +80,6 @@ pub async fn serve(listener: TcpListener, routes: Router, client_within: Duratio
             drop(place);
         });
     }
-}
-
-/// Reads the body of a request before anything else is done with it.
-async fn whole(State(within): State<Duration>, request: Request, next: Next) -> Response {
-    let (head, body) = request.into_parts();
-    match timeout(within, read(body)).await {
-        Ok(Ok(body)) => next.run(Request::from_parts(head, Body::from(body))).await,
-        Ok(Err(refused)) => refused.into_response(),
-        Err(_) => {
-            let message = format!("the request did not come within {} s", within.as_secs_f32());
-            Refused::new(StatusCode::REQUEST_TIMEOUT, "request_timeout", message).into_response()
-        }
-    }
-}
-
-/// Reads a body. One that is too long is read to its end and not kept, because its client hears nothing before.
-async fn read(body: Body) -> Result<Bytes, Refused> {
-    let (mut pieces, mut bytes, mut length) = (body.into_data_stream(), Vec::new(), 0_usize);
-    while let Some(piece) = pieces.next().await {
-        let piece =
-            piece.map_err(|error| Refused::request(format!("the request has broken off: {error}")))?;
-        length = length.saturating_add(piece.len());
-        if length <= BODY_BYTES_MAX {
-            bytes.extend_from_slice(&piece);
-        } else {
-            bytes = Vec::new();
-        }
-    }
-    if length > BODY_BYTES_MAX {
-        let message = format!("the request has {length} bytes, and up to {BODY_BYTES_MAX} are taken");
-        return Err(Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "request_too_large", message));
-    }
-    Ok(bytes.into())
 }
 
 /// A connection, which fails when its client does not keep up.

@@ -15,6 +15,7 @@ use rdma_collective::kv::{KvNode, NodeName, NodeOptions, PoolUse};
 use rdma_core::{Deadline, Device, DeviceList, SoftOptions};
 use tokio::net::TcpListener;
 
+use crate::bodies::Bodies;
 use crate::cache::Memory;
 use crate::directory::{Directory, Entry, File, Http, LASTS, Role, Store, Table, hex};
 use crate::health::Probe;
@@ -97,7 +98,7 @@ pub struct Server {
     members: Members,
     /// The node of the server, and the role of those that the node meets.
     node: Option<(KvNode, Role)>,
-    client_within: Duration,
+    bodies: Bodies,
 }
 
 impl Server {
@@ -123,14 +124,14 @@ impl Server {
         let sealed = async move || own.0.seal(&own.1, LASTS).map(Json).map_err(|error| error.to_string());
         let routes = routes.merge(table.routes()).route("/entry", get(sealed));
         let routes = routes.route("/health", get(async move || probe.answer()));
-        let client_within = options.client_within;
+        let bodies = Bodies::of(&config, options.client_within);
         let page = observe::routes(&stats);
         let (routes, metrics_only) = match options.metrics {
             None => (routes.merge(page), None),
-            Some(address) => (routes, Some((listen::listen(address, client_within)?, page))),
+            Some(address) => (routes, Some((listen::listen(address, options.client_within)?, page))),
         };
         let metrics = metrics_only.as_ref().map_or(Ok(address), |(listener, _)| listener.local_addr())?;
-        Ok(Self { address, metrics, entry, listener, routes, metrics_only, members, node, client_within })
+        Ok(Self { address, metrics, entry, listener, routes, metrics_only, members, node, bodies })
     }
 
     /// Answers requests, for ever.
@@ -139,13 +140,13 @@ impl Server {
     ///
     /// The listener has failed.
     pub async fn run(self) -> Result<()> {
-        let Self { entry, listener, routes, metrics_only, members, node, client_within, .. } = self;
+        let Self { entry, listener, routes, metrics_only, members, node, bodies, .. } = self;
         tokio::spawn(members.keep(entry, node));
         tokio::spawn(observe::keep());
         if let Some((listener, page)) = metrics_only {
-            tokio::spawn(listen::serve(listener, page, client_within));
+            tokio::spawn(listen::serve(listener, page, bodies.clone()));
         }
-        listen::serve(listener, routes, client_within).await
+        listen::serve(listener, routes, bodies).await
     }
 }
 

@@ -9,7 +9,7 @@ use crate::model::{Config, Sampling, Token, VOCABULARY, encode};
 /// Tokens of an answer, unless the client says otherwise: OpenAI's default of completions.
 const TOKENS: usize = 16;
 /// Prompts of one request, at most.
-const PROMPTS_MAX: usize = 64;
+pub const PROMPTS_MAX: usize = 64;
 /// Texts that end an answer, at most, as with OpenAI.
 const STOPS_MAX: usize = 4;
 

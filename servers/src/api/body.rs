@@ -1,6 +1,7 @@
 //! Requests as they stand in their body.
 
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::Refused;
@@ -30,7 +31,7 @@ const UNSERVED: [&str; 19] = [
 ];
 
 /// A request as it stands in the body. A field that is `null` is as one that is missing.
-#[derive(Debug, Deserialize)]
+#[derive(Debug)]
 pub struct Body {
     pub model: Option<String>,
     pub prompt: Option<Prompts>,
@@ -45,8 +46,6 @@ pub struct Body {
     pub stop: Option<Stops>,
     pub ignore_eos: Option<bool>,
     pub return_token_ids: Option<bool>,
-    #[serde(flatten)]
-    rest: Map<String, Value>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -98,28 +97,41 @@ impl Body {
         let text = std::str::from_utf8(body).map_err(|error| {
             Refused::request(format!("the request is no UTF-8: {error}")).code("invalid_json")
         })?;
-        let body: Self = serde_json::from_str(text).map_err(|error| match wrong_field(text) {
-            Some((field, error)) => Refused::field(field, error),
-            None => Refused::request(format!("the request is no JSON object: {error}")).code("invalid_json"),
+        let mut fields = serde_json::from_str(text).map_err(|error| {
+            Refused::request(format!("the request is no JSON object: {error}")).code("invalid_json")
         })?;
-        let unserved =
-            UNSERVED.into_iter().find(|name| body.rest.get(*name).is_some_and(|value| changes(name, value)));
-        if let Some(name) = unserved {
-            let message = format!("this server does not serve {name}: leave it out");
-            return Err(Refused::field(name, message).code("unsupported_parameter"));
+        let body = Self {
+            model: take(&mut fields, "model")?,
+            prompt: take(&mut fields, "prompt")?,
+            messages: take(&mut fields, "messages")?,
+            max_tokens: take(&mut fields, "max_tokens")?,
+            max_completion_tokens: take(&mut fields, "max_completion_tokens")?,
+            temperature: take(&mut fields, "temperature")?,
+            top_p: take(&mut fields, "top_p")?,
+            seed: take(&mut fields, "seed")?,
+            stream: take(&mut fields, "stream")?,
+            stream_options: take(&mut fields, "stream_options")?,
+            stop: take(&mut fields, "stop")?,
+            ignore_eos: take(&mut fields, "ignore_eos")?,
+            return_token_ids: take(&mut fields, "return_token_ids")?,
+        };
+        match UNSERVED.into_iter().find(|name| fields.get(*name).is_some_and(|value| changes(name, value))) {
+            None => Ok(body),
+            Some(name) => {
+                let message = format!("this server does not serve {name}: leave it out");
+                Err(Refused::field(name, message).code("unsupported_parameter"))
+            }
         }
-        Ok(body)
     }
 }
 
-/// The first field that has a value of another type, and the reason.
-fn wrong_field(text: &str) -> Option<(String, String)> {
-    let fields: Map<String, Value> = serde_json::from_str(text).ok()?;
-    fields.into_iter().find_map(|(name, value)| {
-        let alone = Value::Object(Map::from_iter([(name.clone(), value)]));
-        let error = Body::deserialize(alone).err()?;
-        Some((name.clone(), format!("{name}: {error}")))
-    })
+/// The value of a field. The refusal of one that has another type names it.
+fn take<T: DeserializeOwned>(
+    fields: &mut Map<String, Value>,
+    name: &'static str,
+) -> Result<Option<T>, Refused> {
+    let value = fields.remove(name).unwrap_or_default();
+    Option::deserialize(value).map_err(|error| Refused::field(name, format!("{name}: {error}")))
 }
 
 /// Whether a field asks for anything but what is served without it.

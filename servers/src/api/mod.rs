@@ -26,7 +26,7 @@ use crate::batch::Event;
 use crate::model::{Config, Sampling, Token};
 use crate::observe::{Outcome, Stats};
 
-pub use ask::{Ask, Dialect, check_prompt};
+pub use ask::{Ask, Dialect, PROMPTS_MAX, check_prompt};
 pub use error::{LONGER, Refused};
 
 /// A text to go on with.
