@@ -114,6 +114,16 @@ mod tests {
         (pieces, Body::from_stream(sent))
     }
 
+    /// Waits until something is so.
+    async fn until(is_so: impl Fn() -> bool) {
+        let so = async {
+            while !is_so() {
+                tokio::task::yield_now().await;
+            }
+        };
+        timeout(Duration::from_secs(10), so).await.expect("it is so in time");
+    }
+
     #[tokio::test]
     async fn a_body_beyond_the_bytes_of_all_is_told_to_come_again_and_is_taken_once_another_has_gone() {
         let bodies = Bodies::new(Duration::from_secs(60), 8, 20);
@@ -125,9 +135,7 @@ mod tests {
             pieces.send(b"1234").unwrap();
             pieces.send(b"5678").unwrap();
         }
-        while bodies.room.available_permits() > 4 {
-            tokio::task::yield_now().await;
-        }
+        until(|| bodies.room.available_permits() == 4).await;
         let refused = bodies.read(Body::from("12345")).await.err().unwrap();
         assert!(refused.is_for_now(), "{refused}");
         assert!(refused.into_response().headers().contains_key("retry-after"));
@@ -148,13 +156,9 @@ mod tests {
         let own = bodies.clone();
         let read = tokio::spawn(async move { own.read(body).await });
         pieces.send(b"12345678").unwrap();
-        while bodies.room.available_permits() == 20 {
-            tokio::task::yield_now().await;
-        }
+        until(|| bodies.room.available_permits() == 12).await;
         pieces.send(b"9").unwrap();
-        while bodies.room.available_permits() < 20 {
-            tokio::task::yield_now().await;
-        }
+        until(|| bodies.room.available_permits() == 20).await;
         assert!(!read.is_finished());
         drop(pieces);
         assert_eq!(read.await.unwrap().err().unwrap().status, StatusCode::PAYLOAD_TOO_LARGE);
