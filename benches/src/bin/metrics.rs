@@ -26,14 +26,7 @@ struct Args {
 }
 
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::from(1),
-        Err(error) => {
-            eprintln!("metrics: {error}");
-            ExitCode::from(2)
-        }
-    }
+    benches::main("metrics", run)
 }
 
 fn run(args: &Args) -> Outcome<bool> {
