@@ -23,9 +23,10 @@ const ALONE: [&str; 9] =
 /// Executables of [`ALONE`] that wait nearly all the time: they run beside each other.
 const WAITING: [&str; 3] = ["idle", "killed", "killed_ranks"];
 /// Test executables that take longest. They start first, so that the others need not wait for them at the end.
-const FIRST: [&str; 12] = [
+const FIRST: &[&str] = &[
     "etcd",
     "demo",
+    "jobs",
     "rdma_collective",
     "collectives",
     "twins",
@@ -85,7 +86,7 @@ pub fn run_tests(
     let is_alone = company == Company::Alone;
     let mut tests: Vec<_> =
         built.iter().filter(|built| built.is_test && is(&ALONE, built) == is_alone).collect();
-    tests.sort_by_key(|test| !is(&FIRST, test));
+    tests.sort_by_key(|test| !is(FIRST, test));
     let (waiting, others): (Vec<_>, Vec<_>) = tests.into_iter().partition(|test| is(&WAITING, test));
     let work = |test: &&Executable| {
         let mut command = test.command();
