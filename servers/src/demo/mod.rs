@@ -28,6 +28,8 @@ const PREFILLS: usize = 2;
 const DECODES: usize = 2;
 /// Time before a server that was killed is started again.
 const AWAY: Duration = Duration::from_millis(500);
+/// Time for which a failed request keeps its place among those under way.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Seconds within which clients hear that the router is gone.
 const HEARD_WITHIN: f64 = 1.0;
 
@@ -240,7 +242,12 @@ fn all(
         tokio::spawn(async move {
             sleep_until((began + request.at).into()).await;
             let _place = places.acquire().await;
-            load::send(client, address, request, began).await
+            let outcome = load::send(client, address, request, began).await;
+            // A server that is away fails at once: those that wait for a place would all fail meanwhile.
+            if matches!(outcome.end, End::Failed(_)) {
+                tokio::time::sleep(AFTER_FAILURE).await;
+            }
+            outcome
         })
     });
     let sent: Vec<_> = sent.collect();
