@@ -96,8 +96,8 @@ const ROUNDS: &[&str] = &[
 const EXHAUSTIVE: &[&str] = &["test", "-p", "rdma-collective", "--lib", "--no-fail-fast", "collective::"];
 
 /// The demo of the servers, `$0` being `mini_server` and `$1` its model: over 500 requests, of which a fifth is
-/// aborted, while a prefill, a decode and the router are killed. One thread a model, because its products cost less than
-/// a second thread. Few requests at once, so that they do not queue up where the guest is slow.
+/// aborted, while a prefill, a decode and the router are killed. One thread a model, because its products cost less
+/// than a second thread. Few requests at once, so that they do not queue up where the guest is slow.
 const DEMO: &str = r#"exec env RAYON_NUM_THREADS=1 "$0" demo --device "$ROCE_DEVICE" --model "$1" \
     --page "$ROCE_OUT/demo.html" --seconds 560 --rate 2 --at-once 4 --answers 400"#;
 /// The model of the demo: a tiny one, because an emulated processor computes the usual one too slowly.
