@@ -64,7 +64,7 @@ pub fn all() -> impl Iterator<Item = &'static Call> {
 }
 
 /// Types and modules of plain data: no object of theirs has a device behind it.
-const PLAIN: [&str; 27] = [
+const PLAIN: [&str; 28] = [
     "Access::",
     "AckTimeout::",
     "Attached::range",
@@ -88,6 +88,7 @@ const PLAIN: [&str; 27] = [
     "Work::unsignalled",
     "Work::with_",
     "Work::write",
+    "doctor::",
     "error::",
     "fault::Rule::",
     "gid::",

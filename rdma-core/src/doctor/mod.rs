@@ -1,0 +1,36 @@
+//! Explanation of a machine on which RDMA does not work: everything that decides about it, read in one pass.
+//!
+//! [`Machine::read`] reads sysfs, procfs, `/dev` and the folders of libraries. It opens no device, needs no privilege and
+//! never fails: a file that cannot be read is a value that says so. So it serves where libibverbs is absent too, and in a
+//! container that sees a part of its host.
+//!
+//! ```
+//! use rdma_core::doctor::Machine;
+//!
+//! let machine = Machine::read("/");
+//! match &machine.devices {
+//!     Ok(devices) => devices.iter().for_each(|device| println!("{}", device.name)),
+//!     Err(unknown) => println!("{unknown}"),
+//! }
+//! ```
+
+mod device;
+mod gid_table;
+mod machine;
+mod netdev;
+mod pci;
+mod port;
+mod process;
+mod system;
+mod tree;
+mod userspace;
+
+pub use device::RdmaDevice;
+pub use gid_table::{GidRow, GidTable};
+pub use machine::Machine;
+pub use netdev::{Bond, Netdev};
+pub use pci::{PciBridge, PciFunction};
+pub use port::{Counter, Numbered, Port};
+pub use process::{Cpus, Process};
+pub use system::{GpuMemory, NumaNode, Shm};
+pub use userspace::{DeviceNode, Libraries};
