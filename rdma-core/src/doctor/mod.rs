@@ -14,23 +14,32 @@
 //! }
 //! ```
 
+mod check;
 mod device;
+mod finding;
+mod finding_id;
 mod gid_table;
 mod machine;
 mod netdev;
 mod pci;
 mod port;
 mod process;
+mod refusal;
 mod system;
 mod tree;
 mod userspace;
+mod wants;
 
 pub use device::RdmaDevice;
+pub use finding::{Finding, Mend, Severity};
+pub use finding_id::FindingId;
 pub use gid_table::{GidRow, GidTable};
 pub use machine::Machine;
 pub use netdev::{Bond, Netdev};
 pub use pci::{PciBridge, PciFunction};
 pub use port::{Counter, Numbered, Port};
 pub use process::{Cpus, Process};
+pub use refusal::Refusal;
 pub use system::{GpuMemory, NumaNode, Shm};
 pub use userspace::{DeviceNode, Libraries};
+pub use wants::Wants;

@@ -36,6 +36,6 @@ pub use explain::{PinningCause, PinningDiagnosis};
 pub use memlock::Memlock;
 pub(crate) use memlock::parse_kib;
 pub use need::PinningNeed;
+pub(crate) use reading::{Bytes, Quoted, parse_number, read_as, read_bytes};
 pub use reading::{Limit, NotKnown, Reading};
-pub(crate) use reading::{Quoted, parse_number, read_as, read_bytes};
 pub use snapshot::{PinningProbe, PinningSnapshot};

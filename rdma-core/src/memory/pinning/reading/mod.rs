@@ -117,7 +117,7 @@ impl fmt::Display for Quoted<'_> {
 }
 
 /// A number of bytes for a message: exact, then in a unit that people use.
-pub(super) struct Bytes(pub(super) u64);
+pub(crate) struct Bytes(pub(crate) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
