@@ -74,7 +74,7 @@ impl Job {
             wants.gid_index = nccl.gid_index;
             let text = |value: OsString| value.into_string().ok();
             wants.variables = std::env::vars_os().filter_map(|(n, v)| Some((text(n)?, text(v)?))).collect();
-            // Of several devices, the error itself says which one it is about.
+            // The error itself says about which of several devices it is.
             let wanted = if let [device] = &plan.devices[..] { device } else { "auto" };
             doctor::explain_choice(error, wanted, &wants)
         })?;

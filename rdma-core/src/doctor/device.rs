@@ -100,8 +100,8 @@ fn read_ports(folder: &Path) -> Reading<Vec<Port>> {
     Ok(numbers.collect())
 }
 
-/// Reads which node belongs to which device: pairs such as `uverbs0` and `mlx5_0`. Without the folder, the kernel has no
-/// ib_uverbs and so no node.
+/// Reads which node belongs to which device: pairs such as `uverbs0` and `mlx5_0`. Without the folder, the kernel has
+/// no ib_uverbs and so no node.
 pub(super) fn read_uverbs(folder: &Path) -> Reading<Vec<(String, String)>> {
     let nodes = tree::names_if_there(folder)?.into_iter().filter(|name| name.starts_with("uverbs"));
     // A node that cannot be read has just been removed.

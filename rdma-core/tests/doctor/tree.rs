@@ -1,8 +1,8 @@
 //! Trees of files to read in place of `/`, and a healthy one of two NICs.
 //!
 //! Written by hand from the formats in the kernel's `Documentation/ABI/stable/sysfs-class-infiniband`,
-//! `drivers/infiniband/core/sysfs.c`, `Documentation/ABI/testing/sysfs-class-net` and `proc_pid_status(5)`. The values are
-//! those of two ConnectX-7 in a container of its own cgroup.
+//! `drivers/infiniband/core/sysfs.c`, `Documentation/ABI/testing/sysfs-class-net` and `proc_pid_status(5)`. The values
+//! are those of two ConnectX-7 in a container of its own cgroup.
 
 use std::fs;
 use std::os::unix::fs::symlink;
