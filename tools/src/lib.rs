@@ -8,6 +8,7 @@
 pub mod cli;
 mod devices;
 mod output;
+mod pingpong;
 
 use std::process::ExitCode;
 
@@ -32,11 +33,11 @@ pub fn main() -> ExitCode {
 fn run(command: &Command) -> anyhow::Result<()> {
     match command {
         Command::Devices(flags) => devices::run(flags),
+        Command::Pingpong(flags) => pingpong::run(flags),
         Command::Devinfo(_)
         | Command::Stat(_)
         | Command::Gids(_)
         | Command::Netdevs(_)
-        | Command::Pingpong(_)
         | Command::Doctor(_) => bail!("this build has the flags of the subcommand, and not the subcommand"),
     }
 }
