@@ -11,8 +11,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::text::{Address, BYTES, DONE};
 
-/// The time in which a refused connection is tried again, because a server may be starting: 5 s.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// The time in which a refused connection is tried again, because a server may be starting: 10 s, since a pod or an
+/// emulated machine is slow to start one.
+const PATIENCE: Duration = Duration::from_secs(10);
 /// Time between two tries, short beside what people notice.
 const PAUSE: Duration = Duration::from_millis(50);
 
