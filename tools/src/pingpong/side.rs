@@ -127,9 +127,6 @@ impl Connected {
     pub fn play(&mut self, flags: &Pingpong) -> anyhow::Result<Duration> {
         let client = flags.host.is_some();
         let mut rally = Rally::new(flags.iters, flags.rx_depth, client);
-        if flags.events {
-            self.worker.request_notify()?;
-        }
         if client {
             self.send()?;
         }
@@ -171,22 +168,22 @@ impl Connected {
 
     fn sleep_and_poll(&mut self, rally: &mut Rally) -> anyhow::Result<()> {
         let mut deadline = Deadline::after(self.within);
-        while !rally.has_ended() {
-            await_readable(&PollFd::new(&self.worker.event_fd(), PollFlags::IN), deadline)?;
-            self.worker.consume_events()?;
-            // A completion that arrives after this raises the next event, and an earlier one is polled below.
-            self.worker.request_notify()?;
-            let mut found = false;
+        // A message may have arrived before the first request, and so the queue is polled after each one: what arrives
+        // later raises an event.
+        self.worker.request_notify()?;
+        loop {
             while let Some(completion) = self.worker.poll()? {
                 self.take(rally, completion)?;
-                found = true;
-            }
-            if found {
                 deadline = Deadline::after(self.within);
             }
+            if rally.has_ended() {
+                return Ok(());
+            }
             ensure!(!deadline.expired(), self.silence());
+            await_readable(&PollFd::new(&self.worker.event_fd(), PollFlags::IN), deadline)?;
+            self.worker.consume_events()?;
+            self.worker.request_notify()?;
         }
-        Ok(())
     }
 
     fn silence(&self) -> String {

@@ -13,6 +13,10 @@ fn c_program(line: &str) -> Running {
     start("ibv_rc_pingpong", line)
 }
 
+fn device() -> String {
+    env::var("ROCE_DEVICE").unwrap_or_else(|_| panic!("{NOT_HERE}"))
+}
+
 /// Whether all is run that a soak runs.
 fn is_soak() -> bool {
     env::var("SOAK").is_ok_and(|soak| soak == "full")
@@ -20,9 +24,8 @@ fn is_soak() -> bool {
 
 /// Runs a server and a client on the device, with flags for each.
 fn pair(server: Program, client: Program, flags: [&str; 2]) -> [Ended; 2] {
-    let device = env::var("ROCE_DEVICE").unwrap_or_else(|_| panic!("{NOT_HERE}"));
     let port = free_port();
-    let line = |flags| format!("-d {device} -g 1 -p {port} {flags}");
+    let line = |flags| format!("-d {} -g 1 -p {port} {flags}", device());
     let mut server = server(&line(flags[0]));
     await_listening(&mut server, port);
     let client = client(&format!("{} 127.0.0.1", line(flags[1])));
@@ -55,7 +58,7 @@ fn on_a_device_both_programs_understand_each_other_and_print_one_text() {
                 assert_eq!(ended.shape(), wanted, "{flags}");
             }
         }
-        println!("device: the same text with {flags}");
+        println!("device {}: the same text with {flags}", device());
     }
 }
 
