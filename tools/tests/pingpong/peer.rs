@@ -24,6 +24,7 @@ pub struct Peer {
 
 /// A client that is connected.
 pub struct Connected {
+    stream: TcpStream,
     worker: Worker,
     queue_pair: QueuePair<ReadyToSend>,
     pub region: Region,
@@ -58,11 +59,17 @@ impl Peer {
     }
 
     /// Exchanges addresses with the server, and connects.
-    pub fn meet(mut self) -> Connected {
+    pub fn meet(self) -> Connected {
+        let mut connected = self.hear();
+        connected.say_done();
+        connected
+    }
+
+    /// Connects, and does not say yet that it has the server's address.
+    pub fn hear(mut self) -> Connected {
         self.tell();
         let mut text = [0; 52];
         self.stream.read_exact(&mut text).unwrap();
-        self.stream.write_all(b"done\0").unwrap();
         let text = String::from_utf8(text.to_vec()).unwrap();
         let fields: Vec<&str> = text.trim_end_matches('\0').split(':').collect();
         let short = |field: &str| u32::from_str_radix(field, 16).unwrap();
@@ -74,17 +81,27 @@ impl Peer {
             mtu: Mtu::MTU_1024,
         };
         let path = PathOptions { gid_index: GID_INDEX, ..PathOptions::default() };
-        let Self { mut worker, queue_pair, region, attached, .. } = self;
+        let Self { stream, mut worker, queue_pair, region, attached } = self;
         let queue_pair = queue_pair.connect(&mut worker, &endpoint, &path, &RetryOptions::default()).unwrap();
-        Connected { worker, queue_pair, region, attached }
+        Connected { stream, worker, queue_pair, region, attached }
     }
 }
 
 impl Connected {
+    /// Says that the server's address arrived.
+    pub fn say_done(&mut self) {
+        self.stream.write_all(b"done\0").unwrap();
+    }
+
     /// Sends `size` bytes, and waits until the server has answered.
     pub fn exchange(&mut self, size: usize) {
         self.send(size);
-        for _ in 0..2 {
+        self.await_completions(2);
+    }
+
+    /// Waits until so many sends are acknowledged, or messages have arrived.
+    pub fn await_completions(&mut self, count: u32) {
+        for _ in 0..count {
             self.worker.wait(Deadline::after(LONG)).unwrap().result.unwrap();
         }
     }

@@ -1,6 +1,7 @@
 //! Two sides on the software device.
 
-use super::run::{Ended, free_port, pingpong};
+use super::peer::Peer;
+use super::run::{Ended, await_listening, free_port, pingpong};
 
 /// Runs both sides with the same flags.
 fn both(flags: &str) -> [Ended; 2] {
@@ -54,4 +55,17 @@ fn a_client_without_c_is_found_by_a_server_with_c() {
         server.stdout.ends_with("usec/iter\ninvalid data in page 0\ninvalid data in page 1\n"),
         "{server:?}"
     );
+}
+
+#[test]
+fn a_message_that_arrives_before_the_first_request_for_an_event_is_found() {
+    let port = free_port();
+    let mut server = pingpong(&format!("--soft -p {port} -e -n 1 --timeout 10"));
+    await_listening(&mut server, port);
+    let mut peer = Peer::new(port, 4096).hear();
+    peer.send(4096);
+    peer.await_completions(1);
+    peer.say_done();
+    peer.await_completions(1);
+    server.finish().shape();
 }

@@ -20,6 +20,7 @@ pub const CASES: &[Case] = &[
         server: "env SOAK=full {test:pingpong} on_a_device --ignored --nocapture --test-threads=1",
         names_device: Sides::Server,
         share: Share::Soak,
+        seconds: 900,
         ..PLAIN
     },
     Case { share: Share::Regular, ..to_the_c_program("tools: pingpong to ibv_rc_pingpong", "-n 200 -e") },
@@ -43,6 +44,7 @@ const fn to_the_c_program(name: &'static str, work: &'static str) -> Case {
         // The text of both programs has no name, and -d takes that device or fails.
         names_device: Sides::Neither,
         share: Share::Soak,
+        seconds: 600,
         ..PLAIN
     }
 }
