@@ -1,4 +1,5 @@
-//! `rdma-tools`: the tools that people meet RDMA by, with the text that they know, and a doctor that says what is wrong.
+//! `rdma-tools`: the tools that people meet RDMA by, with the text that they know, and a doctor that says what is
+//! wrong.
 //!
 //! The program is in `src/bin`, and calls [`main`]. [`cli`] has the flags of each subcommand as types, so that man
 //! pages and completions can be made of them.

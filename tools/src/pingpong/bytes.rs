@@ -2,9 +2,9 @@
 
 use rdma_core::Region;
 
-/// What the C program fills its buffer with.
+/// The byte that the C program fills its buffer with.
 const FILL: u8 = 0x7b;
-/// What its client puts at the beginning of each page with `-c`.
+/// The byte that its client puts at the beginning of each page with `-c`.
 const MARK: u8 = 0;
 /// The least size of a page, so that marks of a peer whose pages are smaller are no fault.
 const PAGE_MIN: usize = 4096;

@@ -1,4 +1,4 @@
-//! Whose turn it is: the exchange of messages without its device.
+//! Turns of the exchange of messages, without a device.
 
 /// The state of an exchange: one message is under way at a time, and each side answers the other's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -29,7 +29,7 @@ pub struct Side {
     buffer: Buffer,
     port: PortAttributes,
     gid_index: u32,
-    /// What the other side is told.
+    /// This side's address, for the other one.
     pub address: Address,
 }
 

@@ -1,6 +1,6 @@
-//! The suite's cases as data, with [`collectives`], [`perftest`], [`tools`] and [`faults`]. A case names its programs; `{device}`,
-//! `{self}` and `{peer}` stand for what the host knows, `{port}` for one that no other case has, `{bin:NAME}` for a
-//! program of ours and `{test:NAME}` for a test executable.
+//! The suite's cases as data, with [`collectives`], [`perftest`], [`tools`] and [`faults`]. A case names its programs;
+//! `{device}`, `{self}` and `{peer}` stand for what the host knows, `{port}` for one that no other case has,
+//! `{bin:NAME}` for a program of ours and `{test:NAME}` for a test executable.
 
 use std::ops::RangeFrom;
 use std::time::Duration;

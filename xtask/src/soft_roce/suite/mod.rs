@@ -1,6 +1,6 @@
-//! The suite that runs where a soft-RoCE device is: [`cases`], [`collectives`], [`perftest`], [`tools`] and [`faults`] say what,
-//! this file builds it and reads the reports, [`mod@inside`] runs it on each host: each process is a [`side`], on a
-//! [`network`] that may be disturbed.
+//! The suite that runs where a soft-RoCE device is: [`cases`], [`collectives`], [`perftest`], [`tools`] and [`faults`]
+//! say what, this file builds it and reads the reports, [`mod@inside`] runs it on each host: each process is a
+//! [`side`], on a [`network`] that may be disturbed.
 
 mod cases;
 mod collectives;
