@@ -41,15 +41,15 @@ fn usec_per_iter(ended: &Ended) -> f64 {
 #[ignore = "needs a device of libibverbs, and ibv_rc_pingpong"]
 fn on_a_device_both_programs_understand_each_other_and_print_one_text() {
     let all = [
-        "-n 100",
         "-e -n 100",
+        "-n 100",
         "-n 10000",
         "-s 1",
         "-s 1048576 -n 20 -c",
         "-e -s 1048576 -n 20",
         "-r 1 -n 100",
     ];
-    for flags in if is_soak() { &all[..] } else { &all[..2] } {
+    for flags in if is_soak() { &all[..] } else { &all[..1] } {
         for (server, client) in [(c_program as Program, pingpong as Program), (pingpong, c_program)] {
             let [client, server] = pair(server, client, [flags; 2]);
             assert_eq!(client.shape(), server.shape(), "{flags}");
@@ -60,12 +60,11 @@ fn on_a_device_both_programs_understand_each_other_and_print_one_text() {
 
 #[test]
 #[ignore = "needs a device of libibverbs, and ibv_rc_pingpong"]
-fn on_a_device_wrong_bytes_are_found_where_the_c_program_finds_them() {
+fn on_a_device_wrong_bytes_are_found_and_marked_pages_are_right() {
     let flags = ["-c -s 8192 -n 10", "-s 8192 -n 10"];
     let invalid = |ended: &Ended| ended.stdout.lines().filter(|line| line.starts_with("invalid")).count();
-    let [_, wanted] = pair(c_program, c_program, flags);
     let [_, found] = pair(pingpong, c_program, flags);
-    assert_eq!((invalid(&wanted), invalid(&found)), (2, 2), "{wanted:?} {found:?}");
+    assert_eq!(invalid(&found), 2, "{found:?}");
     found.failed_with(&["-c found wrong bytes in 2 of the pages"]);
     let [client, server] = pair(c_program, pingpong, ["-c -s 8192 -n 10"; 2]);
     assert_eq!((invalid(&client), invalid(&server)), (0, 0), "{client:?} {server:?}");
