@@ -5,7 +5,8 @@ use std::net::TcpStream;
 
 use rdma_core::{
     Access, Attached, Deadline, Device, Endpoint, Gid, Init, InitOptions, Mtu, PathOptions, Psn, QpNum,
-    QueuePair, QueuePairOptions, ReadyToSend, Region, RetryOptions, SoftOptions, Work, Worker, WorkerOptions,
+    QueuePair, QueuePairOptions, ReadyToSend, Region, RetryOptions, SoftOptions, Wire, Work, Worker,
+    WorkerOptions,
 };
 
 use super::run::LONG;
@@ -36,7 +37,8 @@ impl Peer {
     pub fn new(port: u16, size: usize) -> Self {
         let stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
         stream.set_read_timeout(Some(LONG)).unwrap();
-        let context = Device::soft(SoftOptions::default()).open().unwrap();
+        // Over TCP the server's device notes a message by itself, as a NIC does, and not only when the program polls.
+        let context = Device::soft(SoftOptions { wire: Wire::Tcp, ..SoftOptions::default() }).open().unwrap();
         let pd = context.alloc_pd().unwrap();
         let mut worker = context.worker(WorkerOptions::default()).unwrap();
         let init = InitOptions { access: Access::empty(), ..InitOptions::default() };
