@@ -1,5 +1,6 @@
 //! Peers that do wrong: each ends the program in time, with an error that says what is wrong.
 
+use std::cmp::Ordering;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -144,7 +145,11 @@ fn another_size_is_told_on_the_side_that_sees_it() {
     for (ours, theirs) in [(4096, 2048), (2048, 4096), (1, 1 << 20), (1 << 20, 1)] {
         let (server, port) = server(&format!("-s {ours} --timeout 5"));
         let client = pingpong(&format!("--soft -p {port} -s {theirs} --timeout 5 127.0.0.1")).finish();
-        server.finish().failed_with(&["after 0 of 1000 exchanges", "-s"]);
+        let told = match ours.cmp(&theirs) {
+            Ordering::Less => format!("the peer sends messages of more than {ours} bytes, which -s is here"),
+            _ => format!("the peer sends messages of {theirs} bytes, and -s is {ours} here"),
+        };
+        server.finish().failed_with(&["after 0 of 1000 exchanges", &told, "give both sides the same -s"]);
         client.failed_with(&["after 0 of 1000 exchanges", "the peer"]);
     }
 }
