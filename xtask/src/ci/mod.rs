@@ -2,6 +2,7 @@
 
 mod abi_check;
 mod bare;
+mod debian;
 mod deny;
 mod example_links;
 mod fuzz;
