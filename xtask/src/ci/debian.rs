@@ -14,11 +14,10 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Apt with lists of its own, so that the host's are left alone.
 pub struct Apt {
     folder: PathBuf,
-    cache: PathBuf,
 }
 
 impl Apt {
-    /// Reads the lists of these suites. Lists and packages are kept in this folder of the cache.
+    /// Reads the lists of these suites, which are kept in this folder of the cache.
     pub fn new(cache: &Path, suites: &[&str]) -> Result<Self> {
         let folder = cache.join("apt");
         for each in ["lists/partial", "archives/partial"] {
@@ -39,7 +38,7 @@ impl Apt {
                  Acquire::Check-Valid-Until \"false\";\n"
             ),
         )?;
-        let apt = Self { folder, cache: cache.to_owned() };
+        let apt = Self { folder };
         apt.get(&["update"])?;
         Ok(apt)
     }
@@ -54,8 +53,8 @@ impl Apt {
         Ok(())
     }
 
-    /// Unpacks a package of a suite into a folder of the cache that is named for its version. Returns both.
-    pub fn unpack(&self, name: &str, suite: &str) -> Result<(String, PathBuf)> {
+    /// Unpacks a package of a suite into a folder within `into` that is named for its version. Returns both.
+    pub fn unpack(&self, name: &str, suite: &str, into: &Path) -> Result<(String, PathBuf)> {
         self.get(&["download", &format!("{name}/{suite}")])?;
         let package = fs::read_dir(&self.folder)?
             .filter_map(|entry| Some(entry.ok()?.path()))
@@ -63,7 +62,7 @@ impl Apt {
             .with_context(|| format!("apt-get downloaded no {name}"))?;
         let version = process::answer("dpkg-deb", &["-f", &package.display().to_string(), "Version"])
             .with_context(|| format!("{} is no package", package.display()))?;
-        let (raw, folder) = (self.folder.join("unpacked"), self.cache.join(&version));
+        let (raw, folder) = (self.folder.join("unpacked"), into.join(&version));
         let mut command = Command::new("dpkg-deb");
         command.arg("-x").args([&package, &raw]);
         if !process::run_logged(&mut command, LIMIT, &self.folder.join("log"))?.success() {

@@ -47,7 +47,8 @@ pub fn of_all_releases() -> Result<Vec<Headers>> {
                 if apt.is_none() {
                     apt = Some(Apt::new(&cache, &RELEASES.map(|(_, suite)| suite))?);
                 }
-                let (version, folder) = apt.as_ref().context("apt is set up")?.unpack(PACKAGE, suite)?;
+                let (version, folder) =
+                    apt.as_ref().context("apt is set up")?.unpack(PACKAGE, suite, &cache)?;
                 Ok(Headers { include: folder.join("usr/include"), version })
             }
         })

@@ -2,6 +2,8 @@
 //! has no right that it does not need; its command runs here. Python checks that, because the schemas of Kubernetes are
 //! a package of PyPI; this file gets the tools.
 
+mod image;
+
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
@@ -30,6 +32,9 @@ pub fn run() -> Result<()> {
     let (kubectl, python) = (kubectl()?, python(&work)?);
     let path = path(&work)?;
     let root = workspace::root()?;
+    if packages::is_debian_like() {
+        image::check(&root.join("deploy/Dockerfile"))?;
+    }
     let mut command = Command::new(python);
     // Without -B the compiled files would lie among the sources.
     command.args(["-B", "-E", "-s"]).arg(root.join("xtask/src/ci/manifests/main.py"));
@@ -75,7 +80,7 @@ fn kubectl() -> Result<PathBuf> {
         return Ok(kubectl);
     }
     let (package, suite) = KUBECTL;
-    let (version, folder) = Apt::new(&cache, &[suite])?.unpack(package, suite)?;
+    let (version, folder) = Apt::new(&cache, &[suite])?.unpack(package, suite, &cache)?;
     program(folder).with_context(|| format!("{package} {version} has no kubectl"))
 }
 

@@ -2,8 +2,8 @@
 
 Stand-ins: for the cluster's network a namespace with a loopback interface alone, in which each pod has an address of
 its own; for its DNS /etc/hosts, with the names that it would have and no others; a script for `ray`, which is not
-installed, and one for `sleep infinity`, to say that a pod stays. Everything else is as in a container: the command is the
-manifest's, the variables are the controller's, the root is read-only, and root has the capability IPC_LOCK alone.
+installed, and one for `sleep infinity`, to say that a pod stays. Everything else is as in a container: the command is
+the manifest's, the variables are the controller's, the root is read-only, and root has the capability IPC_LOCK alone.
 """
 
 import json
