@@ -17,7 +17,7 @@ import pods
 TOKEN = "00112233445566778899aabbccddeeff"
 LIMIT_S = 120
 # Whatever a program prints when all it moved was right.
-VERDICTS = ["# Out of bounds values : 0 OK", " of 2048 OK", "corrupt: 0 OK", " 65536      5000 "]
+VERDICTS = ["# Out of bounds values : 0 OK", " of 2048 OK", "corrupt: 0 OK", " 65536      5000 ", " usec/iter"]
 STAYS = "the pod stays"
 
 
