@@ -9,6 +9,7 @@ mod address;
 mod attributes;
 mod completion;
 mod deadline;
+mod details;
 mod gid;
 mod key;
 mod mtu;
@@ -27,6 +28,7 @@ pub use attributes::{
 };
 pub use completion::{Failure, Opcode, Success, WorkId};
 pub use deadline::Deadline;
+pub use details::{DeviceDetails, PortDetails};
 pub use gid::{Gid, GidEntry, GidType};
 pub use key::{LocalKey, RemoteKey, RemoteMemory};
 pub use mtu::Mtu;
