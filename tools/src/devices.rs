@@ -1,17 +1,14 @@
 //! `devices`, the twin of `ibv_devices`: the names of the devices and their GUIDs.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
 
-use rdma_core::{Device, DeviceList, SoftOptions};
+use rdma_core::DeviceList;
+use rdma_core::doctor::Machine;
 use serde::Serialize;
 
 use crate::cli::Devices;
 use crate::output::{say, say_json};
-
-/// The folder of the kernel that has a folder for each device.
-const SYSFS: &str = "/sys/class/infiniband";
+use crate::source::{self, Unseen};
 
 /// A row of the list.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -20,39 +17,32 @@ struct Row {
     node_guid: String,
 }
 
-/// Prints the devices of this host, and the software device where it is asked for.
+/// Prints the devices that libibverbs finds, or where it is absent those of sysfs; and the software device where it is
+/// asked for.
 pub fn run(flags: &Devices) -> anyhow::Result<()> {
-    let list = DeviceList::probe();
-    let mut names: Vec<String> = list.devices().iter().map(|device| device.name().to_owned()).collect();
-    if list.library_unavailable().is_some() {
-        names = in_sysfs(Path::new(SYSFS));
+    let machine = source::machine(&flags.tree);
+    let mut unseen = Unseen::default();
+    let list = flags.tree.root.is_none().then(DeviceList::probe);
+    let names: Vec<String> = match list.filter(|list| list.library_unavailable().is_none()) {
+        Some(list) => list.devices().iter().map(|device| device.name().to_owned()).collect(),
+        None => unseen.take(&machine.devices).into_iter().flatten().map(|device| device.name.clone()).collect(),
+    };
+    let mut rows: Vec<Row> = names.into_iter().map(|name| row(&machine, name, &mut unseen)).collect();
+    if let Some(device) = source::soft_device(&flags.soft) {
+        rows.push(Row { device: device.name().to_owned(), node_guid: digits(None) });
     }
-    let mut rows: Vec<Row> = names.into_iter().map(|name| row(Path::new(SYSFS), name)).collect();
-    if let Some(address) = flags.soft.address {
-        let device = Device::soft(SoftOptions { address, ..SoftOptions::default() });
-        rows.push(Row { device: device.name().to_owned(), node_guid: guid("") });
-    }
-    if flags.format.json { say_json(&rows) } else { say(table(&rows)) }
+    if flags.format.json { say_json(&rows)? } else { say(table(&rows))? }
+    unseen.end()
 }
 
-/// Lists the devices that the kernel shows, by name.
-fn in_sysfs(root: &Path) -> Vec<String> {
-    let Ok(entries) = fs::read_dir(root) else { return Vec::new() };
-    let mut names: Vec<String> =
-        entries.filter_map(|entry| entry.ok()?.file_name().into_string().ok()).collect();
-    names.sort();
-    names
-}
-
-fn row(root: &Path, device: String) -> Row {
-    let text = fs::read_to_string(root.join(&device).join("node_guid")).unwrap_or_default();
-    Row { node_guid: guid(&text), device }
+fn row(machine: &Machine, device: String, unseen: &mut Unseen) -> Row {
+    let text = machine.device(&device).and_then(|device| unseen.take(&device.node_guid));
+    Row { node_guid: digits(text.map(String::as_str)), device }
 }
 
 /// Turns `7c8c:0903:00c3:cfee` into 16 digits; zeros, as `ibv_devices` prints them, where no GUID can be read.
-fn guid(text: &str) -> String {
-    let digits = text.trim().replace(':', "");
-    format!("{:016x}", u64::from_str_radix(&digits, 16).unwrap_or(0))
+fn digits(guid: Option<&str>) -> String {
+    format!("{:016x}", guid.and_then(source::guid).unwrap_or(0))
 }
 
 fn table(rows: &[Row]) -> String {
@@ -62,31 +52,4 @@ fn table(rows: &[Row]) -> String {
         let _ = writeln!(text, "    {device:<16}\t{node_guid}");
     }
     text
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_table_is_that_of_ibv_devices() {
-        let row = Row { device: "mlx5_0".to_owned(), node_guid: guid("7c8c:0903:00c3:cfee\n") };
-        assert_eq!(
-            table(&[row]),
-            "    device          \t   node GUID\n    ------          \t----------------\n    \
-             mlx5_0          \t7c8c090300c3cfee\n"
-        );
-    }
-
-    #[test]
-    fn a_guid_that_does_not_parse_is_zero() {
-        for text in ["", "x", "1:0000:0000:0000:0001", "-1"] {
-            assert_eq!(guid(text), "0000000000000000", "{text}");
-        }
-    }
-
-    #[test]
-    fn a_host_without_sysfs_has_no_devices() {
-        assert!(in_sysfs(Path::new("/nowhere")).is_empty());
-    }
 }

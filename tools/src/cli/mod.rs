@@ -6,7 +6,7 @@ mod pingpong;
 use std::ffi::OsString;
 use std::iter::once;
 use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
@@ -75,11 +75,22 @@ pub struct Soft {
     pub address: Option<IpAddr>,
 }
 
+/// The files that are read.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Tree {
+    /// Read the files of a machine below <FOLDER>, such as a copy of its /sys, and ask no library
+    #[arg(long, value_name = "FOLDER", conflicts_with = "address")]
+    pub root: Option<PathBuf>,
+}
+
 const LOCALHOST: &str = "127.0.0.1";
 
 /// Flags of `devices`.
 #[derive(Debug, Clone, Args)]
 pub struct Devices {
+    /// The files.
+    #[command(flatten)]
+    pub tree: Tree,
     /// The software device.
     #[command(flatten)]
     pub soft: Soft,
@@ -103,6 +114,9 @@ pub struct Devinfo {
     /// Print all attributes
     #[arg(short = 'v', long)]
     pub verbose: bool,
+    /// The files.
+    #[command(flatten)]
+    pub tree: Tree,
     /// The software device.
     #[command(flatten)]
     pub soft: Soft,
@@ -128,6 +142,9 @@ pub struct Stat {
     /// Print the GUIDs of the ports alone
     #[arg(short = 'p', long = "port_list")]
     pub port_list: bool,
+    /// The files.
+    #[command(flatten)]
+    pub tree: Tree,
     /// The software device.
     #[command(flatten)]
     pub soft: Soft,
@@ -145,6 +162,9 @@ pub struct Gids {
     /// Print port <PORT> of the device alone [default: all ports]
     #[arg(value_name = "PORT", value_parser = number::<u8>)]
     pub port: Option<u8>,
+    /// The files.
+    #[command(flatten)]
+    pub tree: Tree,
     /// The software device.
     #[command(flatten)]
     pub soft: Soft,
@@ -159,6 +179,9 @@ pub struct Netdevs {
     /// Print the PCI address and the kind of each device, too
     #[arg(short = 'v', long)]
     pub verbose: bool,
+    /// The files.
+    #[command(flatten)]
+    pub tree: Tree,
     /// The software device.
     #[command(flatten)]
     pub soft: Soft,
@@ -182,6 +205,9 @@ pub struct Doctor {
     /// Seconds to wait for the other doctor at any one point
     #[arg(long = "timeout", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout_s: u64,
+    /// The files.
+    #[command(flatten)]
+    pub tree: Tree,
     /// The software device.
     #[command(flatten)]
     pub soft: Soft,
