@@ -38,11 +38,12 @@ const BUILD: &[&str] = &[
     "--test=revocation",
     "--test=node",
     "--test=pingpong",
+    "--test=tables",
     "--test=planted",
 ];
 
 /// Build before the machines boot, for the cases of `rdma-tools` alone.
-const BUILD_TOOLS: &[&str] = &["test", "--no-run", "--package=tools", "--test=pingpong"];
+const BUILD_TOOLS: &[&str] = &["test", "--no-run", "--package=tools", "--test=pingpong", "--test=tables"];
 
 /// A case as it is written down.
 pub struct Case {

@@ -8,6 +8,13 @@ pub const PREFIX: &str = "tools: ";
 /// Cases of the suite.
 pub const CASES: &[Case] = &[
     Case {
+        name: "tools: devices, devinfo and stat beside the C programs",
+        hosts: &[1],
+        server: "{test:tables} on_a_device --ignored --nocapture",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
         name: "tools: pingpong beside ibv_rc_pingpong",
         hosts: &[1],
         server: "{test:pingpong} on_a_device --ignored --nocapture --test-threads=1",
