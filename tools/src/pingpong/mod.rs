@@ -2,9 +2,9 @@
 //! connection. Both programs understand each other.
 
 mod bytes;
-mod meeting;
+pub(crate) mod meeting;
 mod rally;
-mod side;
+pub(crate) mod side;
 mod text;
 
 use std::time::Duration;

@@ -2,6 +2,7 @@
 //! programs.
 
 mod bad;
+mod doctor;
 mod mlx5;
 mod on_device;
 mod run;

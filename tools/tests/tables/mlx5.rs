@@ -97,5 +97,5 @@ fn doctor_fails_where_a_finding_is_an_error_and_names_it() {
     assert!(findings.contains("error: port-down: "), "{findings}");
     let json = on(tree.root(), "doctor -d mlx5_0 --json").failed_with(&[]);
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert!(value.as_array().unwrap().iter().any(|finding| finding["id"] == "port-down"), "{json}");
+    assert!(value["findings"].as_array().unwrap().iter().any(|finding| finding["id"] == "port-down"), "{json}");
 }
