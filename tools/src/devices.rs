@@ -25,13 +25,19 @@ pub fn run(flags: &Devices) -> anyhow::Result<()> {
     let list = flags.tree.root.is_none().then(DeviceList::probe);
     let names: Vec<String> = match list.filter(|list| list.library_unavailable().is_none()) {
         Some(list) => list.devices().iter().map(|device| device.name().to_owned()).collect(),
-        None => unseen.take(&machine.devices).into_iter().flatten().map(|device| device.name.clone()).collect(),
+        None => {
+            unseen.take(&machine.devices).into_iter().flatten().map(|device| device.name.clone()).collect()
+        }
     };
     let mut rows: Vec<Row> = names.into_iter().map(|name| row(&machine, name, &mut unseen)).collect();
     if let Some(device) = source::soft_device(&flags.soft) {
         rows.push(Row { device: device.name().to_owned(), node_guid: digits(None) });
     }
-    if flags.format.json { say_json(&rows)? } else { say(table(&rows))? }
+    if flags.format.json {
+        say_json(&rows)?
+    } else {
+        say(table(&rows))?
+    }
     unseen.end()
 }
 

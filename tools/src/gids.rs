@@ -45,7 +45,11 @@ pub fn run(flags: &Gids) -> anyhow::Result<()> {
     if let Some(context) = &soft {
         rows.extend(of_soft(context)?);
     }
-    if flags.format.json { say_json(&rows)? } else { say(table(&rows))? }
+    if flags.format.json {
+        say_json(&rows)?
+    } else {
+        say(table(&rows))?
+    }
     unseen.end()
 }
 

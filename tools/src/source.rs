@@ -48,11 +48,14 @@ pub fn devices<'a>(
         Err(_) if has_soft => return Ok(Vec::new()),
         Err(unknown) => bail!("the devices are {unknown}"),
     };
-    let mut taken: Vec<_> = all.iter().filter(|device| wanted.is_none_or(|name| device.name == name)).collect();
+    let mut taken: Vec<_> =
+        all.iter().filter(|device| wanted.is_none_or(|name| device.name == name)).collect();
     taken.sort_by(|left, right| left.name.cmp(&right.name));
     match wanted {
         _ if has_soft || !taken.is_empty() => Ok(taken),
-        None => bail!("the kernel has no RDMA device: load the driver of the NIC; --soft takes the software device"),
+        None => bail!(
+            "the kernel has no RDMA device: load the driver of the NIC; --soft takes the software device"
+        ),
         Some(wanted) => Err(no_device(wanted, all.iter().map(|device| device.name.as_str()))),
     }
 }
@@ -80,8 +83,7 @@ pub fn text(file: &Path) -> Option<String> {
 /// Turns `7c8c:0903:00c3:cfee` into a number.
 pub fn guid(text: &str) -> Option<u64> {
     let groups: Vec<_> = text.split(':').collect();
-    let is_group =
-        |group: &&str| group.len() == 4 && group.bytes().all(|letter| letter.is_ascii_hexdigit());
+    let is_group = |group: &&str| group.len() == 4 && group.bytes().all(|letter| letter.is_ascii_hexdigit());
     let is_guid = groups.len() == 4 && groups.iter().all(is_group);
     if is_guid { u64::from_str_radix(&groups.concat(), 16).ok() } else { None }
 }
@@ -123,7 +125,9 @@ mod tests {
     #[test]
     fn a_guid_is_four_groups_of_four_digits() {
         assert_eq!(guid("7c8c:0903:00c3:cfee"), Some(0x7c8c_0903_00c3_cfee));
-        for wrong in ["", "x", "1:0000:0000:0000:0001", "7c8c:0903:00c3", "+c8c:0903:00c3:cfee", "7c8c090300c3cfee"] {
+        for wrong in
+            ["", "x", "1:0000:0000:0000:0001", "7c8c:0903:00c3", "+c8c:0903:00c3:cfee", "7c8c090300c3cfee"]
+        {
             assert_eq!(guid(wrong), None, "{wrong}");
         }
     }

@@ -35,7 +35,11 @@ pub fn run(flags: &Stat) -> anyhow::Result<()> {
     if flags.list {
         let names = devices.iter().map(|device| device.name.as_str());
         let names: Vec<_> = names.chain(soft.as_ref().map(Context::name)).collect();
-        if flags.format.json { say_json(&names)? } else { say(in_lines(&names))? }
+        if flags.format.json {
+            say_json(&names)?
+        } else {
+            say(in_lines(&names))?
+        }
         return unseen.end();
     }
     if flags.port_list {
@@ -43,8 +47,13 @@ pub fn run(flags: &Stat) -> anyhow::Result<()> {
         let ports: Vec<_> = ports.collect();
         let mut guids: Vec<_> = ports.into_iter().filter_map(|port| port_guid(port, &mut unseen)).collect();
         guids.extend(soft.as_ref().map(soft_guid).transpose()?);
-        let guids: Vec<_> = guids.into_iter().filter(|guid| *guid != 0).map(|guid| format!("0x{guid:016x}")).collect();
-        if flags.format.json { say_json(&guids)? } else { say(in_lines(&guids))? }
+        let guids: Vec<_> =
+            guids.into_iter().filter(|guid| *guid != 0).map(|guid| format!("0x{guid:016x}")).collect();
+        if flags.format.json {
+            say_json(&guids)?
+        } else {
+            say(in_lines(&guids))?
+        }
         return unseen.end();
     }
     let mut sheets = Vec::new();
@@ -198,7 +207,8 @@ fn name_of(names: &[&'static str], code: u32) -> &'static str {
 /// Turns `200 Gb/sec (4X HDR)` into `200`, and the slowest rate of InfiniBand into `2.5`.
 fn short_rate(rate: &str) -> String {
     let digits: String = rate.chars().take_while(char::is_ascii_digit).collect();
-    let is_fdr10 = rate.split_once(')').is_some_and(|(speed, _)| speed.to_ascii_lowercase().ends_with("fdr10"));
+    let is_fdr10 =
+        rate.split_once(')').is_some_and(|(speed, _)| speed.to_ascii_lowercase().ends_with("fdr10"));
     match digits.as_str() {
         digits if is_fdr10 => format!("{digits} (FDR10)"),
         "2" => "2.5".to_owned(),

@@ -17,9 +17,9 @@ use super::{ibverbs, soft};
 use crate::error::{ConnectError, CreateError, OpenError, PollError, QueryError, ReachError, RegisterError};
 use crate::memory::{Backing, PeerWindow, Registration};
 use crate::{
-    Access, AsyncEvent, Deadline, DeviceAttributes, DeviceDetails, Endpoint, GidEntry, InitOptions, PathOptions,
-    PeerAccess, PortAttributes, PortDetails, PortNum, Psn, QpNum, QpState, QueuePairOptions, RemoteMemory, RetryOptions, SoftOptions,
-    WorkerOptions,
+    Access, AsyncEvent, Deadline, DeviceAttributes, DeviceDetails, Endpoint, GidEntry, InitOptions,
+    PathOptions, PeerAccess, PortAttributes, PortDetails, PortNum, Psn, QpNum, QpState, QueuePairOptions,
+    RemoteMemory, RetryOptions, SoftOptions, WorkerOptions,
 };
 
 /// A device of either backend, not opened yet.

@@ -1,7 +1,11 @@
 //! Words for the numbers of verbs.
 
 /// Returns the word for a number, or `otherwise`.
-pub fn word<T: PartialEq + Copy>(words: &[(T, &'static str)], code: T, otherwise: &'static str) -> &'static str {
+pub fn word<T: PartialEq + Copy>(
+    words: &[(T, &'static str)],
+    code: T,
+    otherwise: &'static str,
+) -> &'static str {
     words.iter().find(|(known, _)| *known == code).map_or(otherwise, |(_, word)| word)
 }
 
@@ -77,7 +81,8 @@ pub const DEVICE_CAPS: Flags = &[
     (29, "MANAGED_FLOW_STEERING"),
 ];
 
-pub const DEVICE_CAPS_EX: Flags = &[(34, "RAW_SCATTER_FCS"), (36, "PCI_WRITE_END_PADDING"), (41, "CC_DMA_BOUNCE")];
+pub const DEVICE_CAPS_EX: Flags =
+    &[(34, "RAW_SCATTER_FCS"), (36, "PCI_WRITE_END_PADDING"), (41, "CC_DMA_BOUNCE")];
 
 pub const ODP: Flags = &[(0, "ODP_SUPPORT"), (1, "ODP_SUPPORT_IMPLICIT")];
 
@@ -98,12 +103,8 @@ pub const QP_TYPES: Flags = &[(8, "SUPPORT_RAW_PACKET"), (4, "SUPPORT_UD")];
 /// Queue pair types that packet pacing serves.
 pub const PACED_QP_TYPES: Flags = &[(8, "SUPPORT_RAW_PACKET"), (4, "SUPPORT_UD"), (2, "SUPPORT_RC")];
 
-pub const RAW_PACKETS: Flags = &[
-    (0, "C-VLAN stripping offload"),
-    (1, "Scatter FCS offload"),
-    (2, "IP csum offload"),
-    (3, "Delay drop"),
-];
+pub const RAW_PACKETS: Flags =
+    &[(0, "C-VLAN stripping offload"), (1, "Scatter FCS offload"), (2, "IP csum offload"), (3, "Delay drop")];
 
 pub const TAGS: Flags = &[(0, "IBV_TM_CAP_RC")];
 

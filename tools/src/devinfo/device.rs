@@ -29,7 +29,9 @@ impl<'a> Head<'a> {
         Self {
             name,
             // The software device is a channel adapter, too.
-            node_type: Some(in_sysfs.map_or(1, |device| device.node_type.as_ref().map_or(0, |kind| kind.code))),
+            node_type: Some(
+                in_sysfs.map_or(1, |device| device.node_type.as_ref().map_or(0, |kind| kind.code)),
+            ),
             firmware: Some(&attributes.firmware),
             node_guid: Some(details.node_guid),
             sys_image_guid: Some(details.sys_image_guid),
@@ -176,10 +178,14 @@ pub fn offloads(sheet: &mut Sheet, all: &DeviceDetails) {
         flags(sheet, name, codes::ODP_OPERATIONS, caps.into());
     }
     let mask = all.completion_timestamp_mask;
-    sheet.field("completion_timestamp_mask", mask, match mask {
-        0 => "\tcompletion_timestamp_mask not supported\n".to_owned(),
-        mask => format!("\tcompletion timestamp_mask:\t\t\t0x{mask:016x}\n"),
-    });
+    sheet.field(
+        "completion_timestamp_mask",
+        mask,
+        match mask {
+            0 => "\tcompletion_timestamp_mask not supported\n".to_owned(),
+            mask => format!("\tcompletion timestamp_mask:\t\t\t0x{mask:016x}\n"),
+        },
+    );
     let clock = all.hca_core_clock;
     match clock {
         0 => sheet.field("hca_core_clock", 0, "\tcore clock not supported\n"),
@@ -233,7 +239,11 @@ fn queue_pair_offloads(sheet: &mut Sheet, all: &DeviceDetails) {
     }
     number(sheet, "max_wq_type_rq", all.max_wq_type_rq);
     let [min, max] = [all.pacing_min_kbps, all.pacing_max_kbps];
-    sheet.field("qp_rate_limit_min", min, format!("\tpacket_pacing_caps:\n\t\tqp_rate_limit_min:\t{min}kbps\n"));
+    sheet.field(
+        "qp_rate_limit_min",
+        min,
+        format!("\tpacket_pacing_caps:\n\t\tqp_rate_limit_min:\t{min}kbps\n"),
+    );
     sheet.field("qp_rate_limit_max", max, format!("\t\tqp_rate_limit_max:\t{max}kbps\n"));
     if max != 0 {
         sheet.text(supported);

@@ -5,16 +5,20 @@ use std::iter;
 use anyhow::bail;
 use rdma_core::doctor::{Machine, Port, RdmaDevice};
 
-use super::{Devinfo, Sheet, Unseen, device, of_device, of_a_port, port, print, print_names, source};
+use super::{Devinfo, Sheet, Unseen, device, of_a_port, of_device, port, print, print_names, source};
 
 /// Prints the devices of sysfs, and the software device where it is asked for.
 pub fn run(flags: &Devinfo, machine: &Machine) -> anyhow::Result<()> {
     let wanted = flags.device.as_deref();
-    let soft = source::soft_device(&flags.soft).filter(|device| wanted.is_none_or(|name| name == device.name()));
+    let soft =
+        source::soft_device(&flags.soft).filter(|device| wanted.is_none_or(|name| name == device.name()));
     let devices = source::devices(machine, wanted, soft.is_some())?;
     if flags.list {
         let names = devices.iter().map(|device| device.name.as_str());
-        return print_names(flags, &names.chain(soft.as_ref().map(|device| device.name())).collect::<Vec<_>>());
+        return print_names(
+            flags,
+            &names.chain(soft.as_ref().map(|device| device.name())).collect::<Vec<_>>(),
+        );
     }
     let mut unseen = Unseen::default();
     let mut sheets = Vec::new();

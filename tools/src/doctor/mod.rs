@@ -1,5 +1,5 @@
-//! `doctor`: everything that is wrong with the RDMA devices of a machine, and how to mend it; and with a peer, where the
-//! path between two machines ends.
+//! `doctor`: everything that is wrong with the RDMA devices of a machine, and how to mend it; and with a peer, where
+//! the path between two machines ends.
 
 mod pair;
 

@@ -1,5 +1,5 @@
-//! `doctor --peer` and `--listen`: a pair of queue pairs between two doctors, in steps, so that the first one that fails
-//! says where the path ends.
+//! `doctor --peer` and `--listen`: a pair of queue pairs between two doctors, in steps, so that the first one that
+//! fails says where the path ends.
 
 use std::time::Duration;
 
@@ -68,7 +68,9 @@ impl Step {
     fn advice(self) -> &'static str {
         match self {
             Self::Device => "the findings of this host say more",
-            Self::Meet => "the path of TCP is at fault, not RDMA: name, port, firewall, or no doctor with --listen",
+            Self::Meet => {
+                "the path of TCP is at fault, not RDMA: name, port, firewall, or no doctor with --listen"
+            }
             Self::Addresses => "the other doctor's own message says more",
             Self::Connect => {
                 "the addresses do not fit: both hosts need a RoCE v2 GID of one network, or one subnet of InfiniBand"
@@ -133,7 +135,8 @@ impl Pair {
 
     /// Returns a line for each step that was done.
     pub fn text(&self) -> String {
-        let line = |step: &Step| format!("step {} of {}: {}: done\n", step.number(), STEPS.len(), step.text());
+        let line =
+            |step: &Step| format!("step {} of {}: {}: done\n", step.number(), STEPS.len(), step.text());
         self.done.iter().map(line).collect()
     }
 

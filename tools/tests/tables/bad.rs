@@ -27,8 +27,17 @@ fn a_sysfs_that_is_truncated_loses_no_value_that_is_there() {
     }
     fs::remove_file(tree.path("sys/class/infiniband/mlx5_0/node_guid")).unwrap();
     let [_, devinfo, stat, ..] = each(&tree);
-    let stat = stat.failed_with(&["ports/1/state", "ports/1/rate", "ports/1/lid", "node_guid", "4 values could not be read"]);
-    assert!(stat.contains("CA 'mlx5_0'") && stat.contains("\t\tPhysical state: Disabled\n\t\tLMC: 0\n"), "{stat}");
+    let stat = stat.failed_with(&[
+        "ports/1/state",
+        "ports/1/rate",
+        "ports/1/lid",
+        "node_guid",
+        "4 values could not be read",
+    ]);
+    assert!(
+        stat.contains("CA 'mlx5_0'") && stat.contains("\t\tPhysical state: Disabled\n\t\tLMC: 0\n"),
+        "{stat}"
+    );
     assert!(stat.contains("CA 'mlx5_bond_0'"), "{stat}");
     let devinfo = devinfo.failed_with(&["ports/1/state", "ports/1/lid", "node_guid"]);
     assert!(devinfo.contains("\t\tport:\t1\n\t\t\tsm_lid:"), "{devinfo}");
@@ -126,7 +135,10 @@ fn a_device_of_0_ports_is_printed() {
     let tree = Tree::named("bond");
     fs::remove_dir_all(tree.path("sys/class/infiniband/mlx5_bond_0/ports")).unwrap();
     let stat = on(tree.root(), "stat").succeeded();
-    assert!(stat.contains("\tNumber of ports: 0\n") && stat.ends_with("System image GUID: 0x401d550300146ce8\n"), "{stat}");
+    assert!(
+        stat.contains("\tNumber of ports: 0\n") && stat.ends_with("System image GUID: 0x401d550300146ce8\n"),
+        "{stat}"
+    );
     assert!(on(tree.root(), "devinfo").succeeded().ends_with("\tphys_port_cnt:\t\t\t0\n"));
     assert!(on(tree.root(), "gids").succeeded().ends_with("n_gids_found=0\n"));
     assert_eq!(on(tree.root(), "netdevs").succeeded(), "");
@@ -137,11 +149,24 @@ fn a_device_of_4_ports_has_each_in_its_order() {
     let tree = Tree::named("bond");
     let ports = "sys/class/infiniband/mlx5_bond_0/ports";
     for number in 2..=4 {
-        for file in ["state", "phys_state", "link_layer", "rate", "lid", "lid_mask_count", "sm_lid", "sm_sl", "cap_mask"] {
+        for file in [
+            "state",
+            "phys_state",
+            "link_layer",
+            "rate",
+            "lid",
+            "lid_mask_count",
+            "sm_lid",
+            "sm_sl",
+            "cap_mask",
+        ] {
             let text = fs::read(tree.path(&format!("{ports}/1/{file}"))).unwrap();
             tree.file(&format!("{ports}/{number}/{file}"), text);
         }
-        tree.file(&format!("{ports}/{number}/gids/0"), format!("fe80:0000:0000:0000:0000:0000:0000:000{number}\n"));
+        tree.file(
+            &format!("{ports}/{number}/gids/0"),
+            format!("fe80:0000:0000:0000:0000:0000:0000:000{number}\n"),
+        );
         tree.file(&format!("{ports}/{number}/gid_attrs/ndevs/0"), "eth0\n");
     }
     let stat = on(tree.root(), "stat").succeeded();
@@ -149,9 +174,8 @@ fn a_device_of_4_ports_has_each_in_its_order() {
     assert_eq!(numbers, ["1:", "2:", "3:", "4:"]);
     let netdevs = on(tree.root(), "netdevs").succeeded();
     let lines: Vec<_> = netdevs.lines().collect();
-    let wanted = [1, 2, 3, 4].map(|port| {
-        format!("mlx5_bond_0 port {port} ==> {} (Up)", if port == 1 { "bond0" } else { "eth0" })
-    });
+    let wanted = [1, 2, 3, 4]
+        .map(|port| format!("mlx5_bond_0 port {port} ==> {} (Up)", if port == 1 { "bond0" } else { "eth0" }));
     assert_eq!(lines, wanted);
     assert_eq!(on(tree.root(), "devinfo -i 4").succeeded().matches("\t\tport:\t").count(), 1);
 }

@@ -46,7 +46,10 @@ fn two_doctors_walk_all_steps() {
 fn a_peer_that_does_not_listen_ends_the_second_step() {
     let ended = peer(free_port(), "--timeout 1");
     let stdout = ended.failed_with(&["step 2 of 6: meet the other doctor over TCP", "not RDMA"]);
-    assert!(stdout.ends_with("step 1 of 6: open the device, register a buffer, create a queue pair: done\n"), "{stdout}");
+    assert!(
+        stdout.ends_with("step 1 of 6: open the device, register a buffer, create a queue pair: done\n"),
+        "{stdout}"
+    );
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Golden text on trees of mlx5; the source of each is in its first lines.
 //!
-//! `gids` and `netdevs` are the text of the vendor's scripts on these trees, byte for byte, but for one word: the state of
-//! an interface in another network namespace (`net1`) is `NA`, where the script repeats the state of the line above.
+//! `gids` and `netdevs` are the text of the vendor's scripts on these trees, byte for byte, but for one word: the state
+//! of an interface in another network namespace (`net1`) is `NA`, where the script repeats the state of the line above.
 //! `devinfo` has no line that sysfs has no file for, such as the MTU.
 
 use super::run::on;
@@ -62,12 +62,12 @@ fn json_has_the_values_of_the_text() {
 fn a_device_and_a_port_are_chosen_by_the_flags_of_the_c_programs() {
     let tree = Tree::named("port_down");
     let stat = on(tree.root(), "stat mlx5_1 1").succeeded();
-    assert!(stat.starts_with("CA: 'mlx5_1'\nPort 1:\nState: Active\nPhysical state: LinkUp\nRate: 200\n"), "{stat}");
-    assert_eq!(on(tree.root(), "stat -l").succeeded(), "mlx5_0\nmlx5_1\nmlx5_bond_0\n");
-    assert_eq!(
-        on(tree.root(), "stat -p mlx5_bond_0").succeeded(),
-        "0x401d55fffe146ce8\n"
+    assert!(
+        stat.starts_with("CA: 'mlx5_1'\nPort 1:\nState: Active\nPhysical state: LinkUp\nRate: 200\n"),
+        "{stat}"
     );
+    assert_eq!(on(tree.root(), "stat -l").succeeded(), "mlx5_0\nmlx5_1\nmlx5_bond_0\n");
+    assert_eq!(on(tree.root(), "stat -p mlx5_bond_0").succeeded(), "0x401d55fffe146ce8\n");
     assert_eq!(on(tree.root(), "stat -s").succeeded().matches("Port ").count(), 0);
     let devinfo = on(tree.root(), "devinfo -d mlx5_1 -i 1").succeeded();
     assert_eq!(devinfo.matches("hca_id").count(), 1);
@@ -82,8 +82,11 @@ fn a_device_and_a_port_are_chosen_by_the_flags_of_the_c_programs() {
 #[test]
 fn a_device_or_port_that_is_not_there_is_named_with_those_that_are() {
     let tree = Tree::named("port_down");
-    for line in ["stat mlx5_bond_1", "devinfo -d mlx5_bond_1", "gids mlx5_bond_1", "devinfo -l -d mlx5_bond_1"] {
-        on(tree.root(), line).failed_with(&["no RDMA device mlx5_bond_1; there are mlx5_0, mlx5_1, mlx5_bond_0"]);
+    for line in
+        ["stat mlx5_bond_1", "devinfo -d mlx5_bond_1", "gids mlx5_bond_1", "devinfo -l -d mlx5_bond_1"]
+    {
+        on(tree.root(), line)
+            .failed_with(&["no RDMA device mlx5_bond_1; there are mlx5_0, mlx5_1, mlx5_bond_0"]);
     }
     on(tree.root(), "stat mlx5_0 2").failed_with(&["CA: 'mlx5_0' has no port number 2 - max (1)"]);
     on(tree.root(), "devinfo -d mlx5_0 -i 2").failed_with(&["mlx5_0 has no port 2; it has 1"]);
@@ -97,5 +100,8 @@ fn doctor_fails_where_a_finding_is_an_error_and_names_it() {
     assert!(findings.contains("error: port-down: "), "{findings}");
     let json = on(tree.root(), "doctor -d mlx5_0 --json").failed_with(&[]);
     let value: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert!(value["findings"].as_array().unwrap().iter().any(|finding| finding["id"] == "port-down"), "{json}");
+    assert!(
+        value["findings"].as_array().unwrap().iter().any(|finding| finding["id"] == "port-down"),
+        "{json}"
+    );
 }

@@ -4,7 +4,8 @@ use std::env;
 
 use super::run::{program, rdma_tools};
 
-const NOT_HERE: &str = "needs a device of libibverbs (its name is in ROCE_DEVICE), ibverbs-utils and infiniband-diags";
+const NOT_HERE: &str =
+    "needs a device of libibverbs (its name is in ROCE_DEVICE), ibverbs-utils and infiniband-diags";
 
 #[test]
 #[ignore = "needs a device of libibverbs, ibverbs-utils and infiniband-diags"]

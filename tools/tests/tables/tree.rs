@@ -20,7 +20,9 @@ impl Tree {
     /// Makes the tree that a file in `trees` describes.
     pub fn named(name: &str) -> Self {
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/tables/trees/{name}.tree"));
-        Self::described(&fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())))
+        Self::described(
+            &fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display())),
+        )
     }
 
     pub fn described(text: &str) -> Self {

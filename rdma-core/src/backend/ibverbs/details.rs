@@ -16,7 +16,8 @@ impl Context {
         // found it.
         check(unsafe { sys::query_device_ex(self.as_ptr(), &mut raw, plain) })
             .map_err(|source| self.refused("ibv_query_device_ex", source))?;
-        // SAFETY: the context is open as long as `self`, and libibverbs sets this field once, when it opens a context.
+        // SAFETY: the context is open as long as `self`, so it may be read; libibverbs sets this field when it opens
+        // the context, and never again.
         let comp_vectors = unsafe { (*self.as_ptr()).num_comp_vectors };
         Ok(details(&raw, comp_vectors))
     }

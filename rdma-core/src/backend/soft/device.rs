@@ -21,7 +21,8 @@ use super::{driver, gid, limits};
 use crate::error::{OpenError, QueryError, limit_advice};
 use crate::log::Held;
 use crate::{
-    AsyncEvent, DeviceAttributes, DeviceDetails, Gid, GidEntry, PortAttributes, PortDetails, PortNum, PortState,
+    AsyncEvent, DeviceAttributes, DeviceDetails, Gid, GidEntry, PortAttributes, PortDetails, PortNum,
+    PortState,
 };
 
 /// A device that can be opened. Clones are the same device: opened twice, it is one device with two contexts.

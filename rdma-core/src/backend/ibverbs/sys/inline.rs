@@ -96,7 +96,7 @@ pub unsafe fn query_device_ex(
         }
         *attributes = ibv_device_attr_ex::zeroed();
     }
-    // SAFETY: the context is open, and the function fills exactly the structure that it gets.
+    // SAFETY: the context is open, and the function fills the structure that it gets and no more, so it may be called.
     unsafe { plain(context, &mut attributes.orig_attr) }
 }
 
