@@ -123,16 +123,4 @@ fn in_column(name: &str, indent: usize, column: usize) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn values_stand_in_one_column_behind_tabs() {
-        for (name, tabs) in [("max_qp", 4), ("fw_ver", 4), ("max_ops", 3), ("max_total_mcast_qp_attach", 1)] {
-            assert_eq!(in_column(name, TAB, COLUMNS[0]), format!("{name}:{}", "\t".repeat(tabs)));
-        }
-        for (name, tabs) in [("state", 3), ("max_mtu", 2), ("port_cap_flags", 2), ("port_cap_flags2", 1)] {
-            assert_eq!(in_column(name, 3 * TAB, COLUMNS[1]), format!("{name}:{}", "\t".repeat(tabs)));
-        }
-    }
-}
+mod tests;
