@@ -6,7 +6,7 @@ mod sums;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rdma_collective::collective::{CollectiveError, CommunicatorOptions, Group, ReduceOp};
 use rdma_collective::engine::Driver;
@@ -133,9 +133,17 @@ fn a_revocation_that_ends_with_its_link_is_not_counted_as_fenced() {
     let figures = Figures::begin();
     let pair = Setup { driver: Driver::Caller, ..Setup::default() }.connect();
     let _push = pair.prefill.push(1, &[0, 1], long()).unwrap();
-    let revoking = pair.decode.grant(1, &[3, 4], long()).unwrap().start_revoke(long());
+    let mut grant = pair.decode.grant(1, &[3, 4], long()).unwrap();
+    let mut second = pair.decode.grant(2, &[5], long()).unwrap();
+    // A grant that was not sent yet is taken back at once.
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(200) {
+        assert!(grant.poll().is_pending() && second.poll().is_pending());
+    }
     // The second grant drives decode, and is taken back when its handle goes. Nobody drives prefill.
-    assert!(pair.decode.grant(2, &[5], long()).unwrap().poll().is_pending());
+    let revoking = grant.start_revoke(long());
+    assert!(second.poll().is_pending());
+    drop(second);
     figures.expect("rdma_kv_revokes_total phase=begun", 2.0);
     drop((pair.decode, revoking));
     figures.expect("rdma_kv_revokes_total phase=ended", 2.0);

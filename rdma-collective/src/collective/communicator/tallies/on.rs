@@ -52,9 +52,12 @@ impl Tallies {
     pub(crate) fn quick(&self, of: (Collective, Algorithm), bytes: usize, started: Instant) {
         let Some(tally) = self.of(of) else { return };
         let [operations, sum] = &tally.quick;
-        // A communicator has one caller at a time, and the counts say nothing about other memory.
-        sum.fetch_add(bytes as u64, Ordering::Relaxed);
-        if operations.fetch_add(1, Ordering::Relaxed) + 1 >= QUICK {
+        // A communicator has one caller at a time, so that no count is lost. An atomic addition would wait until the
+        // peer's processor has taken what this one has written.
+        let count = operations.load(Ordering::Relaxed) + 1;
+        operations.store(count, Ordering::Relaxed);
+        sum.store(sum.load(Ordering::Relaxed).wrapping_add(bytes as u64), Ordering::Relaxed);
+        if count >= QUICK {
             tally.tell_quick(started);
         }
     }
