@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
+use crate::client::client;
 use crate::observe::Figures;
 use crate::process::Process;
 
@@ -27,7 +28,7 @@ pub(super) struct Lives {
 impl Lives {
     /// No life has ended.
     pub fn new() -> Result<Self> {
-        let client = reqwest::Client::builder().no_proxy().timeout(ASK_WITHIN).build()?;
+        let client = client(Some(ASK_WITHIN))?;
         Ok(Self { client, ended: Vec::new() })
     }
 
