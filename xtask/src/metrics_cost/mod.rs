@@ -2,6 +2,7 @@
 //! without it; callgrind counts the instructions of each, and both are timed in turns. The recorder of the program does
 //! as little as a recorder can, so that the difference is the libraries' own.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
@@ -21,8 +22,11 @@ const NO_RECORDER: &str = "\nfn install() {}\n";
 const INSTRUCTIONS_TO: f64 = 1.02;
 /// Ratio of speeds, on to off, down to which metrics count as cheap.
 const SPEED_FROM: f64 = 0.95;
-/// Rounds of a run, of which the median counts.
-const ROUNDS: usize = 5;
+/// Runs whose instructions are counted, and rounds of each.
+const COUNTED_RUNS: usize = 3;
+const COUNTED_ROUNDS: usize = 100;
+/// Rounds of a timed run, of which the fastest counts.
+const TIMED_ROUNDS: usize = 5;
 /// Rows of the table.
 const CALLS: [Call; 2] = [
     Call {
@@ -30,10 +34,10 @@ const CALLS: [Call; 2] = [
         name: "all-reduce",
         function: "all_reduces",
         bytes: 8,
-        counted: 320,
+        counted: 128,
         timed: 20_000,
     },
-    Call { title: "write", name: "write", function: "writes", bytes: 4096, counted: 200, timed: 50_000 },
+    Call { title: "write", name: "write", function: "writes", bytes: 4096, counted: 64, timed: 50_000 },
 ];
 
 /// Options of `cargo xtask metrics-cost`.
@@ -91,21 +95,30 @@ pub fn main(args: &Args) -> Result<()> {
 }
 
 impl Call {
-    fn arguments(&self, calls: usize) -> Vec<String> {
-        let numbers = [self.bytes, ROUNDS, calls].map(|number| number.to_string());
+    fn arguments(&self, rounds: usize, calls: usize) -> Vec<String> {
+        let numbers = [self.bytes, rounds, calls].map(|number| number.to_string());
         [&[self.name.to_owned()], &numbers[..]].concat()
     }
 
-    /// Instructions of one call in the median round.
+    /// Instructions of one call: of each function those of the round in which it took the fewest. An all-reduce asks
+    /// until the peer's part has come, and such a round had to ask least.
     fn instructions(&self, tree: &Checkout, program: &Path) -> Result<f64> {
-        let calls = if self.name == "write" { ROUNDS + 1 } else { ROUNDS };
+        // The warm-up of `writes` is a call of it too.
+        let warm_up = usize::from(self.name == "write");
+        let calls = warm_up + COUNTED_ROUNDS;
         let counted = Counted { inside: Some(self.function), each: self.function, calls };
-        let dumps = callgrind::run(tree, program, &self.arguments(self.counted), counted)?;
-        let rounds = dumps.iter().skip(calls - ROUNDS);
-        let mut sums: Vec<u64> = rounds.map(|dump| callgrind::costs(dump).values().sum()).collect();
-        sums.sort_unstable();
-        let median = sums.get(ROUNDS / 2).context("no round was counted")?;
-        Ok(*median as f64 / self.counted as f64)
+        let arguments = self.arguments(COUNTED_ROUNDS, self.counted);
+        let mut rounds = Vec::new();
+        for _ in 0..COUNTED_RUNS {
+            let dumps = callgrind::run(tree, program, &arguments, counted)?;
+            rounds.extend(dumps.iter().skip(warm_up).map(|dump| callgrind::costs(dump)));
+        }
+        let functions: BTreeSet<_> = rounds.iter().flat_map(BTreeMap::keys).collect();
+        let fewest = |function: &&String| {
+            rounds.iter().map(|round| round.get(*function).copied().unwrap_or_default()).min()
+        };
+        let sum: u64 = functions.iter().filter_map(fewest).sum();
+        Ok(sum as f64 / self.counted as f64)
     }
 
     /// The speed with metrics as a part of that without: the median of pairs of runs, which take turns in going first.
@@ -127,7 +140,7 @@ impl Call {
 
     /// Nanoseconds of a call in the best round of a run: whatever disturbs a round makes it slower.
     fn nanoseconds(&self, program: &Path) -> Result<f64> {
-        let output = Command::new(program).args(self.arguments(self.timed)).output()?;
+        let output = Command::new(program).args(self.arguments(TIMED_ROUNDS, self.timed)).output()?;
         ensure!(output.status.success(), "the program failed: {}", String::from_utf8_lossy(&output.stderr));
         let text = String::from_utf8(output.stdout)?;
         let rounds = text.lines().filter_map(|line| line.parse::<f64>().ok());

@@ -9,46 +9,50 @@ use crate::collective::call::Collective;
 use crate::collective::communicator::algorithms::Algorithm;
 use crate::metrics::{self, Counter, Times};
 
-/// Operations of the fast path that are told together: 64, so that an operation of 1,500 instructions takes about 26
-/// more.
-const QUICK: u64 = 64;
+/// Operations of the fast path that are told together: 128, so that an operation of 1,460 instructions takes about 10
+/// more for it.
+const QUICK: u64 = 128;
 
-/// The counts of a communicator, by collective and algorithm. Most collectives are never called, so each has its count
-/// from its first call on.
+/// The counts of a communicator, by collective and algorithm.
 #[derive(Debug)]
-pub(crate) struct Tallies(Box<[OnceLock<Arc<Tally>>]>);
+pub(crate) struct Tallies(Box<[Tally]>);
 
-/// The count of a collective by one algorithm.
-#[derive(Debug)]
+/// The count of a collective by one algorithm. Most collectives are never called, so each has its series from the first
+/// count that is told.
+#[derive(Debug, Default)]
 struct Tally {
+    /// Operations of the fast path that were not told yet, and their bytes.
+    quick: [AtomicU64; 2],
+    told: OnceLock<Arc<Told>>,
+}
+
+/// The series of a collective by one algorithm.
+#[derive(Debug)]
+struct Told {
     of: (Collective, Algorithm),
     done: Counter,
     bytes: Counter,
     times: Times,
-    /// Operations of the fast path that were not told yet, and their bytes.
-    quick: [AtomicU64; 2],
 }
 
 /// An operation that is under way.
 #[derive(Debug, Default)]
-pub(crate) struct Operation(Option<(Arc<Tally>, u64, Instant)>);
+pub(crate) struct Operation(Option<(Arc<Told>, u64, Instant)>);
 
 impl Default for Tallies {
     fn default() -> Self {
-        Self((0..Collective::CODES * Algorithm::ALL.len()).map(|_| OnceLock::new()).collect())
+        Self((0..Collective::CODES * Algorithm::ALL.len()).map(|_| Tally::default()).collect())
     }
 }
 
 impl Tallies {
-    #[inline]
-    fn of(&self, of: (Collective, Algorithm)) -> Option<&Arc<Tally>> {
-        let (collective, algorithm) = of;
-        let cell = self.0.get(collective as usize * Algorithm::ALL.len() + algorithm as usize)?;
-        Some(cell.get_or_init(|| Arc::new(Tally::new(of))))
+    #[inline(always)]
+    fn of(&self, (collective, algorithm): (Collective, Algorithm)) -> Option<&Tally> {
+        self.0.get(collective as usize * Algorithm::ALL.len() + algorithm as usize)
     }
 
     /// Counts an operation that its caller's thread has ended.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn quick(&self, of: (Collective, Algorithm), bytes: usize, started: Instant) {
         let Some(tally) = self.of(of) else { return };
         let [operations, sum] = &tally.quick;
@@ -58,7 +62,7 @@ impl Tallies {
         operations.store(count, Ordering::Relaxed);
         sum.store(sum.load(Ordering::Relaxed).wrapping_add(bytes as u64), Ordering::Relaxed);
         if count >= QUICK {
-            tally.tell_quick(started);
+            tally.tell_quick(of, started);
         }
     }
 
@@ -69,34 +73,43 @@ impl Tallies {
         bytes: usize,
         started: impl FnOnce() -> Instant,
     ) -> Operation {
-        Operation(self.of(of).map(|tally| (Arc::clone(tally), bytes as u64, started())))
+        Operation(self.of(of).map(|tally| (Arc::clone(tally.told(of)), bytes as u64, started())))
     }
 }
 
 impl Drop for Tallies {
     fn drop(&mut self) {
-        self.0.iter().filter_map(OnceLock::get).for_each(|tally| _ = tally.tell_counts());
+        for (index, tally) in self.0.iter().enumerate() {
+            let collective = Collective::of_code((index / Algorithm::ALL.len()) as u8);
+            let algorithm = Algorithm::ALL[index % Algorithm::ALL.len()];
+            collective.into_iter().for_each(|collective| _ = tally.tell_counts((collective, algorithm)));
+        }
     }
 }
 
 impl Tally {
-    #[cold]
-    fn new(of: (Collective, Algorithm)) -> Self {
-        let (done, bytes, times) = metrics::collectives(of.0.name(), of.1.name());
-        Self { of, done, bytes, times, quick: Default::default() }
+    fn told(&self, of: (Collective, Algorithm)) -> &Arc<Told> {
+        self.told.get_or_init(|| {
+            let (done, bytes, times) = metrics::collectives(of.0.name(), of.1.name());
+            Arc::new(Told { of, done, bytes, times })
+        })
     }
 
     /// Tells the recorder of the operations of the fast path, the last of which began at that time.
     #[cold]
-    fn tell_quick(&self, started: Instant) {
-        let count = self.tell_counts();
-        self.times.record(started.elapsed(), count as usize);
+    #[inline(never)]
+    fn tell_quick(&self, of: (Collective, Algorithm), started: Instant) {
+        let count = self.tell_counts(of);
+        self.told(of).times.record(started.elapsed(), count as usize);
     }
 
-    fn tell_counts(&self) -> u64 {
+    fn tell_counts(&self, of: (Collective, Algorithm)) -> u64 {
         let [count, bytes] = self.quick.each_ref().map(|quick| quick.swap(0, Ordering::Relaxed));
-        self.done.add(count);
-        self.bytes.add(bytes);
+        if count > 0 {
+            let told = self.told(of);
+            told.done.add(count);
+            told.bytes.add(bytes);
+        }
         count
     }
 }
@@ -104,15 +117,15 @@ impl Tally {
 impl Operation {
     /// Counts the end of the operation; only the first call counts.
     pub(crate) fn end(&mut self, outcome: Result<(), &CollectiveError>) {
-        let Some((tally, bytes, begun)) = self.0.take() else { return };
+        let Some((told, bytes, begun)) = self.0.take() else { return };
         match outcome {
             Ok(()) => {
-                tally.done.add(1);
-                tally.bytes.add(bytes);
-                tally.times.record(begun.elapsed(), 1);
+                told.done.add(1);
+                told.bytes.add(bytes);
+                told.times.record(begun.elapsed(), 1);
             }
             Err(error) => {
-                let (collective, algorithm) = tally.of;
+                let (collective, algorithm) = told.of;
                 metrics::collective_failed(collective.name(), algorithm.name(), outcome_of(error));
             }
         }
