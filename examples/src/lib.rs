@@ -10,6 +10,7 @@ pub mod chart;
 pub mod collectives;
 pub mod columns;
 pub mod debug;
+pub mod doctor;
 pub mod fault;
 pub mod hosts;
 pub mod memory;

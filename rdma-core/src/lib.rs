@@ -39,6 +39,7 @@
 //! | post requests, take completions | [`Worker`], [`Work`], [`Completion`] | `ibv_post_send(3)`, `ibv_poll_cq(3)` |
 //! | access memory of a peer on this host | [`PeerSlice`], [`PeerWindow`] | |
 //! | learn why registering failed | [`memory::pinning`] | |
+//! | learn what is wrong with the machine | [`doctor`] | `ibv_devinfo(1)`, `ibstat(8)` |
 //!
 //! Every wait takes a [`Deadline`]. Every [`error`] says what happened and what to do about it. Only
 //! `backend` and `memory` contain `unsafe` code.
@@ -48,6 +49,7 @@
 #[path = "tests/alone.rs"]
 mod alone;
 mod backend;
+pub mod doctor;
 pub mod error;
 #[cfg(fuzzing)]
 #[doc(hidden)]

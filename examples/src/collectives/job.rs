@@ -4,6 +4,7 @@ use super::args::Args;
 use super::kind::Collective;
 use super::lanes::Plan;
 use crate::columns::header::{RankDevice, Refused};
+use crate::doctor;
 use crate::fault::FaultAt;
 use anyhow::{Context, ensure};
 use rdma_collective::bootstrap::BootstrapError;
@@ -11,8 +12,10 @@ use rdma_collective::bootstrap::{StoreClient, StoreServer};
 use rdma_collective::collective::{Algorithm, Communicator, CommunicatorOptions};
 use rdma_collective::engine::Engine;
 use rdma_collective::env::{Joined, Launch, NcclOptions, SelectedDevice};
+use rdma_core::doctor::Wants;
 use rdma_core::fault::FaultPlan;
 use rdma_core::{Deadline, PeerAccess, SoftOptions};
+use std::ffi::OsString;
 use std::time::Duration;
 
 /// The longest that the others may take to say why they do not come.
@@ -66,7 +69,15 @@ impl Job {
             faults: faults.clone().filter(|_| number == 0),
             ..SoftOptions::default()
         };
-        let selected = nccl.select_each(&plan.devices, soft, None)?;
+        let selected = nccl.select_each(&plan.devices, soft, None).map_err(|error| {
+            let mut wants = Wants::default();
+            wants.gid_index = nccl.gid_index;
+            let text = |value: OsString| value.into_string().ok();
+            wants.variables = std::env::vars_os().filter_map(|(n, v)| Some((text(n)?, text(v)?))).collect();
+            // The error itself says about which of several devices it is.
+            let wanted = if let [device] = &plan.devices[..] { device } else { "auto" };
+            doctor::explain_choice(error, wanted, &wants)
+        })?;
         for device in &selected {
             args.wire.suits(device)?;
         }

@@ -6,6 +6,7 @@
 
 mod stream;
 
+use crate::doctor::Findings;
 use anyhow::Context;
 use std::fmt::Display;
 use std::io::{self, Write, stderr, stdout};
@@ -62,6 +63,9 @@ impl Write for Log {
 pub fn end(outcome: anyhow::Result<u8>, patience: Duration) -> ExitCode {
     if let Err(error) = &outcome {
         complain(in_a_line(error));
+        if let Some(findings) = error.downcast_ref::<Findings>() {
+            complain(findings.text());
+        }
     }
     let written = STDOUT.written(Instant::now() + patience).and_then(|left| match left {
         0 => Ok(()),

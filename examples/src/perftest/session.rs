@@ -8,10 +8,12 @@ use super::plan::Plan;
 use super::side::Side;
 use super::test::Verb;
 use crate::columns::header::{Refused, refused_lines};
+use crate::doctor;
 use crate::output;
 use crate::wire::WireName;
 use anyhow::{Context as _, ensure};
 use rdma_collective::env::{NcclOptions, SelectedDevice};
+use rdma_core::doctor::{Refusal, Wants};
 use rdma_core::{
     Attached, Mtu, PathOptions, QpNum, QueuePair, ReadyToSend, Region, RemoteMemory, SoftOptions, Worker,
 };
@@ -94,7 +96,7 @@ pub fn connect(common: &Common, mut plan: Plan) -> anyhow::Result<Session> {
     };
     let selected = select(common, exchange.local_address()?)?;
     let mtu = agree(common, &selected, &mut exchange, &mut plan)?;
-    let side = Side::create(&selected, plan)?;
+    let side = Side::create(&selected, plan).map_err(|error| create_failed(error, &selected))?;
     let ours = side.endpoints(&selected)?;
     let theirs: Vec<Endpoint> = exchange.swap("addresses", &ours)?;
     ensure!(
@@ -120,9 +122,22 @@ fn select(common: &Common, local: IpAddr) -> anyhow::Result<SelectedDevice> {
     // The software device answers at the address over which the other side was met.
     let soft = SoftOptions { address: local, wire: common.wire.into(), ..SoftOptions::default() };
     let wanted = common.device.as_deref().unwrap_or("auto");
-    let selected = NcclOptions::default().select(wanted, soft, common.gid_index)?;
+    let mut wants = Wants::default();
+    wants.gid_index = common.gid_index;
+    let selected = NcclOptions::default()
+        .select(wanted, soft, common.gid_index)
+        .map_err(|error| doctor::explain_choice(error, wanted, &wants))?;
     common.wire.suits(&selected)?;
     Ok(selected)
+}
+
+/// Adds the findings that bear on a refused registration or object.
+fn create_failed(error: anyhow::Error, selected: &SelectedDevice) -> anyhow::Error {
+    let refusal = Refusal::of(error.as_ref()).filter(|_| !selected.context.is_soft());
+    let Some(refusal) = refusal else { return error };
+    let mut wants = Wants::default();
+    wants.device = Some(selected.context.name().to_owned());
+    doctor::explain(error, &refusal, &wants)
 }
 
 /// Holds the flags against the other side's, and takes the lesser of what both devices can.

@@ -89,7 +89,7 @@ impl NcclOptions {
             Some(Setting { name: name.to_owned(), value })
         });
         Ok(Self {
-            hca: NameFilter::read(reader, NCCL_IB_HCA, true)?,
+            hca: filter(reader, NCCL_IB_HCA, NameFilter::devices)?,
             gid_index: number(reader, NCCL_IB_GID_INDEX, 0..=255)?,
             roce_version: roce_version(reader)?,
             address_family: address_family(reader)?,
@@ -99,7 +99,7 @@ impl NcclOptions {
             traffic_class: number(reader, NCCL_IB_TC, 0..=255)?.map(|value| value as u8),
             service_level: number(reader, NCCL_IB_SL, 0..=15)?.map(|value| value as u8),
             qps_per_connection: number(reader, NCCL_IB_QPS_PER_CONNECTION, 1..=128)?.map(|value| value as u8),
-            socket_ifname: NameFilter::read(reader, NCCL_SOCKET_IFNAME, false)?,
+            socket_ifname: filter(reader, NCCL_SOCKET_IFNAME, NameFilter::interfaces)?,
             host_id: reader.text(NCCL_HOSTID)?,
             algo: reader.text(NCCL_ALGO)?,
             peer_timeout: number(reader, RDMA_PEER_TIMEOUT, 1..=3600)?
@@ -177,6 +177,16 @@ fn number(reader: &Reader<'_>, name: &str, range: RangeInclusive<u32>) -> Result
         Some(value) if range.contains(&value) => Ok(Some(value)),
         _ => Err(invalid(setting)),
     }
+}
+
+/// A list of names; the empty filter where the variable is not set.
+fn filter(
+    reader: &Reader<'_>,
+    name: &str,
+    parse: fn(&str) -> Option<NameFilter>,
+) -> Result<NameFilter, EnvErrorKind> {
+    let Some(setting) = reader.setting(name)? else { return Ok(NameFilter::default()) };
+    parse(&setting.value).ok_or_else(|| invalid(setting))
 }
 
 fn roce_version(reader: &Reader<'_>) -> Result<Option<GidType>, EnvErrorKind> {

@@ -17,9 +17,9 @@ use super::{ibverbs, soft};
 use crate::error::{ConnectError, CreateError, OpenError, PollError, QueryError, ReachError, RegisterError};
 use crate::memory::{Backing, PeerWindow, Registration};
 use crate::{
-    Access, AsyncEvent, Deadline, DeviceAttributes, Endpoint, GidEntry, InitOptions, PathOptions, PeerAccess,
-    PortAttributes, PortNum, Psn, QpNum, QpState, QueuePairOptions, RemoteMemory, RetryOptions, SoftOptions,
-    WorkerOptions,
+    Access, AsyncEvent, Deadline, DeviceAttributes, DeviceDetails, Endpoint, GidEntry, InitOptions,
+    PathOptions, PeerAccess, PortAttributes, PortDetails, PortNum, Psn, QpNum, QpState, QueuePairOptions,
+    RemoteMemory, RetryOptions, SoftOptions, WorkerOptions,
 };
 
 /// A device of either backend, not opened yet.
@@ -94,6 +94,14 @@ impl AnyContext {
 
     pub(crate) fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
         each!(AnyContext, self, it => it.query_port(port))
+    }
+
+    pub(crate) fn device_details(&self) -> Result<DeviceDetails, QueryError> {
+        each!(AnyContext, self, it => it.device_details())
+    }
+
+    pub(crate) fn port_details(&self, port: PortNum) -> Result<PortDetails, QueryError> {
+        each!(AnyContext, self, it => it.port_details(port))
     }
 
     /// The filled entries of the GID table of a port.

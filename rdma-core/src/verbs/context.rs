@@ -8,7 +8,8 @@ use crate::backend::worker::WorkerCore;
 use crate::error::{CreateError, Forked, QueryError};
 use crate::memory::OwnProcess;
 use crate::{
-    AsyncEvent, DeviceAttributes, GidEntry, PortAttributes, PortNum, ProtectionDomain, Worker, WorkerOptions,
+    AsyncEvent, DeviceAttributes, DeviceDetails, GidEntry, PortAttributes, PortDetails, PortNum,
+    ProtectionDomain, Worker, WorkerOptions,
 };
 
 /// An open device.
@@ -70,6 +71,36 @@ impl Context {
     #[doc(alias = "ibv_query_port")]
     pub fn port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
         self.inner.get()?.query_port(port)
+    }
+
+    /// Returns everything that the device reports about itself, for tools that print it.
+    ///
+    /// ```
+    /// use rdma_core::{Device, PortNum, SoftOptions};
+    /// let context = Device::soft(SoftOptions::default()).open()?;
+    /// assert_eq!(context.details()?.attributes, context.attributes()?);
+    /// assert_eq!(context.port_details(PortNum(1))?.attributes, context.port(PortNum(1))?);
+    /// # Ok::<(), Box<dyn std::error::Error + Send + Sync>>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`QueryError`] when the device does not answer.
+    ///
+    /// See `ibv_query_device_ex(3)`.
+    #[doc(alias = "ibv_query_device_ex")]
+    pub fn details(&self) -> Result<DeviceDetails, QueryError> {
+        self.inner.get()?.device_details()
+    }
+
+    /// Returns everything that a port reports about itself, for tools that print it. [`details`](Self::details) has an
+    /// example.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`port`](Self::port).
+    pub fn port_details(&self, port: PortNum) -> Result<PortDetails, QueryError> {
+        self.inner.get()?.port_details(port)
     }
 
     /// Returns the filled entries of a port's GID table; [`gid::choose`](crate::gid::choose) picks one of

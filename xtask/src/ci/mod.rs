@@ -2,11 +2,13 @@
 
 mod abi_check;
 mod bare;
+mod debian;
 mod deny;
 mod example_links;
 mod fuzz;
 mod headers;
 mod loom;
+mod manifests;
 mod msrv;
 mod needed;
 mod public_api;
@@ -76,6 +78,8 @@ enum Step {
     Transcripts,
     /// RESULTS.md and README's rows are what the benches have saved.
     Results,
+    /// The manifests of `deploy/` are valid, ask for no right that they do not need, and run.
+    Manifests,
     /// Licences, sources and advisories of the dependencies.
     Deny,
     /// The suite on soft-RoCE, on one host and on two.
@@ -155,6 +159,7 @@ fn run(step: Step, no_run: bool) -> Result<Done> {
         Step::AbiCheck => abi_check::run(),
         Step::Transcripts => whole(transcripts::main()),
         Step::Results => whole(results::check()),
+        Step::Manifests => whole(manifests::run()),
         Step::Deny => deny::run(),
         Step::SoftRoce => soft_roce(),
     }

@@ -19,6 +19,7 @@ use std::time::Duration;
 use anyhow::Result;
 use clap::Parser;
 
+use crate::tally::table;
 use crate::workspace;
 
 pub use suite::{InsideArgs, Share, inside, run as suite};
@@ -47,6 +48,9 @@ pub struct Args {
     /// Processors of each machine [default: 2 for one host, 1 for two].
     #[arg(long)]
     cpus: Option<u8>,
+    /// Build and run this part of the suite, in place of a command.
+    #[arg(long, value_enum, conflicts_with_all = ["keep", "vm", "prepare", "memory", "cpus", "timeout", "command"])]
+    suite: Option<Share>,
     /// Seconds that the command may take.
     #[arg(long, default_value_t = 900)]
     timeout: u64,
@@ -88,7 +92,15 @@ pub fn main(args: &Args) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     }
-    Ok(match run(args, &[])?.outcome {
+    let outcome = match args.suite {
+        Some(share) => {
+            let run = suite(args.hosts, share)?;
+            println!("\n{}", table(&run.rows));
+            run.outcome
+        }
+        None => run(args, &[])?.outcome,
+    };
+    Ok(match outcome {
         Outcome::Passed => {
             println!("soft-roce: passed");
             ExitCode::SUCCESS
@@ -140,6 +152,7 @@ pub fn command(command: Vec<OsString>, limit: Duration) -> Result<Outcome> {
         prepare: false,
         memory: None,
         cpus: None,
+        suite: None,
         timeout: limit.as_secs(),
         command,
     };

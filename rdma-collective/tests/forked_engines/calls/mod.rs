@@ -83,7 +83,7 @@ pub fn all() -> impl Iterator<Item = &'static Call> {
 
 /// Types and modules of plain data: no engine, thread or connection is behind an object of theirs. `init_or_spawn`
 /// starts this executable again, as ranks that are nobody's forked children.
-const PLAIN: [&str; 28] = [
+const PLAIN: [&str; 27] = [
     "bootstrap::JobToken::",
     "bootstrap::RankList::",
     "bootstrap::meeting_ports",
@@ -98,7 +98,6 @@ const PLAIN: [&str; 28] = [
     "env::Environment::",
     "env::Launch::",
     "env::Launcher::",
-    "env::NameFilter::",
     "env::Namespace::",
     "env::NcclOptions::",
     "env::SelectedDevice::",

@@ -7,6 +7,7 @@ mod address;
 mod channel;
 mod context;
 mod cq;
+mod details;
 mod device;
 pub(crate) mod event;
 mod explain;

@@ -52,6 +52,11 @@ fn limit(raw: libc::c_int) -> u32 {
 impl Context {
     /// Asks the device for the state and limits of a port.
     pub(crate) fn query_port(&self, port: PortNum) -> Result<PortAttributes, QueryError> {
+        Ok(attributes(port, &self.raw_port(port)?))
+    }
+
+    /// Asks the device for the attributes of a port, in C's structure.
+    pub(super) fn raw_port(&self, port: PortNum) -> Result<ibv_port_attr, QueryError> {
         let ports = self.limits.device.ports;
         if !(1..=ports).contains(&port.0) {
             return Err(QueryError::NoSuchPort { device: self.name().to_owned(), port: port.0, ports });
@@ -62,16 +67,21 @@ impl Context {
         // found it.
         check(unsafe { sys::query_port(self.as_ptr(), port.0, &mut raw, compat) })
             .map_err(|source| self.refused("ibv_query_port", source))?;
-        Ok(PortAttributes {
-            port,
-            state: PortState(raw.state),
-            link_layer: link_layer(raw.link_layer),
-            active_mtu: mtu(raw.active_mtu),
-            max_mtu: mtu(raw.max_mtu),
-            lid: Lid(raw.lid),
-            gid_table_len: limit(raw.gid_tbl_len),
-            max_msg_size: raw.max_msg_sz,
-        })
+        Ok(raw)
+    }
+}
+
+/// Converts the attributes that programs need.
+pub(super) fn attributes(port: PortNum, raw: &ibv_port_attr) -> PortAttributes {
+    PortAttributes {
+        port,
+        state: PortState(raw.state),
+        link_layer: link_layer(raw.link_layer),
+        active_mtu: mtu(raw.active_mtu),
+        max_mtu: mtu(raw.max_mtu),
+        lid: Lid(raw.lid),
+        gid_table_len: limit(raw.gid_tbl_len),
+        max_msg_size: raw.max_msg_sz,
     }
 }
 

@@ -20,7 +20,10 @@ use super::wire::DeviceRef;
 use super::{driver, gid, limits};
 use crate::error::{OpenError, QueryError, limit_advice};
 use crate::log::Held;
-use crate::{AsyncEvent, DeviceAttributes, Gid, GidEntry, PortAttributes, PortNum, PortState};
+use crate::{
+    AsyncEvent, DeviceAttributes, DeviceDetails, Gid, GidEntry, PortAttributes, PortDetails, PortNum,
+    PortState,
+};
 
 /// A device that can be opened. Clones are the same device: opened twice, it is one device with two contexts.
 #[derive(Debug, Clone)]
@@ -215,6 +218,14 @@ impl Context {
         let guard = self.opened.fabric.lock();
         let state = guard.devices.get(self.opened.device).map_or(PortState::DOWN, |device| device.port);
         Ok(limits::port_attributes(state))
+    }
+
+    pub(crate) fn device_details(&self) -> Result<DeviceDetails, QueryError> {
+        Ok(limits::device_details(self.query_device()?))
+    }
+
+    pub(crate) fn port_details(&self, port: PortNum) -> Result<PortDetails, QueryError> {
+        Ok(limits::port_details(self.query_port(port)?))
     }
 
     pub(crate) fn gid_table(&self, port: PortNum) -> Result<Vec<GidEntry>, QueryError> {

@@ -2,7 +2,9 @@
 
 use super::engine::message::MESSAGE_BYTES_MAX;
 use crate::error::QueryError;
-use crate::{DeviceAttributes, Lid, LinkLayer, Mtu, PortAttributes, PortNum, PortState};
+use crate::{
+    DeviceAttributes, DeviceDetails, Lid, LinkLayer, Mtu, PortAttributes, PortDetails, PortNum, PortState,
+};
 
 /// Queue pairs of one device, at most.
 pub(super) const MAX_QP: u32 = 4096;
@@ -47,6 +49,93 @@ pub(super) fn port_attributes(state: PortState) -> PortAttributes {
         lid: Lid(0),
         gid_table_len: 2,
         max_msg_size: MESSAGE_BYTES_MAX,
+    }
+}
+
+/// Returns all attributes; those of properties that the device does not have are 0.
+pub(super) fn device_details(attributes: DeviceAttributes) -> DeviceDetails {
+    DeviceDetails {
+        attributes,
+        node_guid: 0,
+        sys_image_guid: 0,
+        hw_ver: 0,
+        page_size_cap: 0xffff_f000,
+        device_cap_flags: 0,
+        max_sge: 1,
+        max_sge_rd: 1,
+        max_cq: 0,
+        max_pd: 0,
+        max_ee_rd_atom: 0,
+        max_res_rd_atom: 0,
+        max_qp_init_rd_atom: i32::from(MAX_QP_RD_ATOM),
+        max_ee_init_rd_atom: 0,
+        atomic_cap: 0,
+        max_ee: 0,
+        max_rdd: 0,
+        max_mw: 0,
+        max_raw_ipv6_qp: 0,
+        max_raw_ethy_qp: 0,
+        max_mcast_grp: 0,
+        max_mcast_qp_attach: 0,
+        max_total_mcast_qp_attach: 0,
+        max_ah: 0,
+        max_fmr: 0,
+        max_map_per_fmr: 0,
+        max_srq: 0,
+        max_srq_wr: 0,
+        max_srq_sge: 0,
+        max_pkeys: 0,
+        local_ca_ack_delay: 0,
+        comp_vectors: 1,
+        odp_general: 0,
+        odp_rc: 0,
+        odp_uc: 0,
+        odp_ud: 0,
+        odp_xrc: 0,
+        completion_timestamp_mask: 0,
+        hca_core_clock: 0,
+        raw_packet_caps: 0,
+        device_cap_flags_ex: 0,
+        tso_max: 0,
+        tso_qp_types: 0,
+        rss_qp_types: 0,
+        rss_max_tables: 0,
+        rss_max_table_size: 0,
+        rss_hash_functions: 0,
+        rss_hash_fields: 0,
+        max_wq_type_rq: 0,
+        pacing_min_kbps: 0,
+        pacing_max_kbps: 0,
+        pacing_qp_types: 0,
+        tag_max_header: 0,
+        tag_max_tags: 0,
+        tag_flags: 0,
+        tag_max_ops: 0,
+        tag_max_sge: 0,
+        moderation_max_count: 0,
+        moderation_max_us: 0,
+        max_dm_size: 0,
+    }
+}
+
+/// Returns all attributes of a port, which has no subnet and no physical link.
+pub(super) fn port_details(attributes: PortAttributes) -> PortDetails {
+    PortDetails {
+        attributes,
+        sm_lid: 0,
+        lmc: 0,
+        cap_flags: 0,
+        cap_flags2: 0,
+        max_vl_num: 1,
+        bad_pkey_cntr: 0,
+        qkey_viol_cntr: 0,
+        sm_sl: 0,
+        pkey_tbl_len: 1,
+        subnet_timeout: 0,
+        init_type_reply: 0,
+        active_width: 0,
+        active_speed: 0,
+        phys_state: 0,
     }
 }
 

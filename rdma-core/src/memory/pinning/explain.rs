@@ -157,7 +157,7 @@ impl PinningSnapshot {
 
     /// Repeats the kernel's own test: is any pinning allowed, and do pinned plus new pages fit the limit in
     /// whole pages.
-    fn memlock_cause(&self, need: PinningNeed) -> Option<PinningCause> {
+    pub(crate) fn memlock_cause(&self, need: PinningNeed) -> Option<PinningCause> {
         if self.ipc_lock.lifts_memlock() == Some(true) {
             return None;
         }
@@ -178,7 +178,7 @@ impl PinningSnapshot {
     }
 
     /// Returns the cgroup that lacks most memory; if none does, checks the system.
-    fn memory_cause(&self, need: PinningNeed) -> Option<PinningCause> {
+    pub(crate) fn memory_cause(&self, need: PinningNeed) -> Option<PinningCause> {
         let need_bytes = need.new_bytes(self.page_bytes);
         if need_bytes == 0 {
             return None;

@@ -34,6 +34,8 @@ pub use capability::IpcLock;
 pub use cgroup::{Hierarchy, MemoryCgroup, RdmaCgroup, RdmaCounts, RdmaResource};
 pub use explain::{PinningCause, PinningDiagnosis};
 pub use memlock::Memlock;
+pub(crate) use memlock::parse_kib;
 pub use need::PinningNeed;
+pub(crate) use reading::{Bytes, Quoted, parse_number, read_as, read_bytes};
 pub use reading::{Limit, NotKnown, Reading};
 pub use snapshot::{PinningProbe, PinningSnapshot};

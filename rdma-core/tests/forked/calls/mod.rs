@@ -64,7 +64,7 @@ pub fn all() -> impl Iterator<Item = &'static Call> {
 }
 
 /// Types and modules of plain data: no object of theirs has a device behind it.
-const PLAIN: [&str; 27] = [
+const PLAIN: [&str; 29] = [
     "Access::",
     "AckTimeout::",
     "Attached::range",
@@ -73,6 +73,7 @@ const PLAIN: [&str; 27] = [
     "DeviceAttributes::",
     "Gid::",
     "Mtu::",
+    "NameFilter::",
     "Psn::",
     "Refused::",
     "RemoteMemory::",
@@ -88,6 +89,7 @@ const PLAIN: [&str; 27] = [
     "Work::unsignalled",
     "Work::with_",
     "Work::write",
+    "doctor::",
     "error::",
     "fault::Rule::",
     "gid::",

@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 use crate::{packages, workspace};
 
 /// Packages that boot the machine, and those of the tools that people run inside it.
-const PACKAGES: [&str; 11] = [
+const PACKAGES: [&str; 12] = [
     "qemu-system-x86",
     "busybox-static",
     "kmod",
@@ -26,6 +26,7 @@ const PACKAGES: [&str; 11] = [
     "rdma-core",
     "ibverbs-providers",
     "ibverbs-utils",
+    "infiniband-diags",
     "perftest",
 ];
 

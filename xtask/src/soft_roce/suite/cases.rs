@@ -1,16 +1,17 @@
-//! The suite's cases as data, with [`collectives`], [`perftest`] and [`faults`]. A case names its programs; `{device}`,
-//! `{self}` and `{peer}` stand for what the host knows, `{port}` for one that no other case has, `{bin:NAME}` for a
-//! program of ours and `{test:NAME}` for a test executable.
+//! The suite's cases as data, with [`collectives`], [`perftest`], [`tools`] and [`faults`]. A case names its programs;
+//! `{device}`, `{self}` and `{peer}` stand for what the host knows, `{port}` for one that no other case has,
+//! `{bin:NAME}` for a program of ours and `{test:NAME}` for a test executable.
 
 use std::ops::RangeFrom;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::faults;
 use super::network::Network;
-use super::{collectives, perftest};
+use super::{collectives, perftest, tools};
 use crate::cargo::{self, Executable};
 
 /// Where servers of cases listen.
@@ -36,8 +37,13 @@ const BUILD: &[&str] = &[
     "--test=processes",
     "--test=revocation",
     "--test=node",
+    "--test=pingpong",
+    "--test=tables",
     "--test=planted",
 ];
+
+/// Build before the machines boot, for the cases of `rdma-tools` alone.
+const BUILD_TOOLS: &[&str] = &["test", "--no-run", "--package=tools", "--test=pingpong", "--test=tables"];
 
 /// A case as it is written down.
 pub struct Case {
@@ -68,12 +74,14 @@ pub struct Case {
 }
 
 /// How much of the suite runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Share {
     /// Cases that every change has to pass.
     Regular,
     /// All that is done to the network, and to processes.
     Soak,
+    /// All cases of `rdma-tools`, those of a soak, too.
+    Tools,
 }
 
 impl Share {
@@ -81,7 +89,7 @@ impl Share {
     /// busy; 2,000 rounds of blocks that are taken back take a quarter of an hour of the soak there.
     pub fn limit(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Regular => 1800,
+            Self::Regular | Self::Tools => 1800,
             Self::Soak => 3600,
         })
     }
@@ -110,6 +118,8 @@ pub enum Sides {
     Server,
     /// The server and the client, each for itself.
     Both,
+    /// Programs whose text has no device.
+    Neither,
 }
 
 const CASES: &[Case] = &[
@@ -344,8 +354,8 @@ impl Planned {
 }
 
 /// Builds what the cases name: the machines cannot.
-pub fn build() -> Result<Vec<Executable>> {
-    cargo::build(&mut cargo::cargo(BUILD)?)
+pub fn build(share: Share) -> Result<Vec<Executable>> {
+    cargo::build(&mut cargo::cargo(if share == Share::Tools { BUILD_TOOLS } else { BUILD })?)
 }
 
 /// The cases for `hosts` hosts; those that cost a host come last.
@@ -353,11 +363,13 @@ fn cases(hosts: u8, share: Share) -> impl Iterator<Item = &'static Case> {
     let is_in = move |case: &&Case| match share {
         Share::Regular => case.share == Share::Regular,
         Share::Soak => case.share == Share::Soak || case.network != Network::Clean,
+        Share::Tools => case.name.starts_with(tools::PREFIX),
     };
     CASES
         .iter()
         .chain(collectives::CASES)
         .chain(perftest::CASES)
+        .chain(tools::CASES)
         .chain(faults::CASES)
         .filter(move |case| case.hosts.contains(&hosts))
         .filter(is_in)

@@ -1,6 +1,6 @@
-//! The suite that runs where a soft-RoCE device is: [`cases`], [`collectives`], [`perftest`] and [`faults`] say what,
-//! this file builds it and reads the reports, [`mod@inside`] runs it on each host: each process is a [`side`], on a
-//! [`network`] that may be disturbed.
+//! The suite that runs where a soft-RoCE device is: [`cases`], [`collectives`], [`perftest`], [`tools`] and [`faults`]
+//! say what, this file builds it and reads the reports, [`mod@inside`] runs it on each host: each process is a
+//! [`side`], on a [`network`] that may be disturbed.
 
 mod cases;
 mod collectives;
@@ -10,6 +10,7 @@ mod inside;
 mod network;
 mod perftest;
 mod side;
+mod tools;
 
 use std::ffi::OsString;
 use std::fs;
@@ -55,7 +56,7 @@ pub fn run(hosts: u8, share: Share) -> Result<SuiteRun> {
 
 /// The cases for `hosts` hosts with their programs found, in a file that the guests can read.
 fn write_plan(hosts: u8, share: Share) -> Result<PathBuf> {
-    let plan = cases::plan(hosts, share, &cases::build()?)?;
+    let plan = cases::plan(hosts, share, &cases::build(share)?)?;
     let folder = workspace::target()?.join("soft-roce-plans");
     fs::create_dir_all(&folder)?;
     let path = folder.join(format!("{hosts}.json"));

@@ -53,7 +53,11 @@ impl Side {
             command.env("RDMA_PEER_TIMEOUT", "10");
         }
         let listening = listeners()?;
-        let names_device = side == SERVER || case.names_device == Sides::Both;
+        let names_device = match case.names_device {
+            Sides::Server => side == SERVER,
+            Sides::Both => true,
+            Sides::Neither => false,
+        };
         let errors = case.errors.as_ref().map(|errors| host.fill(&errors[usize::from(side != SERVER)]));
         Ok(Side {
             name: side,

@@ -3,8 +3,8 @@
 use libc::{c_char, c_int, c_void, pthread_mutex_t, size_t};
 
 use super::{
-    IBV_SYSFS_NAME_MAX, IBV_SYSFS_PATH_MAX, ibv_cq, ibv_node_type, ibv_port_attr, ibv_qp, ibv_recv_wr,
-    ibv_send_wr, ibv_transport_type, ibv_wc,
+    IBV_SYSFS_NAME_MAX, IBV_SYSFS_PATH_MAX, ibv_cq, ibv_device_attr_ex, ibv_node_type, ibv_port_attr, ibv_qp,
+    ibv_query_device_ex_input, ibv_recv_wr, ibv_send_wr, ibv_transport_type, ibv_wc,
 };
 
 /// A function of a table that this crate does not call. It must be declared, because it fixes the offsets of the
@@ -119,7 +119,14 @@ pub struct verbs_context {
     pub create_cq_ex: Uncalled,
     /// The private part of libibverbs, a pointer.
     pub r#priv: *mut c_void,
-    pub query_device_ex: Uncalled,
+    pub query_device_ex: Option<
+        unsafe extern "C" fn(
+            context: *mut ibv_context,
+            input: *const ibv_query_device_ex_input,
+            attr: *mut ibv_device_attr_ex,
+            attr_size: size_t,
+        ) -> c_int,
+    >,
     pub ibv_destroy_flow: Uncalled,
     pub ABI_placeholder2: Uncalled,
     pub ibv_create_flow: Uncalled,

@@ -14,7 +14,10 @@ use std::mem::offset_of;
 
 use libc::{c_int, c_void};
 
-use super::{ibv_context, ibv_cq, ibv_port_attr, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_wc, verbs_context};
+use super::{
+    ibv_context, ibv_cq, ibv_device_attr, ibv_device_attr_ex, ibv_port_attr, ibv_qp,
+    ibv_query_device_ex_input, ibv_recv_wr, ibv_send_wr, ibv_wc, verbs_context,
+};
 
 /// The `abi_compat` of a context that lies inside a [`verbs_context`].
 pub const VERBS_ABI_IS_EXTENDED: usize = usize::MAX;
@@ -62,6 +65,39 @@ pub unsafe fn query_port(
         // ours; the rest stays zero.
         None => unsafe { compat(context, port_num, attributes) },
     }
+}
+
+/// `int ibv_query_device_ex(context, NULL, attr)`: where the provider has no such query, `plain` fills the part that
+/// older libraries have, and the rest stays zero. Returns 0 or an errno.
+///
+/// # Safety
+/// `context` is open, and `plain` is the library's `ibv_query_device`.
+pub unsafe fn query_device_ex(
+    context: *mut ibv_context,
+    attributes: &mut ibv_device_attr_ex,
+    plain: unsafe extern "C" fn(*mut ibv_context, *mut ibv_device_attr) -> c_int,
+) -> c_int {
+    type QueryDevice = unsafe extern "C" fn(
+        *mut ibv_context,
+        *const ibv_query_device_ex_input,
+        *mut ibv_device_attr_ex,
+        usize,
+    ) -> c_int;
+    *attributes = ibv_device_attr_ex::zeroed();
+    // SAFETY: the context is open, so its `abi_compat` is set. When that says "extended", the context is the last
+    // field of a `verbs_context`, whose `sz` lies directly before it; a field is read only when `sz` covers it.
+    let extended: Option<QueryDevice> = unsafe { extended_field!(context, query_device_ex) };
+    if let Some(query) = extended {
+        // SAFETY: the function gets the context that its table belongs to, no input, which it allows, and the true
+        // length of our structure, so it writes only within that.
+        let result = unsafe { query(context, std::ptr::null(), attributes, size_of::<ibv_device_attr_ex>()) };
+        if result != libc::EOPNOTSUPP && result != libc::ENOSYS {
+            return result;
+        }
+        *attributes = ibv_device_attr_ex::zeroed();
+    }
+    // SAFETY: the context is open, and the function fills the structure that it gets and no more, so it may be called.
+    unsafe { plain(context, &mut attributes.orig_attr) }
 }
 
 /// `int ibv_post_send(qp, wr, bad_wr)`. Returns 0 or an errno.

@@ -58,7 +58,7 @@ fn parse_limits(text: &str) -> Result<(Limit, Limit), String> {
 }
 
 /// Parses an amount of `status` or `meminfo`, which the kernel always writes in kB, and returns bytes.
-pub(super) fn parse_kib(text: &str, key: &str) -> Result<u64, String> {
+pub(crate) fn parse_kib(text: &str, key: &str) -> Result<u64, String> {
     let value = text.lines().find_map(|line| line.strip_prefix(key)).ok_or(format!("no line `{key}`"))?;
     let number = value.trim().strip_suffix(" kB").ok_or(format!("{} is not in kB", Quoted(value)))?;
     parse_number(number)?.checked_mul(1024).ok_or(format!("{} kB is too many", Quoted(number)))

@@ -6,6 +6,7 @@
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Longest file that is read: 4 MiB. A `mountinfo` of ten thousand mounts has about a quarter of that.
@@ -30,7 +31,7 @@ pub struct NotKnown {
 }
 
 impl NotKnown {
-    pub(super) fn new(path: &Path, why: impl fmt::Display) -> Self {
+    pub(crate) fn new(path: &Path, why: impl fmt::Display) -> Self {
         Self { path: path.to_owned(), why: why.to_string() }
     }
 }
@@ -67,28 +68,33 @@ impl fmt::Display for Limit {
     }
 }
 
-/// Reads a whole file; fails when it is longer than any file that the kernel writes here.
+/// Reads a whole file as text; fails when it is longer than any file that the kernel writes here.
 pub(super) fn read_file(path: &Path) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    let read = File::open(path)?.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)?;
-    if read as u64 > FILE_BYTES_MAX {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("longer than {FILE_BYTES_MAX} bytes"),
-        ));
-    }
     // The files are text. A name in them that is not UTF-8 simply matches nothing.
+    let bytes = read_bytes(path, FILE_BYTES_MAX)?;
     Ok(String::from_utf8(bytes).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned()))
 }
 
+/// Reads a whole file; fails when it is longer than `max` bytes.
+pub(crate) fn read_bytes(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    // Without the flag, a pipe in a tree that is no procfs or sysfs would wait for a writer.
+    let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let read = file.take(max + 1).read_to_end(&mut bytes)?;
+    if read as u64 > max {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("longer than {max} bytes")));
+    }
+    Ok(bytes)
+}
+
 /// Reads a file and parses it; a failure of either makes the value not known.
-pub(super) fn read_as<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
+pub(crate) fn read_as<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Reading<T> {
     let text = read_file(path).map_err(|error| NotKnown::new(path, error))?;
     parse(&text).map_err(|why| NotKnown::new(path, why))
 }
 
 /// Parses a decimal number without anything beside it.
-pub(super) fn parse_number(text: &str) -> Result<u64, String> {
+pub(crate) fn parse_number(text: &str) -> Result<u64, String> {
     let text = text.trim();
     // `u64::from_str` accepts a leading plus, which the kernel never writes, so a malformed file could be
     // read as valid.
@@ -99,7 +105,7 @@ pub(super) fn parse_number(text: &str) -> Result<u64, String> {
 }
 
 /// Text of a file for a message: escaped, and cut to 40 characters.
-pub(super) struct Quoted<'a>(pub(super) &'a str);
+pub(crate) struct Quoted<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Quoted<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -111,7 +117,7 @@ impl fmt::Display for Quoted<'_> {
 }
 
 /// A number of bytes for a message: exact, then in a unit that people use.
-pub(super) struct Bytes(pub(super) u64);
+pub(crate) struct Bytes(pub(crate) u64);
 
 impl fmt::Display for Bytes {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

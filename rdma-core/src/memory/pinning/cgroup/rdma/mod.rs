@@ -85,7 +85,7 @@ impl RdmaCgroup {
 }
 
 impl RdmaCounts {
-    fn count(&self, resource: RdmaResource) -> Limit {
+    pub(crate) fn count(&self, resource: RdmaResource) -> Limit {
         match resource {
             RdmaResource::HcaHandle => self.hca_handle,
             RdmaResource::HcaObject => self.hca_object,

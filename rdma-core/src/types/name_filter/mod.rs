@@ -2,9 +2,6 @@
 
 use std::fmt;
 
-use super::reader::{Reader, invalid};
-use crate::env::error::EnvErrorKind;
-
 /// The most names in a list; a longer one is no list of devices, but a mistake.
 const ENTRIES_MAX: usize = 256;
 
@@ -15,13 +12,12 @@ const ENTRIES_MAX: usize = 256;
 /// with its own `^` is an exception from a list that takes the others.
 ///
 /// ```
-/// use rdma_collective::env::{Environment, NameFilter, NcclOptions, Variables};
+/// use rdma_core::NameFilter;
 ///
-/// let variables = Variables::from_iter([("NCCL_IB_HCA", "=mlx5_1:1,mlx5_bond_0")]);
-/// let hca = Environment::read(&variables)?.nccl.hca;
+/// let hca = NameFilter::devices("=mlx5_1:1,mlx5_bond_0").ok_or("no list")?;
 /// assert!(hca.takes("mlx5_1", Some(1)) && hca.takes("mlx5_bond_0", Some(2)));
 /// assert!(!hca.takes("mlx5_1", Some(2)) && !hca.takes("mlx5_10", Some(1)));
-/// # Ok::<(), rdma_collective::env::EnvError>(())
+/// # Ok::<(), &str>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NameFilter {
@@ -41,9 +37,18 @@ struct Entry {
 }
 
 impl NameFilter {
-    pub(super) fn read(reader: &Reader<'_>, name: &str, ports: bool) -> Result<Self, EnvErrorKind> {
-        let Some(setting) = reader.setting(name)? else { return Ok(Self::default()) };
-        Self::parse(&setting.value, ports).ok_or_else(|| invalid(setting))
+    /// Parses a list of devices, each perhaps with a port, as in `NCCL_IB_HCA`; `None` for a text that is no list.
+    #[must_use]
+    pub fn devices(text: &str) -> Option<Self> {
+        Self::parse(text, true)
+    }
+
+    /// Parses a list of interfaces, as in `NCCL_SOCKET_IFNAME`; `None` for a text that is no list.
+    ///
+    /// A colon belongs to the name, because an interface may have an alias behind one.
+    #[must_use]
+    pub fn interfaces(text: &str) -> Option<Self> {
+        Self::parse(text, false)
     }
 
     fn parse(text: &str, ports: bool) -> Option<Self> {

@@ -1,0 +1,127 @@
+//! GIDs: can the entry that was asked for be used, and which one should be taken.
+
+use super::Scope;
+use crate::doctor::finding::{Finding, Mend, Severity};
+use crate::doctor::finding_id::FindingId;
+use crate::doctor::{GidTable, Port, RdmaDevice};
+use crate::gid::{self, Preference};
+use crate::{GidType, LinkLayer};
+
+pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
+    // A port that is down has no addresses, which is no finding of its own.
+    let ports = scope.ports().filter(|(_, port)| port.is_active() != Some(false));
+    ports.filter_map(|(device, port)| of_port(scope, device, port)).collect()
+}
+
+fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding> {
+    let (name, number) = (&device.name, port.number);
+    let not_visible = |id, unknown| {
+        let effect = format!("the GIDs of port {number} of {name} are not known");
+        Some(Finding::not_visible(id, unknown, &effect))
+    };
+    let table = match &port.gids {
+        Ok(table) => table,
+        Err(unknown) => return not_visible(FindingId::NoUsableGid, unknown),
+    };
+    let link_layer = match &port.link_layer {
+        Ok(link_layer) => *link_layer,
+        Err(unknown) => return not_visible(FindingId::NoUsableGid, unknown),
+    };
+    if let (Err(unknown), LinkLayer::ETHERNET) = (&scope.machine.netdevs, link_layer) {
+        return not_visible(FindingId::GidElsewhere, unknown);
+    }
+    let chosen = gid::choose(port.number, &scope.machine.gid_entries(port), &Preference::new(link_layer));
+    let Some((index, by)) = scope.wants.gid() else {
+        return match (chosen, table.unread.first()) {
+            (Ok(_), _) => None,
+            (Err(_), Some((_, unknown))) => not_visible(FindingId::NoUsableGid, unknown),
+            (Err(none), None) => Some(none_usable(scope, device, port, none.to_string())),
+        };
+    };
+    let (id, severity, why) = match judge(scope, table, index, link_layer) {
+        Verdict::Fine => return None,
+        Verdict::Unread => {
+            let (_, unknown) = table.unread.iter().find(|(unread, _)| *unread == index)?;
+            return not_visible(FindingId::EmptyGid, unknown);
+        }
+        Verdict::Wrong(id, severity, why) => (id, severity, why),
+    };
+    let take = chosen.as_ref().map_or_else(
+        |_| "no entry can be used from here".to_owned(),
+        |chosen| format!("take index {} ({}, {})", chosen.entry.index, chosen.entry.gid, chosen.entry.kind),
+    );
+    let value = table
+        .get(index)
+        .map_or("0000:0000:0000:0000:0000:0000:0000:0000".to_owned(), |row| row.gid.to_string());
+    Some(Finding {
+        id,
+        severity,
+        text: format!("GID index {index} of port {number} of {name}, from {by}, {why}; {take}"),
+        source: port.folder.join(format!("gids/{index}")).display().to_string(),
+        value,
+        mend: Mend::new(
+            format!("unset NCCL_IB_GID_INDEX, or {take} (`-x`)"),
+            "[Service] UnsetEnvironment=NCCL_IB_GID_INDEX",
+            "remove NCCL_IB_GID_INDEX from env: the index differs from node to node, and is found without the variable",
+        ),
+    })
+}
+
+enum Verdict {
+    Fine,
+    /// The entry exists and cannot be read.
+    Unread,
+    Wrong(FindingId, Severity, String),
+}
+
+fn judge(scope: &Scope<'_>, table: &GidTable, index: u32, link_layer: LinkLayer) -> Verdict {
+    let Some(row) = table.get(index) else {
+        if table.unread.iter().any(|(unread, _)| *unread == index) {
+            return Verdict::Unread;
+        }
+        let why = if index < table.len {
+            "is empty".to_owned()
+        } else {
+            format!("does not exist, the table has {} entries", table.len)
+        };
+        return Verdict::Wrong(FindingId::EmptyGid, Severity::Error, why);
+    };
+    if link_layer != LinkLayer::ETHERNET {
+        return Verdict::Fine;
+    }
+    let here = row.netdev.as_deref().filter(|name| scope.machine.netdev(name).is_some());
+    if here.is_none() {
+        let netdev = row.netdev.as_deref().unwrap_or("which is not named");
+        let why = format!(
+            "belongs to an interface of another network namespace ({netdev}), so nothing can be sent from it"
+        );
+        return Verdict::Wrong(FindingId::GidElsewhere, Severity::Error, why);
+    }
+    if row.kind == GidType::ROCE_V1 {
+        let why =
+            "is RoCE v1, which no router forwards, and which does not reach a peer of RoCE v2".to_owned();
+        return Verdict::Wrong(FindingId::GidV1, Severity::Warning, why);
+    }
+    if row.gid.is_link_local() {
+        let why = "is link-local, so it reaches peers of the same subnet alone".to_owned();
+        return Verdict::Wrong(FindingId::GidLinkLocal, Severity::Warning, why);
+    }
+    Verdict::Fine
+}
+
+fn none_usable(scope: &Scope<'_>, device: &RdmaDevice, port: &Port, why: String) -> Finding {
+    let netdev = scope.machine.netdev_of(device, port).map_or("NETDEV", |netdev| &netdev.name);
+    Finding {
+        id: FindingId::NoUsableGid,
+        severity: Severity::Error,
+        text: format!("no GID of port {} of {} can be used from here: {why}", port.number, device.name),
+        source: port.folder.join("gids").display().to_string(),
+        value: "no usable entry".to_owned(),
+        mend: Mend::new(
+            format!("give the interface an address: `ip address add 10.0.0.1/24 dev {netdev}`"),
+            "[Service] no PrivateNetwork=, because the interface must be in the network namespace of the process",
+            "hostNetwork: true, or the annotation k8s.v1.cni.cncf.io/networks that brings the interface of the device into \
+             the pod",
+        ),
+    }
+}

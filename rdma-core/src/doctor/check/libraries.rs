@@ -1,0 +1,106 @@
+//! libibverbs and the provider of each device.
+
+use super::Scope;
+use crate::doctor::finding::{Finding, Mend, Severity};
+use crate::doctor::finding_id::FindingId;
+use crate::doctor::{Libraries, RdmaDevice};
+
+/// Drivers of the kernel, or beginnings of the names of devices without one, and the provider of libibverbs for each.
+const PROVIDERS: [(&str, &str); 14] = [
+    ("mlx5_core", "mlx5"),
+    ("mlx4_core", "mlx4"),
+    ("bnxt_en", "bnxt_re"),
+    ("ice", "irdma"),
+    ("i40e", "irdma"),
+    ("efa", "efa"),
+    ("erdma", "erdma"),
+    ("hns3", "hns"),
+    ("qede", "qedr"),
+    ("ionic", "ionic"),
+    ("mana", "mana"),
+    ("cxgb4", "cxgb4"),
+    ("rxe", "rxe"),
+    ("siw", "siw"),
+];
+/// The packages that hold the library and its providers.
+const IMAGE: &str =
+    "an image with libibverbs1 and ibverbs-providers (Debian, Ubuntu) or libibverbs (Fedora, RHEL)";
+
+pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
+    let libraries = &scope.machine.libraries;
+    if scope.devices.is_empty() {
+        return Vec::new();
+    }
+    if libraries.libibverbs.is_none() {
+        return vec![Finding {
+            id: FindingId::NoLibibverbs,
+            severity: Severity::Warning,
+            text:
+                "libibverbs.so.1 is in none of the usual folders of libraries, so a device opens only where \
+                   LD_LIBRARY_PATH or /etc/ld.so.conf names another one"
+                    .to_owned(),
+            source: scope.machine.root.join("usr/lib").display().to_string(),
+            value: "no libibverbs.so.1".to_owned(),
+            mend: install(),
+        }];
+    }
+    let mut names: Vec<_> = scope.devices.iter().filter_map(|device| provider(device)).collect();
+    names.sort_unstable();
+    names.dedup();
+    names.into_iter().filter_map(|name| of_provider(libraries, name)).collect()
+}
+
+/// Returns the provider that a device needs; `None` for a driver that is not listed here.
+fn provider(device: &RdmaDevice) -> Option<&'static str> {
+    let driver = device.driver.as_ref().ok()?.as_deref();
+    let (_, provider) = PROVIDERS.iter().find(|(known, _)| match driver {
+        Some(driver) => driver == *known,
+        None => device.name.starts_with(known),
+    })?;
+    Some(provider)
+}
+
+fn of_provider(libraries: &Libraries, name: &str) -> Option<Finding> {
+    let folder = libraries.folder.display().to_string();
+    if !libraries.has_provider(name) {
+        return Some(Finding {
+            id: FindingId::NoProvider,
+            severity: Severity::Error,
+            text: format!(
+                "libibverbs is here without its provider {name}, so it lists none of the devices of {name}"
+            ),
+            source: libraries.libibverbs.as_ref()?.with_file_name("libibverbs").display().to_string(),
+            value: format!("no lib{name}-rdmavN.so"),
+            mend: install(),
+        });
+    }
+    match &libraries.configured {
+        Err(unknown) => {
+            let effect = format!("it is open whether libibverbs loads the provider {name}");
+            Some(Finding::not_visible(FindingId::ProviderNotConfigured, unknown, &effect))
+        }
+        Ok(names) if !names.iter().any(|configured| configured == name) => Some(Finding {
+            id: FindingId::ProviderNotConfigured,
+            severity: Severity::Error,
+            text: format!("no file of {folder} names the provider {name}, so libibverbs does not load it"),
+            value: super::list(names),
+            mend: Mend::new(
+                format!("echo 'driver {name}' > {folder}/{name}.driver"),
+                "the same; no setting of the unit replaces the file",
+                format!(
+                    "an image with the file {folder}/{name}.driver, which the package of the providers has"
+                ),
+            ),
+            source: folder,
+        }),
+        Ok(_) => None,
+    }
+}
+
+fn install() -> Mend {
+    Mend::new(
+        "apt install libibverbs1 ibverbs-providers",
+        "the same; ExecStart= may set LD_LIBRARY_PATH by `env`",
+        IMAGE,
+    )
+}

@@ -1,0 +1,86 @@
+//! Checks of a machine, a file for each subject.
+//!
+//! Each check looks at values alone. A value that is not known gives a finding that says so, because it must not pass
+//! for a fine one.
+
+mod counters;
+mod devices;
+mod gids;
+mod libraries;
+mod limits;
+mod memory;
+mod netdevs;
+mod nodes;
+mod placement;
+mod ports;
+mod variables;
+
+use super::finding::Finding;
+use super::machine::Machine;
+use super::{Port, RdmaDevice, Wants};
+use crate::NameFilter;
+
+/// The machine, and the devices in question.
+struct Scope<'a> {
+    machine: &'a Machine,
+    wants: &'a Wants,
+    hca: NameFilter,
+    devices: Vec<&'a RdmaDevice>,
+}
+
+impl Machine {
+    /// Returns everything that stands in the way of `wants`, or may do so: errors first.
+    ///
+    /// Pure: reads no file. [`Wants`] has an example.
+    #[must_use]
+    pub fn findings(&self, wants: &Wants) -> Vec<Finding> {
+        let scope = Scope::new(self, wants);
+        let checks: [fn(&Scope<'_>) -> Vec<Finding>; 11] = [
+            devices::check,
+            nodes::check,
+            libraries::check,
+            ports::check,
+            gids::check,
+            netdevs::check,
+            variables::check,
+            memory::check,
+            limits::check,
+            placement::check,
+            counters::check,
+        ];
+        let mut findings: Vec<_> = checks.iter().flat_map(|check| check(&scope)).collect();
+        findings.sort_by_key(|finding| finding.severity);
+        findings
+    }
+}
+
+impl<'a> Scope<'a> {
+    fn new(machine: &'a Machine, wants: &'a Wants) -> Self {
+        let hca = wants.hca();
+        let all = machine.devices.as_ref().map_or(&[][..], Vec::as_slice).iter();
+        let devices = all.filter(|device| match &wants.device {
+            Some(name) => device.name == *name,
+            None => hca.takes(&device.name, None),
+        });
+        Self { machine, wants, devices: devices.collect(), hca }
+    }
+
+    /// Returns the ports in question, each with its device.
+    fn ports(&self) -> impl Iterator<Item = (&'a RdmaDevice, &'a Port)> {
+        self.devices.iter().flat_map(|device| {
+            let ports = device.ports.as_ref().map_or(&[][..], Vec::as_slice).iter();
+            let wanted = ports.filter(|port| match (self.wants.port, &self.wants.device) {
+                (Some(wanted), _) => port.number == wanted,
+                (None, Some(_)) => true,
+                (None, None) => self.hca.takes(&device.name, Some(port.number.0)),
+            });
+            wanted.map(|port| (*device, port))
+        })
+    }
+}
+
+/// Returns names for a message: `a, b`, or `none`.
+fn list<T: AsRef<str>>(names: impl IntoIterator<Item = T>) -> String {
+    let names: Vec<_> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
+    if names.is_empty() { "none".to_owned() } else { names.join(", ") }
+}

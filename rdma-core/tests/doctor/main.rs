@@ -1,0 +1,9 @@
+//! The doctor on trees of files: a healthy one, one for each finding, and damaged ones.
+
+mod absent;
+mod bad_trees;
+mod bearing;
+mod case;
+mod each;
+mod reading;
+mod tree;

@@ -1,0 +1,9 @@
+//! `rdma-tools` on trees of files: golden text on trees of mlx5, trees that are damaged, and on a device beside the C
+//! programs.
+
+mod bad;
+mod doctor;
+mod mlx5;
+mod on_device;
+mod run;
+mod tree;
