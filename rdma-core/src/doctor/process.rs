@@ -32,7 +32,7 @@ impl Process {
     pub(super) fn read(folder: PathBuf) -> Self {
         Self {
             open_files_max: read_as(&folder.join("limits"), parse_open_files),
-            open_files: tree::names(&folder.join("fd")).map(|names| names.len() as u64),
+            open_files: tree::count(&folder.join("fd")),
             cpus: read_as(&folder.join("status"), parse_allowed),
             folder,
         }

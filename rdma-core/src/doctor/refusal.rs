@@ -36,11 +36,16 @@ const OF_REGISTRATION: [FindingId; 6] = [
     FindingId::RdmaCgroup,
 ];
 /// Findings that explain a refused device although they are warnings elsewhere.
-const OF_DEVICE: [FindingId; 7] = [
+const OF_DEVICE: [FindingId; 12] = [
     FindingId::NoDevice,
+    FindingId::NodeMissing,
+    FindingId::NodeDenied,
     FindingId::NoLibibverbs,
     FindingId::PortDown,
     FindingId::NetdevDown,
+    FindingId::EmptyGid,
+    FindingId::GidElsewhere,
+    FindingId::NoUsableGid,
     FindingId::GidV1,
     FindingId::GidLinkLocal,
     FindingId::NcclIbDisabled,

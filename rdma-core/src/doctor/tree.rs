@@ -10,6 +10,8 @@ use crate::memory::pinning::{NotKnown, Quoted, Reading, parse_number, read_as};
 
 /// The most entries of a folder: a node of a cluster has hundreds of interfaces, a GID table at most 1024 entries.
 const NAMES_MAX: usize = 4096;
+/// The most entries that are counted: the kernel's own bound of descriptors (`fs.nr_open`) is half of that.
+const COUNT_MAX: usize = 1 << 21;
 
 /// Returns the names in a folder; `mlx5_2` stands before `mlx5_10`.
 ///
@@ -27,6 +29,15 @@ pub(super) fn names(folder: &Path) -> Reading<Vec<String>> {
     }
     names.sort_by_cached_key(|name| natural(name));
     Ok(names)
+}
+
+/// Returns the number of entries of a folder, such as the descriptors of a process.
+pub(super) fn count(folder: &Path) -> Reading<u64> {
+    let entries = std::fs::read_dir(folder).map_err(|error| NotKnown::new(folder, error))?;
+    match entries.take(COUNT_MAX + 1).count() {
+        count if count > COUNT_MAX => Err(NotKnown::new(folder, format!("more than {COUNT_MAX} entries"))),
+        count => Ok(count as u64),
+    }
 }
 
 /// Returns the names in a folder, and none where its parent exists without it.

@@ -75,7 +75,7 @@ fn a_node_that_may_not_be_opened() {
     });
     let findings = machine.findings(&Wants::default());
     assert_eq!(findings.len(), 1, "{findings:#?}");
-    assert_eq!((findings[0].id, findings[0].severity), (FindingId::NodeDenied, Severity::Error));
+    assert_eq!((findings[0].id, findings[0].severity), (FindingId::NodeDenied, Severity::Warning));
     assert!(findings[0].text.contains("the node of mlx5_1"), "{findings:#?}");
 }
 
@@ -94,8 +94,8 @@ each! {
     no_uverbs: NoUverbs Error "modprobe ib_uverbs", anything, |tree, _| tree.remove("sys/class/infiniband_verbs");
     no_node_in_the_container: NodeMissing Error "/dev/infiniband/uverbs0 is not here", anything,
         |tree, _| tree.remove("dev/infiniband");
-    no_node_of_one_device: NodeMissing Error "mlx5_1 does not open", anything, |tree, _| tree.remove("dev/infiniband/uverbs1");
-    no_node_made_by_the_kernel: NodeMissing Error "uverbsN", anything,
+    no_node_of_one_device: NodeMissing Warning "mlx5_1 does not open", anything, |tree, _| tree.remove("dev/infiniband/uverbs1");
+    no_node_made_by_the_kernel: NodeMissing Warning "uverbsN", anything,
         |tree, _| tree.remove("sys/class/infiniband_verbs/uverbs1");
     no_dev: NodeMissing NotVisible "whether a program can open", anything, |tree, _| tree.remove("dev");
     no_libibverbs: NoLibibverbs Warning "ibverbs-providers", anything,

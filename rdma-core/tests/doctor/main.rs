@@ -5,5 +5,6 @@ mod bad_trees;
 mod bearing;
 mod case;
 mod each;
+mod healthy;
 mod reading;
 mod tree;

@@ -55,7 +55,8 @@ fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Findin
         .map_or("0000:0000:0000:0000:0000:0000:0000:0000".to_owned(), |row| row.gid.to_string());
     Some(Finding {
         id,
-        severity,
+        // `of_one` is an error or a warning, and never makes a warning worse.
+        severity: severity.max(scope.of_one),
         text: format!("GID index {index} of port {number} of {name}, from {by}, {why}; {take}"),
         source: port.folder.join(format!("gids/{index}")).display().to_string(),
         value,
@@ -65,6 +66,22 @@ fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Findin
             "remove NCCL_IB_GID_INDEX from env: the index differs from node to node, and is found without the variable",
         ),
     })
+}
+
+/// Returns whether a process can send from the port: from the entry that was asked for, or from any.
+pub(super) fn can_be_used(scope: &Scope<'_>, port: &Port) -> bool {
+    let (Ok(table), Ok(link_layer)) = (&port.gids, &port.link_layer) else { return false };
+    match scope.wants.gid() {
+        Some((index, _)) => match judge(scope, table, index, *link_layer) {
+            Verdict::Fine => true,
+            Verdict::Unread => false,
+            Verdict::Wrong(_, severity, _) => severity == Severity::Warning,
+        },
+        None => {
+            let entries = scope.machine.gid_entries(port);
+            gid::choose(port.number, &entries, &Preference::new(*link_layer)).is_ok()
+        }
+    }
 }
 
 enum Verdict {
@@ -113,7 +130,7 @@ fn none_usable(scope: &Scope<'_>, device: &RdmaDevice, port: &Port, why: String)
     let netdev = scope.machine.netdev_of(device, port).map_or("NETDEV", |netdev| &netdev.name);
     Finding {
         id: FindingId::NoUsableGid,
-        severity: Severity::Error,
+        severity: scope.of_one,
         text: format!("no GID of port {} of {} can be used from here: {why}", port.number, device.name),
         source: port.folder.join("gids").display().to_string(),
         value: "no usable entry".to_owned(),

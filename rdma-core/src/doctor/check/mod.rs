@@ -15,7 +15,7 @@ mod placement;
 mod ports;
 mod variables;
 
-use super::finding::Finding;
+use super::finding::{Finding, Severity};
 use super::machine::Machine;
 use super::{Port, RdmaDevice, Wants};
 use crate::NameFilter;
@@ -26,6 +26,9 @@ struct Scope<'a> {
     wants: &'a Wants,
     hca: NameFilter,
     devices: Vec<&'a RdmaDevice>,
+    /// The severity of a thing that keeps a process from one device: a container sees all devices of its host in
+    /// sysfs, and needs only those that it was given.
+    of_one: Severity,
 }
 
 impl Machine {
@@ -62,7 +65,18 @@ impl<'a> Scope<'a> {
             Some(name) => device.name == *name,
             None => hca.takes(&device.name, None),
         });
-        Self { machine, wants, devices: devices.collect(), hca }
+        let mut scope = Self { machine, wants, devices: devices.collect(), hca, of_one: Severity::Error };
+        if scope.ports().any(|(device, port)| scope.serves(device, port)) {
+            scope.of_one = Severity::Warning;
+        }
+        scope
+    }
+
+    /// Returns whether a process can open the device and send from the port.
+    fn serves(&self, device: &RdmaDevice, port: &Port) -> bool {
+        port.is_active() == Some(true)
+            && nodes::can_be_opened(self.machine, device)
+            && gids::can_be_used(self, port)
     }
 
     /// Returns the ports in question, each with its device.

@@ -11,13 +11,12 @@ use crate::{LinkLayer, Mtu};
 const HEADERS: u32 = 96;
 
 pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
-    let works = scope.ports().any(|(_, port)| port.is_active() == Some(true));
     let mut findings = Vec::new();
     for (device, port) in scope.ports() {
         let Some(netdev) = scope.machine.netdev_of(device, port) else { continue };
-        let severity = if works { Severity::Warning } else { Severity::Error };
-        findings.extend(state(device, port, netdev, severity));
+        // On InfiniBand the interface is IP's alone, and messages pass while it is down.
         if port.link_layer == Ok(LinkLayer::ETHERNET) {
+            findings.extend(state(scope, device, port, netdev));
             findings.extend(mtu(scope, device, netdev));
             findings.extend(bond(scope, device, netdev));
         }
@@ -25,13 +24,13 @@ pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     findings
 }
 
-fn state(device: &RdmaDevice, port: &Port, netdev: &Netdev, severity: Severity) -> Option<Finding> {
+fn state(scope: &Scope<'_>, device: &RdmaDevice, port: &Port, netdev: &Netdev) -> Option<Finding> {
     let Netdev { name, folder, .. } = netdev;
     match netdev.is_up() {
         Some(true) => None,
         Some(false) => Some(Finding {
             id: FindingId::NetdevDown,
-            severity,
+            severity: scope.of_one,
             text: format!("the interface {name} of port {} of {} is down", port.number, device.name),
             source: folder.join("operstate").display().to_string(),
             value: netdev.operstate.clone().unwrap_or_else(|unknown| unknown.to_string()),

@@ -3,7 +3,7 @@
 use super::Scope;
 use crate::doctor::finding::{Finding, Mend, Severity};
 use crate::doctor::finding_id::FindingId;
-use crate::doctor::{DeviceNode, RdmaDevice};
+use crate::doctor::{DeviceNode, Machine, RdmaDevice};
 
 pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     let folder = scope.machine.root.join("dev/infiniband");
@@ -32,19 +32,25 @@ pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
             let effect = format!("it is open which node opens {}", device.name);
             Some(Finding::not_visible(FindingId::NodeMissing, unknown, &effect))
         }
-        Ok(None) => Some(missing(&device.name, "uverbsN", folder.display().to_string())),
+        Ok(None) => Some(missing(scope, &device.name, "uverbsN", folder.display().to_string())),
         Ok(Some(name)) => match nodes.iter().find(|node| node.name == *name) {
-            None => Some(missing(&device.name, name, folder.join(name).display().to_string())),
-            Some(node) => denied(&device.name, node),
+            None => Some(missing(scope, &device.name, name, folder.join(name).display().to_string())),
+            Some(node) => denied(scope, &device.name, node),
         },
     };
     scope.devices.iter().filter_map(of_device).collect()
 }
 
-fn missing(device: &str, node: &str, source: String) -> Finding {
+/// Returns whether the node of a device is here, and this process may open it.
+pub(super) fn can_be_opened(machine: &Machine, device: &RdmaDevice) -> bool {
+    let (Ok(nodes), Ok(Some(name))) = (&machine.nodes, &device.uverbs) else { return false };
+    nodes.iter().any(|node| node.name == *name && node.access.is_ok())
+}
+
+fn missing(scope: &Scope<'_>, device: &str, node: &str, source: String) -> Finding {
     Finding {
         id: FindingId::NodeMissing,
-        severity: Severity::Error,
+        severity: scope.of_one,
         text: format!(
             "sysfs shows {device}, but its node /dev/infiniband/{node} is not here, so {device} does not open"
         ),
@@ -60,11 +66,11 @@ fn missing(device: &str, node: &str, source: String) -> Finding {
     }
 }
 
-fn denied(device: &str, node: &DeviceNode) -> Option<Finding> {
+fn denied(scope: &Scope<'_>, device: &str, node: &DeviceNode) -> Option<Finding> {
     let unknown = node.access.as_ref().err()?;
     Some(Finding {
         id: FindingId::NodeDenied,
-        severity: Severity::Error,
+        severity: scope.of_one,
         text: format!("this process may not open the node of {device}: {}", unknown.why),
         source: node.file.display().to_string(),
         value: unknown.why.clone(),

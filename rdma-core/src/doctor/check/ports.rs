@@ -8,10 +8,8 @@ use crate::{LinkLayer, PortState};
 
 pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     let mut findings: Vec<_> = scope.devices.iter().filter_map(|device| number(scope, device)).collect();
-    let works = scope.ports().any(|(_, port)| port.is_active() == Some(true));
-    let severity = if works { Severity::Warning } else { Severity::Error };
     for (device, port) in scope.ports() {
-        findings.extend(state(scope, device, port, severity));
+        findings.extend(state(scope, device, port));
         findings.extend(rate(scope, device, port));
     }
     findings
@@ -50,7 +48,7 @@ fn number(scope: &Scope<'_>, device: &RdmaDevice) -> Option<Finding> {
 }
 
 /// Does the port carry data.
-fn state(scope: &Scope<'_>, device: &RdmaDevice, port: &Port, severity: Severity) -> Option<Finding> {
+fn state(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding> {
     let (name, number) = (&device.name, port.number);
     let state = match &port.state {
         Ok(state) => state,
@@ -62,7 +60,7 @@ fn state(scope: &Scope<'_>, device: &RdmaDevice, port: &Port, severity: Severity
     let infiniband = port.link_layer == Ok(LinkLayer::INFINIBAND);
     let finding = |id, text, source: &str, value, mend| {
         let source = port.folder.join(source).display().to_string();
-        Some(Finding { id, severity, text, source, value, mend })
+        Some(Finding { id, severity: scope.of_one, text, source, value, mend })
     };
     let value = format!("{}: {}", state.code, state.name);
     match PortState(state.code) {
@@ -120,7 +118,8 @@ fn subnet_manager() -> Mend {
     )
 }
 
-/// Does the port run at the rate of its sisters.
+/// Does the port run at the rate of its sisters: ports that are up, of the same type of adapter and kind of network.
+/// A port that is down reports a rate that means nothing (mlx5: 40 Gbit/s).
 fn rate(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding> {
     if port.is_active() != Some(true) {
         return None;
@@ -129,9 +128,9 @@ fn rate(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding> 
     let kind = device.hca_type.as_ref().ok()?;
     let sisters =
         scope.machine.devices.as_ref().ok()?.iter().filter(|other| other.hca_type.as_ref() == Ok(kind));
-    let rates =
-        sisters.flat_map(|other| other.ports.as_ref().map_or(&[][..], Vec::as_slice)).filter_map(Port::gbits);
-    let best = rates.fold(own, f64::max);
+    let ports = sisters.flat_map(|other| other.ports.as_ref().map_or(&[][..], Vec::as_slice));
+    let alike = ports.filter(|other| other.is_active() == Some(true) && other.link_layer == port.link_layer);
+    let best = alike.filter_map(Port::gbits).fold(own, f64::max);
     (own < best).then(|| Finding {
         id: FindingId::SlowPort,
         severity: Severity::Warning,

@@ -1,0 +1,83 @@
+//! Machines that work, and look odd: nothing in them is an error.
+
+use rdma_core::doctor::{Finding, FindingId, Severity, Wants};
+
+use crate::tree::{PORT, Tree, of};
+
+const OTHER: &str = "sys/class/infiniband/mlx5_1/ports/1";
+
+fn named(device: &str) -> Wants {
+    let mut wants = Wants::default();
+    wants.device = Some(device.to_owned());
+    wants
+}
+
+/// Checks that the findings of these kinds are there and of one severity, and that no other one is.
+fn only(findings: &[Finding], ids: &[FindingId], severity: Severity) {
+    let found: Vec<_> = findings.iter().map(|finding| (finding.id, finding.severity)).collect();
+    assert_eq!(found, ids.iter().map(|id| (*id, severity)).collect::<Vec<_>>(), "{findings:#?}");
+}
+
+/// sysfs shows a pod all devices of its node, also those that it did not ask for.
+#[test]
+fn a_pod_that_was_given_one_of_two_devices() {
+    let tree = Tree::healthy();
+    tree.remove("dev/infiniband/uverbs1");
+    tree.remove("sys/class/net/eth1");
+    let ids = [FindingId::NodeMissing, FindingId::NoUsableGid];
+    only(&tree.findings(&Wants::default()), &ids, Severity::Warning);
+    only(&tree.findings(&named("mlx5_0")), &[], Severity::Warning);
+    only(&tree.findings(&named("mlx5_1")), &ids, Severity::Error);
+    // Where the device of the pod fails, too, none is left.
+    tree.edit(&format!("{PORT}/state"), "4: ACTIVE", "1: DOWN");
+    let ids = [FindingId::NodeMissing, FindingId::PortDown, FindingId::NoUsableGid];
+    only(&tree.findings(&Wants::default()), &ids, Severity::Error);
+}
+
+#[test]
+fn a_gid_index_that_one_of_two_devices_has() {
+    let tree = Tree::healthy();
+    tree.file(&format!("{OTHER}/gids/3"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
+    let mut wants = Wants::default();
+    wants.variables.insert("NCCL_IB_GID_INDEX".to_owned(), "3".to_owned());
+    only(&tree.findings(&wants), &[FindingId::EmptyGid], Severity::Warning);
+    wants.device = Some("mlx5_1".to_owned());
+    only(&tree.findings(&wants), &[FindingId::EmptyGid], Severity::Error);
+}
+
+/// mlx5 reports 40 Gbit/s for each port of Ethernet that is down.
+#[test]
+fn a_slow_port_beside_one_that_is_down() {
+    let tree = Tree::healthy();
+    tree.edit(&format!("{PORT}/rate"), "400 Gb/sec (4X NDR)", "25 Gb/sec (1X EDR)");
+    tree.edit(&format!("{OTHER}/rate"), "400 Gb/sec (4X NDR)", "40 Gb/sec (4X QDR)");
+    assert_eq!(of(&tree.findings(&Wants::default()), FindingId::SlowPort).len(), 1, "both are up");
+    tree.edit(&format!("{OTHER}/state"), "4: ACTIVE", "1: DOWN");
+    only(&tree.findings(&Wants::default()), &[FindingId::PortDown], Severity::Warning);
+}
+
+/// Adapters of one type serve the storage by Ethernet, and the ranks by InfiniBand at twice the rate.
+#[test]
+fn infiniband_beside_ethernet_with_its_interface_down() {
+    let tree = Tree::healthy();
+    tree.edit(&format!("{PORT}/rate"), "400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)");
+    tree.edit(&format!("{OTHER}/link_layer"), "Ethernet", "InfiniBand");
+    tree.edit(&format!("{OTHER}/sm_lid"), "0x0", "0x1");
+    tree.edit("sys/class/net/eth1/operstate", "up", "down");
+    tree.edit("sys/class/net/eth1/mtu", "9000", "2044");
+    only(&tree.findings(&Wants::default()), &[], Severity::Warning);
+}
+
+#[test]
+fn a_server_of_many_descriptors() {
+    let tree = Tree::healthy();
+    tree.edit("proc/thread-self/limits", "1024                 524288", "524288               524288");
+    (3..5000).for_each(|fd| tree.file(&format!("proc/thread-self/fd/{fd}"), ""));
+    let mut wants = Wants::default();
+    wants.descriptors = 1000;
+    only(&tree.findings(&wants), &[], Severity::Warning);
+    wants.descriptors = 524_288;
+    let findings = tree.findings(&wants);
+    only(&findings, &[FindingId::Descriptors], Severity::Error);
+    assert!(findings[0].text.contains("has 5000"), "{findings:#?}");
+}
