@@ -53,16 +53,8 @@ pub struct RdmaDevice {
 }
 
 impl RdmaDevice {
-    pub(super) fn read(
-        root: &Path,
-        name: String,
-        folder: PathBuf,
-        uverbs: &Reading<Vec<(String, String)>>,
-    ) -> Self {
+    pub(super) fn read(root: &Path, name: String, folder: PathBuf, uverbs: &Reading<Vec<Uverbs>>) -> Self {
         let file = |name: &str| folder.join(name);
-        let node = |nodes: &Vec<(String, String)>| {
-            nodes.iter().find(|(_, device)| *device == name).map(|(node, _)| node.clone())
-        };
         Self {
             node_type: read_as(&file("node_type"), port::parse_numbered),
             node_guid: tree::word(&file("node_guid")),
@@ -76,7 +68,7 @@ impl RdmaDevice {
             driver: tree::link_name(&file("device/driver")),
             pci: PciFunction::read(root, &file("device")),
             netdevs: tree::names(&file("device/net")).unwrap_or_default(),
-            uverbs: uverbs.as_ref().map(node).map_err(Clone::clone),
+            uverbs: uverbs.as_ref().map_err(Clone::clone).and_then(|nodes| node_of(nodes, &name)),
             ports: read_ports(&file("ports")),
             name,
             folder,
@@ -100,11 +92,25 @@ fn read_ports(folder: &Path) -> Reading<Vec<Port>> {
     Ok(numbers.collect())
 }
 
-/// Reads which node belongs to which device: pairs such as `uverbs0` and `mlx5_0`. Without the folder, the kernel has
-/// no ib_uverbs and so no node.
-pub(super) fn read_uverbs(folder: &Path) -> Reading<Vec<(String, String)>> {
+/// A node such as `uverbs0`, and the device that it opens, such as `mlx5_0`.
+pub(super) type Uverbs = (String, Reading<String>);
+
+/// Reads which node belongs to which device. Without the folder, the kernel has no ib_uverbs and so no node.
+pub(super) fn read_uverbs(folder: &Path) -> Reading<Vec<Uverbs>> {
     let nodes = tree::names_if_there(folder)?.into_iter().filter(|name| name.starts_with("uverbs"));
-    // A node that cannot be read has just been removed.
-    let pairs = nodes.filter_map(|node| Some((tree::word(&folder.join(&node).join("ibdev")).ok()?, node)));
-    Ok(pairs.map(|(device, node)| (node, device)).collect())
+    Ok(nodes
+        .map(|node| {
+            let opens = tree::word(&folder.join(&node).join("ibdev"));
+            (node, opens)
+        })
+        .collect())
+}
+
+/// Returns the node of a device. A node whose device cannot be read may be the one, so there is none only where all
+/// others are known.
+fn node_of(nodes: &[Uverbs], device: &str) -> Reading<Option<String>> {
+    if let Some((node, _)) = nodes.iter().find(|(_, opens)| opens.as_deref() == Ok(device)) {
+        return Ok(Some(node.clone()));
+    }
+    nodes.iter().find_map(|(_, opens)| opens.as_ref().err()).map_or(Ok(None), |unknown| Err(unknown.clone()))
 }

@@ -19,6 +19,8 @@ pub struct GidTable {
     pub rows: Vec<GidRow>,
     /// The entries that could not be read.
     pub unread: Vec<(u32, NotKnown)>,
+    /// The filled entries of Ethernet whose type or interface could not be read; [`rows`](Self::rows) has them, too.
+    pub in_doubt: Vec<(u32, NotKnown)>,
 }
 
 /// A filled entry of a GID table.
@@ -51,15 +53,26 @@ impl GidTable {
             match read_as(&gids.join(&name), parse) {
                 Ok(gid) if gid.is_zero() => {}
                 Ok(gid) => {
+                    let (kind, netdev) = (tree::word(&types.join(&name)), tree::word(&ndevs.join(&name)));
                     // On InfiniBand both files may refuse to be read.
-                    let kind = kind(tree::text(&types.join(&name)).ok().as_deref(), link_layer);
-                    let netdev = tree::word(&ndevs.join(&name)).ok();
-                    table.rows.push(GidRow { index, gid, kind, netdev });
+                    if link_layer == Some(LinkLayer::ETHERNET)
+                        && let Some(unknown) = kind.as_ref().err().or(netdev.as_ref().err())
+                    {
+                        table.in_doubt.push((index, unknown.clone()));
+                    }
+                    let kind = kind_of(kind.ok().as_deref(), link_layer);
+                    table.rows.push(GidRow { index, gid, kind, netdev: netdev.ok() });
                 }
                 Err(unread) => table.unread.push((index, unread)),
             }
         }
         Ok(table)
+    }
+
+    /// Returns why not all of the entry at `index` is known.
+    pub(super) fn unknown(&self, index: u32) -> Option<&NotKnown> {
+        let mut entries = self.unread.iter().chain(&self.in_doubt);
+        entries.find(|(unknown, _)| *unknown == index).map(|(_, unknown)| unknown)
     }
 
     /// Returns the filled entry at `index`.
@@ -76,7 +89,7 @@ fn parse(text: &str) -> Result<Gid, String> {
 }
 
 /// Returns the type of a filled entry. The kernel prints `IB/RoCE v1` for two types, which the link layer tells apart.
-fn kind(text: Option<&str>, link_layer: Option<LinkLayer>) -> GidType {
+fn kind_of(text: Option<&str>, link_layer: Option<LinkLayer>) -> GidType {
     match text {
         Some("RoCE v2") => GidType::ROCE_V2,
         _ if link_layer == Some(LinkLayer::ETHERNET) => GidType::ROCE_V1,

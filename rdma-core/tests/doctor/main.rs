@@ -8,3 +8,4 @@ mod each;
 mod healthy;
 mod reading;
 mod tree;
+mod unread;

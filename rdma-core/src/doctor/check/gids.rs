@@ -32,7 +32,7 @@ fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Findin
     }
     let chosen = gid::choose(port.number, &scope.machine.gid_entries(port), &Preference::new(link_layer));
     let Some((index, by)) = scope.wants.gid() else {
-        return match (chosen, table.unread.first()) {
+        return match (chosen, table.unread.first().or(table.in_doubt.first())) {
             (Ok(_), _) => None,
             (Err(_), Some((_, unknown))) => not_visible(FindingId::NoUsableGid, unknown),
             (Err(none), None) => Some(none_usable(scope, device, port, none.to_string())),
@@ -41,8 +41,7 @@ fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Findin
     let (id, severity, why) = match judge(scope, table, index, link_layer) {
         Verdict::Fine => return None,
         Verdict::Unread => {
-            let (_, unknown) = table.unread.iter().find(|(unread, _)| *unread == index)?;
-            return not_visible(FindingId::EmptyGid, unknown);
+            return not_visible(FindingId::EmptyGid, table.unknown(index)?);
         }
         Verdict::Wrong(id, severity, why) => (id, severity, why),
     };
@@ -86,16 +85,16 @@ pub(super) fn can_be_used(scope: &Scope<'_>, port: &Port) -> bool {
 
 enum Verdict {
     Fine,
-    /// The entry exists and cannot be read.
+    /// The entry exists and cannot be read, or not all of it.
     Unread,
     Wrong(FindingId, Severity, String),
 }
 
 fn judge(scope: &Scope<'_>, table: &GidTable, index: u32, link_layer: LinkLayer) -> Verdict {
+    if table.unknown(index).is_some() {
+        return Verdict::Unread;
+    }
     let Some(row) = table.get(index) else {
-        if table.unread.iter().any(|(unread, _)| *unread == index) {
-            return Verdict::Unread;
-        }
         let why = if index < table.len {
             "is empty".to_owned()
         } else {

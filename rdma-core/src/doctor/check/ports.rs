@@ -70,6 +70,11 @@ fn state(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding>
             );
             finding(FindingId::NoSubnetManager, text, "sm_lid", "0x0".to_owned(), subnet_manager())
         }
+        PortState::ACTIVE if infiniband => {
+            let effect = format!("it is open whether port {number} of {name} knows a subnet manager");
+            let unknown = port.sm_lid.as_ref().err()?;
+            Some(Finding::not_visible(FindingId::NoSubnetManager, unknown, &effect))
+        }
         PortState::ACTIVE => None,
         PortState::INIT | PortState::ARMED if infiniband => {
             let text = format!(
@@ -123,6 +128,11 @@ fn subnet_manager() -> Mend {
 fn rate(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding> {
     if port.is_active() != Some(true) {
         return None;
+    }
+    if let Err(unknown) = &port.rate {
+        let effect =
+            format!("it is open whether port {} of {} runs at its full rate", port.number, device.name);
+        return Some(Finding::not_visible(FindingId::SlowPort, unknown, &effect));
     }
     let own = port.gbits()?;
     let kind = device.hca_type.as_ref().ok()?;

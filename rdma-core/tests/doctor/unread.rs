@@ -1,0 +1,49 @@
+//! Files that cannot be read, each with the one finding that says so: nothing passes for fine, or for wrong.
+
+use rdma_core::doctor::{FindingId, Severity, Wants};
+
+use crate::tree::{PORT, Tree};
+
+/// Puts a folder in place of the file, because root may read every file.
+fn check(tree: &Tree, file: &str, wants: &Wants, id: FindingId) {
+    tree.remove(file);
+    tree.folder(file);
+    let findings = tree.findings(wants);
+    let found: Vec<_> = findings.iter().map(|finding| (finding.id, finding.severity)).collect();
+    assert_eq!(found, [(id, Severity::NotVisible)], "{findings:#?}");
+    assert!(findings[0].source.ends_with(file.rsplit('/').next().unwrap()), "{findings:#?}");
+}
+
+#[test]
+fn the_device_of_a_node() {
+    let file = "sys/class/infiniband_verbs/uverbs1/ibdev";
+    check(&Tree::healthy(), file, &Wants::default(), FindingId::NodeMissing);
+}
+
+#[test]
+fn the_rate_of_a_port() {
+    check(&Tree::healthy(), &format!("{PORT}/rate"), &Wants::default(), FindingId::SlowPort);
+}
+
+#[test]
+fn the_subnet_manager_of_a_port() {
+    let tree = Tree::healthy();
+    tree.edit(&format!("{PORT}/link_layer"), "Ethernet", "InfiniBand");
+    check(&tree, &format!("{PORT}/sm_lid"), &Wants::default(), FindingId::NoSubnetManager);
+}
+
+#[test]
+fn the_type_and_the_interface_of_the_gid_that_was_asked_for() {
+    for folder in ["types", "ndevs"] {
+        let mut wants = Wants::default();
+        wants.gid_index = Some(3);
+        check(&Tree::healthy(), &format!("{PORT}/gid_attrs/{folder}/3"), &wants, FindingId::EmptyGid);
+    }
+}
+
+#[test]
+fn the_type_of_the_only_gid_of_v2() {
+    let tree = Tree::healthy();
+    tree.edit(&format!("{PORT}/gid_attrs/types/1"), "RoCE v2", "IB/RoCE v1");
+    check(&tree, &format!("{PORT}/gid_attrs/types/3"), &Wants::default(), FindingId::NoUsableGid);
+}
