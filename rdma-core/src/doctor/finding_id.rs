@@ -116,7 +116,7 @@ ids! {
     SequenceErrors = "counter-sequence-errors",
     /// Requests were sent again, because no acknowledgement came in time.
     AckTimeouts = "counter-ack-timeouts",
-    /// Requests were given up, because the peer had no receive ready for too long.
+    /// Requests were sent again, because the peer had no receive ready.
     RnrRetries = "counter-rnr-retries",
     /// Switches mark packets as congested.
     Congestion = "counter-congestion",

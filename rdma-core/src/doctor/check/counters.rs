@@ -33,7 +33,7 @@ const GROUPS: [Group; 5] = [
         id: FindingId::RnrRetries,
         severity: Severity::Warning,
         counters: &["rnr_nak_retry_err"],
-        says: "requests were given up, because the peer had no receive ready",
+        says: "requests were sent again, because the peer had no receive ready",
         shell: "post receives earlier at the peer, or let the sender wait longer (RNR retries 7: without end)",
     },
     Group {

@@ -44,9 +44,8 @@ pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
         );
         (FindingId::UnknownBond, text)
     } else if bonds != "none" && family(&bonds) == family(name) {
-        let text = format!(
-            "{name} is not here on its own, its port belongs to a bond: {bonds}; all devices: {names}"
-        );
+        let text =
+            format!("{name} is not here; perhaps its port belongs to a bond: {bonds}; all devices: {names}");
         (FindingId::BondedDevice, text)
     } else {
         (FindingId::UnknownDevice, format!("no RDMA device is named {name}; there are: {names}"))
