@@ -8,6 +8,7 @@ use anyhow::{anyhow, bail};
 use rdma_core::doctor::{Machine, RdmaDevice};
 use rdma_core::memory::pinning::{NotKnown, Reading};
 use rdma_core::{Context, Device, SoftOptions};
+use rustix::fs::{Mode, OFlags};
 
 use crate::cli::{Soft, Tree};
 
@@ -71,7 +72,10 @@ pub fn no_device<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> anyh
 /// Reads a small file; `None` where it cannot be read.
 pub fn bytes(file: &Path) -> Option<Vec<u8>> {
     let mut bytes = Vec::new();
-    File::open(file).ok()?.take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    // Without NONBLOCK, a pipe in a tree that is no sysfs would wait for a writer.
+    let file =
+        rustix::fs::open(file, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC, Mode::empty()).ok()?;
+    File::from(file).take(BYTES_MAX).read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::run::{Ended, on};
+use super::run::{Ended, on, program};
 use super::tree::Tree;
 
 const ALL: [&str; 6] = ["devices", "devinfo -v", "stat", "gids", "netdevs -v", "doctor"];
@@ -187,4 +187,23 @@ fn links_that_lead_in_a_circle_end_no_command() {
     tree.link("sys/class/net/loop0", "../net/loop0");
     let [_, _, _, gids, ..] = each(&tree);
     assert!(gids.stdout.contains("mlx5_bond_0\t1\t3\t"), "{gids:?}");
+}
+
+#[test]
+fn a_pipe_in_place_of_a_file_holds_no_command_up() {
+    let tree = Tree::named("port_down");
+    let port = "sys/class/infiniband/mlx5_bond_0/ports/1";
+    for file in [
+        "sys/class/net/bond0/carrier".to_owned(),
+        "sys/class/infiniband/mlx5_bond_0/device/vpd".to_owned(),
+        format!("{port}/gid_attrs/types/3"),
+        format!("{port}/state"),
+    ] {
+        let path = tree.path(&file);
+        let _ = fs::remove_file(&path);
+        assert_eq!(program("mkfifo", path.to_str().unwrap()).code, Some(0), "{file}");
+    }
+    let [.., gids, netdevs, _] = each(&tree);
+    assert!(gids.stdout.contains("mlx5_bond_0\t1\t3\t"), "{gids:?}");
+    assert!(netdevs.stdout.contains("==> bond0 (Down)"), "{netdevs:?}");
 }
