@@ -1,6 +1,7 @@
 //! The flags of `rdma-tools`, one type a subcommand, and the names of the C tools, under which the program is these
 //! subcommands.
 
+mod doctor;
 mod pingpong;
 
 use std::ffi::OsString;
@@ -10,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Parser, Subcommand};
 
+pub use doctor::Doctor;
 pub use pingpong::Pingpong;
 
 /// The names of the C tools, each with the subcommand that it runs.
@@ -179,32 +181,6 @@ pub struct Netdevs {
     /// Print the PCI address and the kind of each device, too
     #[arg(short = 'v', long)]
     pub verbose: bool,
-    /// The files.
-    #[command(flatten)]
-    pub tree: Tree,
-    /// The software device.
-    #[command(flatten)]
-    pub soft: Soft,
-    /// The format.
-    #[command(flatten)]
-    pub format: Format,
-}
-
-/// Flags of `doctor`.
-#[derive(Debug, Clone, Args)]
-pub struct Doctor {
-    /// Look at device <DEV> alone [default: all devices]
-    #[arg(short = 'd', long = "ib-dev", value_name = "DEV")]
-    pub device: Option<String>,
-    /// Open a pair of queue pairs to the doctor that listens at <HOST:PORT>
-    #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
-    pub peer: Option<String>,
-    /// Wait on port <PORT> for a doctor with --peer
-    #[arg(long, value_name = "PORT", value_parser = number::<u16>)]
-    pub listen: Option<u16>,
-    /// Seconds to wait for the other doctor at any one point
-    #[arg(long = "timeout", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub timeout_s: u64,
     /// The files.
     #[command(flatten)]
     pub tree: Tree,

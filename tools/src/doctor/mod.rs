@@ -5,6 +5,7 @@ mod pair;
 
 use anyhow::bail;
 use pair::Pair;
+use rdma_core::PortNum;
 use rdma_core::doctor::{Finding, Severity, Wants};
 use serde::Serialize;
 
@@ -63,6 +64,12 @@ pub fn run(flags: &Doctor) -> anyhow::Result<()> {
 fn findings(flags: &Doctor) -> Vec<Finding> {
     let mut wants = Wants::default();
     wants.device.clone_from(&flags.device);
+    wants.port = flags.port.map(PortNum);
+    wants.gid_index = flags.gid_index;
+    wants.pin_bytes = flags.pin;
+    wants.shm_bytes = flags.shm;
+    wants.descriptors = flags.descriptors;
+    wants.gpu_memory = flags.gpu;
     if flags.tree.root.is_none() {
         wants.variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))

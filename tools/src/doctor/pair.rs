@@ -154,9 +154,17 @@ impl Pair {
 /// Returns the flags of a `pingpong` with the same device.
 fn pingpong(flags: &Doctor, end: &End) -> anyhow::Result<Pingpong> {
     let timeout = flags.timeout_s.to_string();
+    let [port, gid_index] =
+        [flags.port.map(u32::from), flags.gid_index].map(|number| number.map(|number| number.to_string()));
     let mut line = vec!["rdma-tools", "pingpong", "-c", "-n", MESSAGES, "--timeout", &timeout];
     if let Some(device) = &flags.device {
         line.extend(["-d", device]);
+    }
+    if let Some(port) = &port {
+        line.extend(["-i", port]);
+    }
+    if let Some(index) = &gid_index {
+        line.extend(["-g", index]);
     }
     if let End::Peer(host, _) = end {
         line.push(host);

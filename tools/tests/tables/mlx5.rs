@@ -105,3 +105,35 @@ fn doctor_fails_where_a_finding_is_an_error_and_names_it() {
         "{json}"
     );
 }
+
+/// Returns the ids of the findings, of any severity.
+fn ids(root: &std::path::Path, flags: &str) -> Vec<String> {
+    let output = on(root, &format!("doctor --json {flags}")).stdout;
+    let value: serde_json::Value = serde_json::from_str(&output).unwrap();
+    let findings = value["findings"].as_array().unwrap();
+    findings.iter().map(|finding| finding["id"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn doctor_looks_at_what_the_flags_want() {
+    let tree = Tree::named("port_down");
+    tree.file(
+        "proc/thread-self/limits",
+        "Max open files 1024 1024 files\nMax locked memory 65536 65536 bytes\n",
+    );
+    tree.file("proc/thread-self/status", "CapEff:\t0000000000000000\nVmPin:\t0 kB\nVmLck:\t0 kB\n");
+    tree.file("proc/thread-self/fd/0", "");
+    tree.file("proc/thread-self/mountinfo", "33 24 0:31 / /dev/shm rw - tmpfs shm rw,size=8388608k\n");
+    tree.file("sys/module/mlx5_core/version", "");
+    for (flags, id) in [
+        ("--pin 1G", "memlock-too-small"),
+        ("--shm 9G", "shm-too-small"),
+        ("--descriptors 2000", "descriptors-too-few"),
+        ("--gpu", "gpu-driver-missing"),
+        ("-d mlx5_bond_0 -g 5", "gid-empty"),
+        ("-d mlx5_bond_0 -i 2", "port-unknown"),
+    ] {
+        assert!(ids(tree.root(), flags).iter().any(|found| found == id), "{flags}");
+        assert!(ids(tree.root(), "").iter().all(|found| found != id), "{id} without {flags}");
+    }
+}
