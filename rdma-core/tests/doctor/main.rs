@@ -6,6 +6,7 @@ mod bearing;
 mod case;
 mod each;
 mod healthy;
+mod mends;
 mod reading;
 mod tree;
 mod unread;

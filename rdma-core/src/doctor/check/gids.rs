@@ -45,10 +45,17 @@ fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Findin
         }
         Verdict::Wrong(id, severity, why) => (id, severity, why),
     };
-    let take = chosen.as_ref().map_or_else(
-        |_| "no entry can be used from here".to_owned(),
-        |chosen| format!("take index {} ({}, {})", chosen.entry.index, chosen.entry.gid, chosen.entry.kind),
-    );
+    let (take, mend) = match chosen {
+        Ok(chosen) => {
+            let take =
+                format!("take index {} ({}, {})", chosen.entry.index, chosen.entry.gid, chosen.entry.kind);
+            let mend = take_another(&take);
+            (take, mend)
+        }
+        Err(_) => {
+            ("no other entry can be used from here either".to_owned(), give_address(scope, device, port))
+        }
+    };
     let value = table
         .get(index)
         .map_or("0000:0000:0000:0000:0000:0000:0000:0000".to_owned(), |row| row.gid.to_string());
@@ -59,12 +66,28 @@ fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Findin
         text: format!("GID index {index} of port {number} of {name}, from {by}, {why}; {take}"),
         source: port.folder.join(format!("gids/{index}")).display().to_string(),
         value,
-        mend: Mend::new(
-            format!("unset NCCL_IB_GID_INDEX, or {take} (`-x`)"),
-            "[Service] UnsetEnvironment=NCCL_IB_GID_INDEX",
-            "remove NCCL_IB_GID_INDEX from env: the index differs from node to node, and is found without the variable",
-        ),
+        mend,
     })
+}
+
+/// Returns the mend where another entry can be used.
+fn take_another(take: &str) -> Mend {
+    Mend::new(
+        format!("unset NCCL_IB_GID_INDEX, or {take} (`-x`)"),
+        "[Service] UnsetEnvironment=NCCL_IB_GID_INDEX",
+        "remove NCCL_IB_GID_INDEX from env: the index differs from node to node, and is found without the variable",
+    )
+}
+
+/// Returns the mend where no entry can be used.
+fn give_address(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Mend {
+    let netdev = scope.machine.netdev_of(device, port).map_or("NETDEV", |netdev| &netdev.name);
+    Mend::new(
+        format!("give the interface an address: `ip address add 10.0.0.1/24 dev {netdev}`"),
+        "[Service] no PrivateNetwork=, because the interface must be in the network namespace of the process",
+        "hostNetwork: true, or the annotation k8s.v1.cni.cncf.io/networks that brings the interface of the device into the \
+         pod",
+    )
 }
 
 /// Returns whether a process can send from the port: from the entry that was asked for, or from any.
@@ -126,18 +149,12 @@ fn judge(scope: &Scope<'_>, table: &GidTable, index: u32, link_layer: LinkLayer)
 }
 
 fn none_usable(scope: &Scope<'_>, device: &RdmaDevice, port: &Port, why: String) -> Finding {
-    let netdev = scope.machine.netdev_of(device, port).map_or("NETDEV", |netdev| &netdev.name);
     Finding {
         id: FindingId::NoUsableGid,
         severity: scope.of_one,
         text: format!("no GID of port {} of {} can be used from here: {why}", port.number, device.name),
         source: port.folder.join("gids").display().to_string(),
         value: "no usable entry".to_owned(),
-        mend: Mend::new(
-            format!("give the interface an address: `ip address add 10.0.0.1/24 dev {netdev}`"),
-            "[Service] no PrivateNetwork=, because the interface must be in the network namespace of the process",
-            "hostNetwork: true, or the annotation k8s.v1.cni.cncf.io/networks that brings the interface of the device into \
-             the pod",
-        ),
+        mend: give_address(scope, device, port),
     }
 }

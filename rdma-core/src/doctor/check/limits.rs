@@ -9,6 +9,8 @@ use crate::memory::pinning::{Bytes, Limit, RdmaCgroup, RdmaResource};
 const OBJECTS_MIN: u64 = 4;
 /// The size of `/dev/shm` that container runtimes give by default, on which jobs of several GPUs fail.
 const SHM_DEFAULT_BYTES: u64 = 64 << 20;
+/// The least size of `/dev/shm` that a mend gives, which suffices for NCCL.
+const SHM_MEND_GIB: u64 = 8;
 
 pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     let mut findings = rdma_cgroups(scope);
@@ -114,6 +116,7 @@ fn shm(scope: &Scope<'_>) -> Option<Finding> {
     } else {
         return None;
     };
+    let gib = need.div_ceil(1 << 30).max(SHM_MEND_GIB);
     Some(Finding {
         id: FindingId::ShmTooSmall,
         severity,
@@ -121,9 +124,9 @@ fn shm(scope: &Scope<'_>) -> Option<Finding> {
         source: shm.file.display().to_string(),
         value: size.to_string(),
         mend: Mend::new(
-            "mount -o remount,size=8g /dev/shm; in a container `--shm-size=8g`",
-            "[Service] TemporaryFileSystem=/dev/shm:size=8G",
-            "a volume emptyDir {medium: Memory, sizeLimit: 8Gi}, mounted at /dev/shm",
+            format!("mount -o remount,size={gib}g /dev/shm; in a container `--shm-size={gib}g`"),
+            format!("[Service] TemporaryFileSystem=/dev/shm:size={gib}G"),
+            format!("a volume emptyDir {{medium: Memory, sizeLimit: {gib}Gi}}, mounted at /dev/shm"),
         ),
     })
 }

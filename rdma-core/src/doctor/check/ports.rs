@@ -92,10 +92,13 @@ fn state(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding>
                 state.name
             );
             let netdev = scope.machine.netdev_of(device, port).map_or("NETDEV", |netdev| &netdev.name);
+            let bring_up = if infiniband {
+                format!("`mlxlink -d {name} --port_state UP`")
+            } else {
+                format!("`ip link set {netdev} up`")
+            };
             let mend = Mend::new(
-                format!(
-                    "take a port that is up, or `ip link set {netdev} up`; then look at the cable and the switch"
-                ),
+                format!("take a port that is up, or {bring_up}; then look at the cable and the switch"),
                 "the same; [Unit] Wants=network-online.target, After=network-online.target, where the link comes late",
                 "name a device that is up in args or NCCL_IB_HCA, or ask for a node whose link is up",
             );
