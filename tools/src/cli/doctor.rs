@@ -32,7 +32,7 @@ pub struct Doctor {
     #[arg(long, value_name = "HOST:PORT", conflicts_with = "listen")]
     pub peer: Option<String>,
     /// Wait on port <PORT> for a doctor with --peer
-    #[arg(long, value_name = "PORT", value_parser = number::<u16>)]
+    #[arg(long, value_name = "PORT", value_parser = tcp_port)]
     pub listen: Option<u16>,
     /// Seconds to wait for the other doctor at any one point
     #[arg(long = "timeout", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
@@ -46,6 +46,11 @@ pub struct Doctor {
     /// The format.
     #[command(flatten)]
     pub format: Format,
+}
+
+/// Parses a port to listen on: 0 would be one that nobody knows.
+fn tcp_port(text: &str) -> Result<u16, String> {
+    number(text).and_then(|port| if port == 0 { Err("at least 1".to_owned()) } else { Ok(port) })
 }
 
 /// Parses a number of bytes, in K, M or G where it ends so.
@@ -62,6 +67,12 @@ fn size(text: &str) -> Result<u64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_port_to_listen_on_is_one_that_the_other_doctor_can_name() {
+        assert_eq!(tcp_port("18515"), Ok(18_515));
+        assert!(tcp_port("0").is_err() && tcp_port("65536").is_err());
+    }
 
     #[test]
     fn sizes_have_units_of_1024() {

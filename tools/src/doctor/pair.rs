@@ -167,7 +167,7 @@ fn pingpong(flags: &Doctor, end: &End) -> anyhow::Result<Pingpong> {
         line.extend(["-g", index]);
     }
     if let End::Peer(host, _) = end {
-        line.push(host);
+        line.extend(["--", host]);
     }
     match Cli::try_parse_from(line)?.command {
         Command::Pingpong(pingpong) => Ok(Pingpong { soft: flags.soft.clone(), ..pingpong }),

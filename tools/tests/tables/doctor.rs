@@ -76,4 +76,6 @@ fn a_peer_whose_queue_pair_is_gone_ends_the_fifth_step() {
 fn a_peer_without_a_port_is_refused() {
     rdma_tools("doctor --soft --peer localhost").failed_with(&["--peer is HOST:PORT"]);
     rdma_tools("doctor --soft --peer localhost:x").failed_with(&["--peer localhost:x has no port"]);
+    // A host is no flag.
+    rdma_tools("doctor --soft --peer=--help:1").failed_with(&["step 2 of 6", "--help:1"]);
 }
