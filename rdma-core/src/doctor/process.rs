@@ -28,6 +28,9 @@ pub struct Process {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Cpus(Vec<(u32, u32)>);
 
+/// The most ranges of a list of processors: the kernel has no more processors (NR_CPUS).
+const RANGES_MAX: usize = 8192;
+
 impl Process {
     pub(super) fn read(folder: PathBuf) -> Self {
         Self {
@@ -55,7 +58,11 @@ impl Cpus {
             let (first, last) = (number(first)?, number(last)?);
             if first <= last { Ok((first, last)) } else { Err(format!("{} is no range", Quoted(range))) }
         });
-        ranges.collect::<Result<_, _>>().map(Self)
+        let ranges = ranges.take(RANGES_MAX + 1).collect::<Result<Vec<_>, String>>()?;
+        if ranges.len() > RANGES_MAX {
+            return Err(format!("more than {RANGES_MAX} ranges of processors"));
+        }
+        Ok(Self(ranges))
     }
 
     /// Returns whether the two sets have a processor in common.

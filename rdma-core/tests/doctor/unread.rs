@@ -47,3 +47,17 @@ fn the_type_of_the_only_gid_of_v2() {
     tree.edit(&format!("{PORT}/gid_attrs/types/1"), "RoCE v2", "IB/RoCE v1");
     check(&tree, &format!("{PORT}/gid_attrs/types/3"), &Wants::default(), FindingId::NoUsableGid);
 }
+
+#[test]
+fn a_list_of_more_processors_than_a_kernel_has() {
+    let tree = Tree::healthy();
+    let list = |first: u32| (0..400_000).map(|cpu| format!("{},", 2 * cpu + first)).collect::<String>();
+    tree.edit("proc/thread-self/status", "0-127", &list(0));
+    tree.file("sys/devices/system/node/node0/cpulist", list(1));
+    let mut wants = Wants::default();
+    wants.device = Some("mlx5_0".to_owned());
+    let findings = tree.findings(&wants);
+    assert_eq!(findings.len(), 1, "{findings:#?}");
+    assert_eq!((findings[0].id, findings[0].severity), (FindingId::NumaRemote, Severity::NotVisible));
+    assert!(findings[0].text.contains("more than 8192 ranges"), "{findings:#?}");
+}

@@ -89,10 +89,9 @@ fn locate(roots: &Roots<'_>, controller: &str) -> Reading<(Version, Vec<PathBuf>
         return Err(NotKnown::new(&mounts_file, format!("no mount shows the cgroup {group}")));
     };
     let top = mount.directory(roots.root);
-    let depths = (0..=below.len()).rev();
-    let directories =
-        depths.map(|depth| below.iter().take(depth).fold(top.clone(), |dir, name| dir.join(name)));
-    Ok((version, directories.collect()))
+    let own = below.iter().fold(top.clone(), |dir, name| dir.join(name));
+    let directories = own.ancestors().take_while(|directory| directory.starts_with(&top));
+    Ok((version, directories.map(Path::to_owned).collect()))
 }
 
 /// Returns whether a group may have a limit. Only positive evidence says that it has none. A file that is

@@ -116,6 +116,14 @@ fn of_several_mounts_the_one_that_shows_most_is_read() {
 }
 
 #[test]
+fn a_group_of_a_million_levels_is_not_known_at_once() {
+    let tree = Tree::v2(&"/a".repeat(1_000_000));
+    assert!(tree.memory().unwrap_err().why.ends_with("is not HIERARCHY:CONTROLLERS:GROUP"));
+    // As deep as the kernel's paths can be.
+    assert_eq!(Tree::v2(&"/a".repeat(2048)).limits().len(), 2048);
+}
+
+#[test]
 fn a_process_in_no_group_is_not_known() {
     let tree = Tree::v2("/");
     tree.write("process/cgroup", "1:name=systemd:/\n");

@@ -13,6 +13,9 @@ pub(super) struct Membership {
     group: String,
 }
 
+/// The longest path of a group in bytes, that of the kernel (PATH_MAX): a longer one would be looked at level by level.
+const GROUP_BYTES_MAX: usize = 4096;
+
 pub(super) fn parse(text: &str) -> Result<Vec<Membership>, String> {
     text.lines().map(parse_line).collect()
 }
@@ -22,7 +25,7 @@ fn parse_line(line: &str) -> Result<Membership, String> {
     let malformed = || format!("{} is not HIERARCHY:CONTROLLERS:GROUP", Quoted(line));
     let (hierarchy, rest) = line.split_once(':').ok_or_else(malformed)?;
     let (controllers, group) = rest.split_once(':').ok_or_else(malformed)?;
-    if !group.starts_with('/') {
+    if !group.starts_with('/') || group.len() > GROUP_BYTES_MAX {
         return Err(malformed());
     }
     Ok(Membership {
