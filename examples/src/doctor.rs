@@ -22,13 +22,13 @@ impl fmt::Display for Findings {
     }
 }
 
-/// Adds to the error of a device's choice the findings that bear on it. `wanted` is a name, `auto`, or the name of a
-/// software device, of which the machine knows nothing.
+/// Adds to the error of a device's choice the findings that bear on it. `wanted` is a name, `auto`, `rdma`, or the name
+/// of a software device, of which the machine knows nothing.
 pub fn explain_choice(error: impl Into<Error>, wanted: &str, wants: &Wants) -> Error {
     if wanted.starts_with("soft") {
         return error.into();
     }
-    let name = Some(wanted.to_owned()).filter(|name| name != "auto");
+    let name = Some(wanted.to_owned()).filter(|name| name != "auto" && name != "rdma");
     explain(error, &Refusal::Device { name }, wants)
 }
 

@@ -111,9 +111,9 @@ pub struct Args {
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=RANKS_MAX))]
     pub ranks: Option<u16>,
 
-    /// `auto` (the first usable NIC, else soft), `soft`, or a name as in ibv_devices; one that is named is used or
-    /// the run fails. Of several (`a,b`, or more than once) each is a rail: operations are cut over all of them, and
-    /// go on over those that are left when one fails
+    /// `auto` (the first usable NIC, else soft), `rdma` (the first usable NIC), `soft`, or a name as in ibv_devices;
+    /// one that is named is used or the run fails. Of several (`a,b`, or more than once) each is a rail: operations
+    /// are cut over all of them, and go on over those that are left when one fails
     #[arg(long, value_name = "DEVICE,…", default_value = "auto", value_delimiter = ',', value_parser = NonEmptyStringValueParser::new())]
     pub device: Vec<String>,
 

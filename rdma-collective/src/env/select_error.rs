@@ -1,5 +1,6 @@
 //! Errors of choosing a device.
 
+use super::RefusedDevice;
 use crate::quoted::Quoted;
 use rdma_core::error::{NoUsableGid, OpenError, QueryError};
 use rdma_core::{GidEntry, PortNum, PortState};
@@ -23,6 +24,12 @@ pub(super) enum SelectErrorKind {
     /// The device does not answer a query.
     #[error(transparent)]
     Query(#[from] QueryError),
+    /// `rdma` was asked for, and no RDMA device can be used.
+    #[error("no RDMA device can be used, and `rdma` takes no other: {}", reasons(refused))]
+    NoneUsable {
+        /// Each device, with the reason against it.
+        refused: Vec<RefusedDevice>,
+    },
     /// The port of the device is not active.
     #[error(
         "port {port} of {device} is {state}, not ACTIVE: check cable and switch, or `ip link set NETDEV up`"
@@ -79,6 +86,11 @@ pub(super) enum SelectErrorKind {
         /// The GIDs that the device has.
         table: Vec<GidEntry>,
     },
+}
+
+fn reasons(refused: &[RefusedDevice]) -> String {
+    let each: Vec<String> = refused.iter().map(|one| format!("{}: {}", one.device, one.reason)).collect();
+    if each.is_empty() { "there is none".to_owned() } else { each.join("; ") }
 }
 
 fn indices(table: &[GidEntry]) -> String {

@@ -91,8 +91,8 @@ pub struct Args {
     #[arg(long, value_name = "IP:PORT", default_value = "0.0.0.0:18600", conflicts_with = "peer")]
     pub listen: SocketAddr,
 
-    /// `auto` (the first usable NIC, else soft), `soft`, or a name as in ibv_devices; one that is named is used or
-    /// the run fails
+    /// `auto` (the first usable NIC, else soft), `rdma` (the first usable NIC), `soft`, or a name as in ibv_devices;
+    /// one that is named is used or the run fails
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = NonEmptyStringValueParser::new())]
     pub device: String,
 

@@ -64,10 +64,11 @@ impl SelectedDevice {
 
 impl NcclOptions {
     /// Opens the device called `wanted`. For `auto`, opens the first device that can be used: NICs and soft-RoCE in
-    /// the kernel's order, as far as the variables take them, then the software device. The software device gets the
-    /// options `soft`; it answers at `soft.address`, or at the first interface that `NCCL_SOCKET_IFNAME` takes.
+    /// the kernel's order, as far as the variables take them, then the software device. `rdma` is `auto` without the
+    /// software device, so that a pod with a NIC does not run without it. The software device gets the options `soft`;
+    /// it answers at `soft.address`, or at the first interface that `NCCL_SOCKET_IFNAME` takes.
     ///
-    /// `NCCL_IB_DISABLE` applies to `auto` only. For a device that is named, `NCCL_IB_HCA` chooses among its ports,
+    /// `NCCL_IB_DISABLE` applies to `auto` and `rdma` only. For a device that is named, `NCCL_IB_HCA` chooses among its ports,
     /// and is ignored where it takes none of them. The variables about GIDs apply to RDMA devices; `gid_index` applies
     /// to any device, and wins over them.
     ///
@@ -112,7 +113,8 @@ impl NcclOptions {
         let list = DeviceList::probe();
         let mut refused = Vec::new();
         let soft_wanted = wanted == "soft" || wanted == soft.name;
-        if wanted != "auto" && !soft_wanted {
+        let any_rdma = wanted == "rdma";
+        if wanted != "auto" && !any_rdma && !soft_wanted {
             let device = list.find(wanted)?;
             let mut selected = self.open_port(device, gid_index)?;
             let others = list.devices().iter().map(Device::name).filter(|&name| name != wanted);
@@ -140,9 +142,11 @@ impl NcclOptions {
         }
         let mut selected = match found {
             Some(found) => {
-                refused.push(RefusedDevice { device: soft.name, reason: already(&found) });
+                let reason = if any_rdma { not_asked_for(&soft.name, wanted).reason } else { already(&found) };
+                refused.push(RefusedDevice { device: soft.name, reason });
                 found
             }
+            None if any_rdma => return Err(SelectErrorKind::NoneUsable { refused }),
             None => {
                 let address = self.soft_address(soft.address, number)?;
                 let soft = Device::soft(SoftOptions { address, ..soft });

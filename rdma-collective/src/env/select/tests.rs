@@ -46,6 +46,18 @@ fn a_named_device_never_falls_back() {
 }
 
 #[test]
+fn rdma_never_falls_back_to_the_software_device_and_says_why_each_other_one_is_not_used() {
+    let nccl = NcclOptions::read(&[("NCCL_IB_DISABLE", "1")].into_iter().collect()).unwrap();
+    let error = nccl.select("rdma", soft(), None).unwrap_err();
+    let SelectErrorKind::NoneUsable { refused } = &error.0 else { panic!("{error}") };
+    let list = DeviceList::probe();
+    assert_eq!(refused.len(), list.devices().len() + usize::from(list.unavailable().is_some()));
+    for one in refused {
+        assert!(error.to_string().contains(&one.reason), "{error}");
+    }
+}
+
+#[test]
 fn nccls_variables_choose_among_rdma_devices_and_leave_the_software_device_alone() {
     let nccl = |variables: &[(&str, &str)]| NcclOptions::read(&variables.iter().copied().collect()).unwrap();
     let gid = nccl(&[("NCCL_IB_GID_INDEX", "77"), ("NCCL_IB_ROCE_VERSION_NUM", "1")]);
