@@ -38,7 +38,7 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> Result<()> {
-    let (role, mut options) = match Program::parse().role {
+    let (role, mut options) = match manual::parse::<Program>().role {
         Command::Prefill(options) => (Role::Prefill, options),
         Command::Decode(options) => (Role::Decode, options),
         Command::Router(options) => (Role::Router, options),

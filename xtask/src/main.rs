@@ -8,6 +8,7 @@ mod checkout;
 mod ci;
 mod compare;
 mod count;
+mod docs;
 mod figures;
 mod git;
 mod instructions;
@@ -67,6 +68,8 @@ enum Command {
     Compare(compare::Args),
     /// Makes benches/RESULTS.md and README's rows of what the benches have saved.
     Results(results::Args),
+    /// Writes man pages and shell completions of all programs.
+    Docs(docs::Args),
     /// Draws the figures of docs/collectives.md and docs/layouts.md anew, by programs that run on this machine.
     Figures(figures::Args),
 }
@@ -88,6 +91,7 @@ fn main() -> ExitCode {
         Command::MetricsCost(args) => metrics_cost::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Compare(args) => compare::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Results(args) => results::main(&args).map(|()| ExitCode::SUCCESS),
+        Command::Docs(args) => docs::main(&args).map(|()| ExitCode::SUCCESS),
         Command::Figures(args) => figures::main(&args).map(|()| ExitCode::SUCCESS),
     };
     result.unwrap_or_else(|error| {

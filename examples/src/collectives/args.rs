@@ -232,6 +232,7 @@ fn one_rank(text: &str) -> Result<u32, String> {
 impl Args {
     /// The command line of a collective's program; it ends the process when it asks for help or is wrong.
     pub fn read(collective: Collective) -> Self {
+        manual::print_if_asked(|| Self::command_of(collective), std::env::args_os().skip(1));
         let args = Self::from_arg_matches(&Self::command_of(collective).get_matches());
         Self { collective, ..args.unwrap_or_else(|error| error.exit()) }
     }

@@ -28,7 +28,7 @@ pub const RULE: &str =
 
 /// Runs one side of the twin whose flags these are.
 pub fn main<F: Flags>() -> ExitCode {
-    let flags = F::parse();
+    let flags = manual::parse::<F>();
     let patience = Duration::from_secs(flags.common().timeout_s);
     output::end(run(&flags).map(|()| 0).with_context(|| F::TEST.to_string()), patience)
 }

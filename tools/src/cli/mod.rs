@@ -9,7 +9,7 @@ use std::iter::once;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 pub use doctor::Doctor;
 pub use pingpong::Pingpong;
@@ -23,6 +23,8 @@ pub const TWINS: &[(&str, &str)] = &[
     ("ibdev2netdev", "netdevs"),
     ("ibv_rc_pingpong", "pingpong"),
 ];
+
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 const AFTER: &str = "\
 A link to this program that is named ibv_devices, ibv_devinfo, ibstat, show_gids, ibdev2netdev or ibv_rc_pingpong
@@ -211,16 +213,33 @@ impl Command {
 /// Parses the arguments of a process, the program's name first; a wrong flag ends the process with status 2.
 #[must_use]
 pub fn parse(args: impl IntoIterator<Item = OsString>) -> Cli {
+    let args: Vec<_> = args.into_iter().collect();
+    manual::print_if_asked(|| command_of(args.first()), args.iter().skip(1).cloned());
     Cli::parse_from(spelled_out(args))
+}
+
+/// Returns the command that a process of this name is: the program, or a subcommand under the name of its C tool.
+fn command_of(program: Option<&OsString>) -> clap::Command {
+    let command = Cli::command();
+    let twin = program.and_then(twin_of);
+    match twin.and_then(|(twin, subcommand)| Some((twin, command.find_subcommand(subcommand)?))) {
+        Some((twin, subcommand)) => subcommand.clone().name(twin).version(VERSION),
+        None => command,
+    }
 }
 
 /// Puts the subcommand behind the program's name where that is the name of a C tool.
 fn spelled_out(args: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
     let mut args = args.into_iter();
     let program = args.next().unwrap_or_default();
-    let name = Path::new(&program).file_name().unwrap_or_default();
-    let subcommand = TWINS.iter().find(|(twin, _)| name == *twin).map(|(_, subcommand)| (*subcommand).into());
+    let subcommand = twin_of(&program).map(|(_, subcommand)| subcommand.into());
     once("rdma-tools".into()).chain(subcommand).chain(args).collect()
+}
+
+/// Finds the name of a C tool in the path of a program, with the subcommand that it runs.
+fn twin_of(program: &OsString) -> Option<(&'static str, &'static str)> {
+    let name = Path::new(program).file_name()?;
+    TWINS.iter().copied().find(|(twin, _)| name == *twin)
 }
 
 /// Parses a number as the C tools do: decimal, or hexadecimal behind `0x`.

@@ -23,6 +23,20 @@ fn the_name_of_a_c_tool_is_its_subcommand() {
 }
 
 #[test]
+fn a_c_tool_has_a_page_under_its_name_with_the_flags_of_its_subcommand() {
+    for (twin, subcommand) in TWINS {
+        let command = command_of(Some(&format!("/usr/bin/{twin}").into()));
+        let page = manual::generate(&command, &[], "man").expect(twin);
+        assert!(page.contains(&format!(".TH {twin} 1")), "{page}");
+        let program = command_of(None);
+        for arg in program.find_subcommand(subcommand).expect(twin).get_arguments() {
+            let flag = arg.get_long().map(|long| format!("--{long}").replace('-', "\\-"));
+            assert!(flag.is_none_or(|flag| page.contains(&flag)), "{twin} lacks {}", arg.get_id());
+        }
+    }
+}
+
+#[test]
 fn the_software_device_has_an_address_without_being_given_one() {
     let soft = |line: &str| match parsed(line).expect(line).command {
         Command::Devices(flags) => flags.soft.address,

@@ -3,6 +3,7 @@
 
 mod bad;
 mod doctor;
+mod failures;
 mod mlx5;
 mod on_device;
 mod run;

@@ -53,6 +53,33 @@ impl Apt {
         Ok(())
     }
 
+    /// Unpacks packages, and all that they need, into a new folder `root`, as if they were installed there.
+    pub fn unpack_with_dependencies(&self, names: &[String], root: &Path) -> Result<()> {
+        let archives = self.folder.join("archives");
+        let mut args = vec!["install", "--yes", "--no-install-recommends", "--download-only"];
+        args.extend(names.iter().map(String::as_str));
+        self.get(&args)?;
+        let raw = self.folder.join("unpacked-root");
+        for entry in fs::read_dir(&archives)? {
+            let package = entry?.path();
+            if package.extension().is_some_and(|extension| extension == "deb") {
+                self.extract(&package, &raw)?;
+            }
+        }
+        fs::rename(&raw, root).with_context(|| format!("cannot move {}", raw.display()))?;
+        // The archives of the next list of packages are others.
+        fs::remove_dir_all(&archives).with_context(|| format!("cannot remove {}", archives.display()))
+    }
+
+    fn extract(&self, package: &Path, into: &Path) -> Result<()> {
+        let mut command = Command::new("dpkg-deb");
+        command.arg("-x").args([package, into]);
+        if !process::run_logged(&mut command, LIMIT, &self.folder.join("log"))?.success() {
+            bail!("cannot unpack {}", package.display());
+        }
+        Ok(())
+    }
+
     /// Unpacks a package of a suite into a folder within `into` that is named for its version. Returns both.
     pub fn unpack(&self, name: &str, suite: &str, into: &Path) -> Result<(String, PathBuf)> {
         self.get(&["download", &format!("{name}/{suite}")])?;
@@ -63,11 +90,7 @@ impl Apt {
         let version = process::answer("dpkg-deb", &["-f", &package.display().to_string(), "Version"])
             .with_context(|| format!("{} is no package", package.display()))?;
         let (raw, folder) = (self.folder.join("unpacked"), into.join(&version));
-        let mut command = Command::new("dpkg-deb");
-        command.arg("-x").args([&package, &raw]);
-        if !process::run_logged(&mut command, LIMIT, &self.folder.join("log"))?.success() {
-            bail!("cannot unpack {}", package.display());
-        }
+        self.extract(&package, &raw)?;
         fs::remove_file(&package)?;
         // Moved when it is whole, so that a run that was cut off leaves no half of it.
         fs::rename(&raw, &folder).with_context(|| format!("cannot move {}", raw.display()))?;

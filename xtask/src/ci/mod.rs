@@ -21,7 +21,7 @@ use self::sanitizer::{ASAN, TSAN};
 use crate::cargo::{cargo, check};
 use crate::soft_roce::Share;
 use crate::times::{HEADING, Took};
-use crate::{process, results, soft_roce, test, tidy, transcripts, workspace};
+use crate::{docs, process, results, soft_roce, test, tidy, transcripts, workspace};
 
 pub use public_api::Args as PublicApiArgs;
 pub use public_api::main as public_api;
@@ -80,6 +80,8 @@ enum Step {
     Results,
     /// The manifests of `deploy/` are valid, ask for no right that they do not need, and run.
     Manifests,
+    /// Every program has man pages and completions, which man and shells can read.
+    Docs,
     /// Licences, sources and advisories of the dependencies.
     Deny,
     /// The suite on soft-RoCE, on one host and on two.
@@ -160,6 +162,7 @@ fn run(step: Step, no_run: bool) -> Result<Done> {
         Step::Transcripts => whole(transcripts::main()),
         Step::Results => whole(results::check()),
         Step::Manifests => whole(manifests::run()),
+        Step::Docs => whole(docs::check()),
         Step::Deny => deny::run(),
         Step::SoftRoce => soft_roce(),
     }

@@ -59,7 +59,7 @@ struct Requests {
 
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
-    let args = Args::parse();
+    let args = manual::parse::<Args>();
     let wire = if args.tcp { Wire::Tcp } else { Wire::Auto };
     let token = std::env::var("RDMA_JOB_TOKEN").context("set RDMA_JOB_TOKEN to one token for both")?;
     let token: JobToken = token.parse()?;

@@ -23,7 +23,6 @@ mod way;
 
 use anyhow::Context;
 use args::Args;
-use clap::Parser;
 use examples::processes::{self, Group};
 use examples::{debug, memory, output};
 use plot::Plot;
@@ -39,7 +38,7 @@ const RANK_BYTES: u64 = 32 << 20;
 const LINK_BYTES: u64 = 4 << 20;
 
 fn main() -> ExitCode {
-    let args = Args::parse();
+    let args = manual::parse::<Args>();
     output::end(run(&args), args.timeout())
 }
 

@@ -14,7 +14,6 @@ use crate::{debug, output};
 use anyhow::{Context, bail, ensure};
 use args::TuneArgs;
 use choose::rows;
-use clap::Parser;
 use measure::Times;
 use rdma_collective::collective::tuning::{Collective, Peers, Row, Tuning};
 use rdma_collective::env::{Environment, Launch, Launcher, NcclOptions};
@@ -26,7 +25,7 @@ const NAME: &str = "tune";
 
 /// Runs one rank of the program, or starts all of them.
 pub fn main() -> ExitCode {
-    let args = TuneArgs::parse();
+    let args = manual::parse::<TuneArgs>();
     output::end(place(&args).context(NAME), args.each().timeout())
 }
 

@@ -1,51 +1,101 @@
-//! The image: the packages that its Dockerfile installs exist in the release of Debian that it names. They hold
-//! libibverbs, and the providers of the devices that our documents name. Docker itself is not needed.
+//! The image: the packages that its Dockerfile installs, with all that they need, are unpacked from the release of
+//! Debian that it names. `rdma-tools doctor` runs in there, on devices that our documents name, and misses neither
+//! libibverbs nor a provider. Docker itself is not needed.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+use serde_json::Value;
 
 use crate::ci::debian::Apt;
 use crate::workspace;
 
-/// Files that the packages must bring between them; `*` is the folder of the processor's kind.
-const FILES: [&str; 4] = [
-    "usr/lib/*/libibverbs.so.1",
-    "usr/lib/*/libibverbs/libmlx5-rdmav34.so",
-    "usr/lib/*/libibverbs/librxe-rdmav34.so",
-    "etc/libibverbs.d/mlx5.driver",
-];
+/// Devices, each with its driver, that sysfs shows in the image. soft-RoCE has no driver of a bus.
+const DEVICES: [(&str, Option<&str>); 2] = [("mlx5_0", Some("mlx5_core")), ("rxe0", None)];
+/// Findings that say that something of the packages is missing.
+const MISSING: [&str; 3] = ["libibverbs-missing", "provider-missing", "provider-not-configured"];
 
-/// Unpacks the packages of the Dockerfile into the cache, and looks for the files.
-pub fn check(dockerfile: &Path) -> Result<()> {
+/// Unpacks the packages of the Dockerfile into the cache, and runs `rdma_tools` there.
+pub fn check(dockerfile: &Path, rdma_tools: &Path) -> Result<()> {
     let text =
         fs::read_to_string(dockerfile).with_context(|| format!("cannot read {}", dockerfile.display()))?;
     let (suite, packages) = parse(&text)?;
     let cache = workspace::cache()?.join("image").join(&suite);
     let _turn = workspace::lock("image")?;
     fs::create_dir_all(&cache).with_context(|| format!("cannot create {}", cache.display()))?;
-    let mut apt = None;
-    let mut folders = Vec::new();
-    for package in &packages {
-        let into = cache.join(package);
-        fs::create_dir_all(&into)?;
-        folders.push(match fs::read_dir(&into)?.next() {
-            Some(unpacked) => unpacked?.path(),
-            None => {
-                if apt.is_none() {
-                    apt = Some(Apt::new(&cache, &[&suite])?);
-                }
-                apt.as_ref().context("apt is set up")?.unpack(package, &suite, &into)?.1
-            }
-        });
+    let root = cache.join(packages.join("+"));
+    if !root.exists() {
+        Apt::new(&cache, &[&suite])?.unpack_with_dependencies(&packages, &root)?;
+        // Where /lib64 is a link, the package that makes it is a part of every image.
+        if !root.join("lib64").exists() {
+            symlink("usr/lib64", root.join("lib64"))?;
+        }
     }
-    for file in FILES {
-        let is_there = folders.iter().any(|folder| find(folder, file).is_some());
-        ensure!(is_there, "the packages of the image have no {file}: {}", packages.join(" "));
-    }
-    println!("the image has libibverbs and its providers, of Debian {suite}");
+    show_devices(&root)?;
+    fs::copy(rdma_tools, root.join("rdma-tools"))?;
+    let missing = missing(&root)?;
+    ensure!(
+        missing.is_empty(),
+        "in the image of {} `rdma-tools doctor` says: {}",
+        packages.join(" "),
+        missing.join(", ")
+    );
+    // Without the file of a provider doctor says so, or it would say nothing of a package that lacks the file.
+    let (configured, aside) = (root.join("etc/libibverbs.d/mlx5.driver"), root.join("aside"));
+    fs::rename(&configured, &aside)
+        .with_context(|| format!("the packages have no {}", configured.display()))?;
+    let without = self::missing(&root);
+    fs::rename(&aside, &configured)?;
+    ensure!(without? == ["provider-not-configured"], "doctor does not miss {}", configured.display());
+    println!("doctor finds libibverbs and its providers in the image, of Debian {suite}");
     Ok(())
+}
+
+/// Makes files of sysfs that show the devices.
+fn show_devices(root: &Path) -> Result<()> {
+    for (device, driver) in DEVICES {
+        let folder = root.join("sys/class/infiniband").join(device);
+        fs::create_dir_all(folder.join("ports/1"))?;
+        let link = folder.join("device/driver");
+        if let Some(driver) = driver.filter(|_| fs::symlink_metadata(&link).is_err()) {
+            fs::create_dir_all(folder.join("device"))?;
+            symlink(format!("../../../../bus/pci/drivers/{driver}"), link)?;
+        }
+    }
+    Ok(())
+}
+
+/// Things that the packages lack: as doctor says, and as the loader does.
+fn missing(root: &Path) -> Result<Vec<String>> {
+    let report = run(root, &["doctor", "--json"])?;
+    let report: Value =
+        serde_json::from_str(&report).with_context(|| format!("doctor in the image: {report}"))?;
+    let findings = report["findings"].as_array().context("doctor has no findings")?.iter();
+    let mut missing: Vec<_> = findings
+        .filter(|finding| finding["severity"] != "not visible")
+        .filter_map(|finding| finding["id"].as_str())
+        .filter(|id| MISSING.contains(id))
+        .map(str::to_owned)
+        .collect();
+    // Whoever opens a device loads libibverbs with all that it needs; then the device has no node.
+    let opened = run(root, &["pingpong", "--ib-dev", "mlx5_0"])?;
+    missing.extend(opened.lines().find(|line| line.contains("does not load")).map(str::to_owned));
+    Ok(missing)
+}
+
+/// Runs `rdma-tools` in the image; returns the text that it prints.
+fn run(root: &Path, args: &[&str]) -> Result<String> {
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    command.arg("--root").arg(root).arg("/rdma-tools").args(args).stdin(Stdio::null());
+    let output = command.output().context("unshare, of util-linux, is missing")?;
+    let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
+    Ok(String::from_utf8_lossy(&text).into_owned())
 }
 
 /// The release of Debian that the last stage begins with, and the packages that each stage installs.
@@ -58,15 +108,6 @@ fn parse(text: &str) -> Result<(String, Vec<String>)> {
     lists.dedup();
     ensure!(lists.len() == 1, "the stages of the Dockerfile install different packages: {lists:?}");
     Ok((suite.to_owned(), lists.concat().split(' ').map(str::to_owned).collect()))
-}
-
-/// The file of this name in a folder.
-fn find(folder: &Path, file: &str) -> Option<PathBuf> {
-    let Some((before, after)) = file.split_once("/*/") else {
-        return Some(folder.join(file)).filter(|path| path.exists());
-    };
-    let kinds = fs::read_dir(folder.join(before)).ok()?;
-    kinds.filter_map(|kind| Some(kind.ok()?.path().join(after))).find(|path| path.exists())
 }
 
 #[cfg(test)]

@@ -33,7 +33,7 @@ pub fn run() -> Result<()> {
     let path = path(&work)?;
     let root = workspace::root()?;
     if packages::is_debian_like() {
-        image::check(&root.join("deploy/Dockerfile"))?;
+        image::check(&root.join("deploy/Dockerfile"), &path.join("rdma-tools"))?;
     }
     let mut command = Command::new(python);
     // Without -B the compiled files would lie among the sources.
