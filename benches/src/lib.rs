@@ -14,6 +14,7 @@ pub mod collectives;
 pub mod ends;
 pub mod footprint;
 pub mod kv;
+pub mod nics;
 pub mod nodes;
 pub mod only;
 pub mod pair;

@@ -115,8 +115,16 @@ pub struct Report {
 }
 
 /// The paths of a commit that change what is measured.
-const MEASURED: [&str; 7] =
-    ["rdma-core", "rdma-collective", "examples", "servers/src", "benches/src", "benches/peers", "Cargo.toml"];
+const MEASURED: [&str; 8] = [
+    "rdma-core",
+    "rdma-collective",
+    "examples",
+    "tools/src",
+    "servers/src",
+    "benches/src",
+    "benches/peers",
+    "Cargo.toml",
+];
 
 impl Report {
     /// Prints a row of pairs and keeps it; returns whether it holds.

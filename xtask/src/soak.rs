@@ -141,6 +141,9 @@ enum Suite {
     SoftRoce,
     /// Faults of the network between two hosts with soft-RoCE.
     TwoHosts,
+    /// `rdma-tools pingpong` with the C program as its peer, and the other tools beside theirs, on one host with
+    /// soft-RoCE and between two.
+    Pingpong,
     /// The demo of the servers on a host with soft-RoCE.
     Demo,
 }
@@ -164,8 +167,9 @@ pub fn main(args: &Args) -> Result<()> {
             Suite::Mapped => tests(MAPPED, args).and_then(|()| tests(KILLED, args)),
             Suite::Exhaustive => tests(EXHAUSTIVE, args),
             Suite::Instrumented => ci::soak_instrumented(),
-            Suite::SoftRoce => on_soft_roce(1, 1),
-            Suite::TwoHosts => on_soft_roce(2, TWO_HOSTS_ROUNDS),
+            Suite::SoftRoce => on_soft_roce(1, Share::Soak, 1),
+            Suite::TwoHosts => on_soft_roce(2, Share::Soak, TWO_HOSTS_ROUNDS),
+            Suite::Pingpong => on_soft_roce(1, Share::Tools, 1).and(on_soft_roce(2, Share::Tools, 1)),
             Suite::Demo => demo_on_soft_roce(),
         };
         if let Err(error) = outcome {
@@ -194,10 +198,10 @@ fn tests(test: &[&str], args: &Args) -> Result<()> {
 }
 
 /// Every fault, some times over; between two hosts each time costs a host, and so takes new ones.
-fn on_soft_roce(hosts: u8, rounds: u32) -> Result<()> {
+fn on_soft_roce(hosts: u8, share: Share, rounds: u32) -> Result<()> {
     let mut rows = Vec::new();
     for _ in 0..rounds {
-        let run = soft_roce::suite(hosts, Share::Soak)?;
+        let run = soft_roce::suite(hosts, share)?;
         rows.extend(run.rows);
         if let Outcome::Skipped(reason) = run.outcome {
             bail!("did not take place: {reason}");

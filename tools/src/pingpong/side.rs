@@ -168,9 +168,6 @@ impl Connected {
 
     fn sleep_and_poll(&mut self, rally: &mut Rally) -> anyhow::Result<()> {
         let mut deadline = Deadline::after(self.within);
-        // A message may have arrived before the first request, and so the queue is polled after each one: what arrives
-        // later raises an event.
-        self.worker.request_notify()?;
         loop {
             while let Some(completion) = self.worker.poll()? {
                 self.take(rally, completion)?;
@@ -179,10 +176,17 @@ impl Connected {
             if rally.has_ended() {
                 return Ok(());
             }
+            // Only now, because a send is often complete by then, and needs no event of its own. What arrived before
+            // the request raises no event either, so the queue is polled after it.
+            self.worker.request_notify()?;
+            if let Some(completion) = self.worker.poll()? {
+                self.take(rally, completion)?;
+                deadline = Deadline::after(self.within);
+                continue;
+            }
             ensure!(!deadline.expired(), self.silence());
             await_readable(&PollFd::new(&self.worker.event_fd(), PollFlags::IN), deadline)?;
             self.worker.consume_events()?;
-            self.worker.request_notify()?;
         }
     }
 

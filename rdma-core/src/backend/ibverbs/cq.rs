@@ -35,6 +35,8 @@ pub(super) struct CompletionQueue {
     overrun: Arc<AtomicBool>,
     /// Events taken from the channel and not yet acknowledged. `ibv_destroy_cq` waits for these.
     unacknowledged: c_uint,
+    /// Requests to notify that may have raised an event which was not taken yet: each raises one at most.
+    requested: u32,
     empty_polls: u32,
 }
 
@@ -65,7 +67,7 @@ impl CompletionQueue {
         })?;
         // INVARIANT: the queue was just created, with a pointer to the flag, which this value keeps; a failed drop
         // leaks it.
-        Ok(Self { channel, cq, overrun, unacknowledged: 0, empty_polls: 0 })
+        Ok(Self { channel, cq, overrun, unacknowledged: 0, requested: 0, empty_polls: 0 })
     }
 
     pub(super) fn context(&self) -> &Arc<Context> {
@@ -110,19 +112,29 @@ impl CompletionQueue {
     /// one that was lost would sleep for ever.
     pub(super) fn request_notify(&mut self) -> Result<(), PollError> {
         self.context().check_overrun();
+        self.requested = self.requested.saturating_add(1);
         // SAFETY: the queue is alive as long as `self`, since only the drop destroys it.
         check(unsafe { sys::ibv_req_notify_cq(self.as_ptr(), false) })
             .map_err(|source| refused("ibv_req_notify_cq", source))
     }
 
-    /// Takes and acknowledges the events raised so far.
+    /// Takes and acknowledges the events raised so far. To ask for more events than were requested would be a system
+    /// call in vain with each event.
     pub(super) fn consume_events(&mut self) -> Result<(), PollError> {
         let mut taken = Ok(true);
-        for _ in 0..EVENTS_MAX {
+        for _ in 0..self.requested.clamp(1, EVENTS_MAX) {
             taken = self.channel.take_event();
             match taken {
-                Ok(true) => self.unacknowledged += 1,
-                Ok(false) | Err(_) => break,
+                Ok(true) => {
+                    self.unacknowledged += 1;
+                    self.requested = self.requested.saturating_sub(1);
+                }
+                Ok(false) => {
+                    // At most the last request still has its event to come.
+                    self.requested = self.requested.min(1);
+                    break;
+                }
+                Err(_) => break,
             }
         }
         self.acknowledge(); // also after an error, because every taken event must be acknowledged

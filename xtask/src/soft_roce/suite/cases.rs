@@ -80,7 +80,7 @@ pub enum Share {
     Regular,
     /// All that is done to the network, and to processes.
     Soak,
-    /// All cases of `rdma-tools`, those of a soak, too.
+    /// All cases of `rdma-tools`, of which a soak has none besides.
     Tools,
 }
 
@@ -89,8 +89,8 @@ impl Share {
     /// busy; 2,000 rounds of blocks that are taken back take a quarter of an hour of the soak there.
     pub fn limit(self) -> Duration {
         Duration::from_secs(match self {
-            Self::Regular | Self::Tools => 1800,
-            Self::Soak => 3600,
+            Self::Regular => 1800,
+            Self::Soak | Self::Tools => 3600,
         })
     }
 }

@@ -26,7 +26,7 @@ pub const CASES: &[Case] = &[
         hosts: &[1],
         server: "env SOAK=full {test:pingpong} on_a_device --ignored --nocapture --test-threads=1",
         names_device: Sides::Server,
-        share: Share::Soak,
+        share: Share::Tools,
         seconds: 900,
         ..PLAIN
     },
@@ -52,7 +52,7 @@ const fn to_the_c_program(name: &'static str, work: &'static str) -> Case {
         work,
         // The text of both programs has no name, and -d takes that device or fails.
         names_device: Sides::Neither,
-        share: Share::Soak,
+        share: Share::Tools,
         seconds: 600,
         ..PLAIN
     }

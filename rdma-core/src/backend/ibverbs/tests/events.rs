@@ -38,6 +38,28 @@ fn the_channel_raises_one_event_for_each_request_to_notify() {
     }
 }
 
+#[test]
+#[ignore = "needs a device"]
+fn events_of_several_requests_and_of_requests_in_vain_are_taken() {
+    let mut pair = Pair::new();
+    let (here, there) = (pair.memory(64, Access::LOCAL_WRITE), pair.memory(64, REMOTE));
+    let write = |wr_id| here.request(wr_id, RawOpcode::Write, 8, Some(&there));
+    for wr_id in 0..4 {
+        pair.worker.request_notify().unwrap();
+        pair.worker.request_notify().unwrap();
+        pair.send(LEFT, &[write(wr_id)]).unwrap();
+        pair.completions(1);
+    }
+    pair.worker.consume_events().unwrap();
+    assert!(!readable(pair.worker.channel_fd(), AT_ONCE), "an event was left");
+    pair.worker.request_notify().unwrap();
+    pair.worker.consume_events().unwrap();
+    pair.send(LEFT, &[write(4)]).unwrap();
+    assert!(readable(pair.worker.channel_fd(), SOON));
+    pair.worker.consume_events().unwrap();
+    assert!(!readable(pair.worker.channel_fd(), AT_ONCE));
+}
+
 const REMOTE: Access = Access::LOCAL_WRITE.union(Access::REMOTE_WRITE);
 
 #[test]
