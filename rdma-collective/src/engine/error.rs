@@ -21,19 +21,19 @@ use crate::link::{BlobError, HandshakeError, LaneFailure};
 #[non_exhaustive]
 pub enum SetupError {
     /// The device did not answer a query.
-    #[error(transparent)]
+    #[error("{0}")]
     Query(#[from] QueryError),
     /// No GID of the port can be used to send from.
-    #[error(transparent)]
+    #[error("{0}")]
     Gid(#[from] NoUsableGid),
     /// A queue could not be created; most often a limit of the device.
-    #[error(transparent)]
+    #[error("{0}")]
     Create(#[from] CreateError),
     /// Memory could not be registered; most often the limit on locked memory.
-    #[error(transparent)]
+    #[error("{0}")]
     Register(#[from] RegisterError),
     /// A queue pair could not be connected.
-    #[error(transparent)]
+    #[error("{0}")]
     Connect(#[from] ConnectError),
     /// A receive could not be posted.
     #[error(transparent)]
@@ -149,4 +149,34 @@ pub enum EngineError {
     /// This process was forked from the one that made the engine.
     #[error(transparent)]
     Forked(#[from] Forked),
+}
+
+#[cfg(test)]
+mod tests {
+    use std::error::Error;
+
+    use rdma_core::doctor::Refusal;
+
+    use super::*;
+    use crate::collective::{AllocError, CommunicatorError};
+    use crate::kv::PoolError;
+
+    #[test]
+    fn the_doctor_finds_a_refused_registration_below_every_error_that_holds_one() {
+        let refused = || RegisterError::Refused {
+            len: 8,
+            source: io::Error::from_raw_os_error(libc::ENOMEM),
+            explanation: String::new(),
+        };
+        let errors: [Box<dyn Error>; 4] = [
+            SetupError::from(refused()).into(),
+            CommunicatorError::from(refused()).into(),
+            PoolError::from(refused()).into(),
+            AllocError::from(refused()).into(),
+        ];
+        for error in errors {
+            assert_eq!(Refusal::of(&*error), Some(Refusal::Registration { bytes: 8 }), "{error}");
+            assert_eq!(error.to_string(), refused().to_string());
+        }
+    }
 }
