@@ -34,7 +34,7 @@ pub fn explain_choice(error: impl Into<Error>, wanted: &str, wants: &Wants) -> E
     explain(error, &Refusal::Device { name }, wants)
 }
 
-/// What the doctor is to look for in a process that reads NCCL's variables.
+/// Returns the wants of a process that reads NCCL's variables.
 pub fn wants(nccl: &NcclOptions) -> Wants {
     let text = |value: OsString| value.into_string().ok();
     let mut wants = Wants::default();
@@ -49,7 +49,7 @@ pub fn wants(nccl: &NcclOptions) -> Wants {
 #[derive(Debug)]
 pub struct InUse {
     wants: Wants,
-    /// Of software devices the machine knows nothing.
+    /// Whether all are software devices, of which the machine knows nothing.
     soft: bool,
 }
 

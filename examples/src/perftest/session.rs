@@ -141,7 +141,7 @@ fn select(common: &Common, local: IpAddr) -> anyhow::Result<SelectedDevice> {
     Ok(selected)
 }
 
-/// What the doctor is to look for.
+/// Returns the wants that the flags tell of.
 fn wants(common: &Common) -> Wants {
     let mut wants = Wants::default();
     wants.gid_index = common.gid_index;

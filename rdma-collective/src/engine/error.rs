@@ -150,33 +150,3 @@ pub enum EngineError {
     #[error(transparent)]
     Forked(#[from] Forked),
 }
-
-#[cfg(test)]
-mod tests {
-    use std::error::Error;
-
-    use rdma_core::doctor::Refusal;
-
-    use super::*;
-    use crate::collective::{AllocError, CommunicatorError};
-    use crate::kv::PoolError;
-
-    #[test]
-    fn the_doctor_finds_a_refused_registration_below_every_error_that_holds_one() {
-        let refused = || RegisterError::Refused {
-            len: 8,
-            source: io::Error::from_raw_os_error(libc::ENOMEM),
-            explanation: String::new(),
-        };
-        let errors: [Box<dyn Error>; 4] = [
-            SetupError::from(refused()).into(),
-            CommunicatorError::from(refused()).into(),
-            PoolError::from(refused()).into(),
-            AllocError::from(refused()).into(),
-        ];
-        for error in errors {
-            assert_eq!(Refusal::of(&*error), Some(Refusal::Registration { bytes: 8 }), "{error}");
-            assert_eq!(error.to_string(), refused().to_string());
-        }
-    }
-}

@@ -53,8 +53,8 @@ fn nothing_at_all() {
     assert_eq!(missing.findings(&all()).len(), machine.findings(&all()).len());
 }
 
-/// libibverbs asks for devices over netlink before it reads sysfs, and the doctor reads sysfs alone. The filter holds for
-/// the whole process, so the test runs again in one of its own.
+/// libibverbs asks for devices over netlink before it reads sysfs, and the doctor reads sysfs alone. The filter holds
+/// for the whole process, so the test runs again in one of its own.
 #[test]
 fn seccomp_that_refuses_netlink() {
     const CHILD: &str = "RDMA_TEST_WITHOUT_NETLINK";
