@@ -145,7 +145,7 @@ fn an_mtu_of_1500_below_the_largest_of_the_port() {
 fn an_nccl_ib_gid_index_that_is_empty() {
     let (program, device) = (setting("ALLREDUCE"), setting("ROCE_DEVICE"));
     let allreduce = |script: &str| {
-        let line = ["--device", &device, "--ranks", "2", "-b", "1K", "-e", "1K", "-n", "1", "-w", "0"];
+        let line = ["--device", &device, "--ranks", "1", "-b", "1K", "-e", "1K", "-n", "1", "-w", "0"];
         sh(
             &format!("export NCCL_IB_GID_INDEX=200\n{script}\n{RUN}"),
             &[&[program.as_str()], &line[..]].concat(),
