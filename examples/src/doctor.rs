@@ -1,7 +1,9 @@
 //! Findings of the doctor below the error of a refused device or registration.
 
 use anyhow::Error;
+use rdma_collective::env::{NcclOptions, SelectedDevice};
 use rdma_core::doctor::{Finding, Machine, Refusal, Wants};
+use std::ffi::OsString;
 use std::fmt;
 
 /// Findings that bear on an error, as a part of its context. [`output::end`](crate::output::end) prints them below it.
@@ -32,8 +34,47 @@ pub fn explain_choice(error: impl Into<Error>, wanted: &str, wants: &Wants) -> E
     explain(error, &Refusal::Device { name }, wants)
 }
 
-/// Adds to an error the findings that bear on it, for a device that is not the software device.
-pub fn explain(error: impl Into<Error>, refusal: &Refusal, wants: &Wants) -> Error {
+/// Returns the wants of a process that reads NCCL's variables.
+pub fn wants(nccl: &NcclOptions) -> Wants {
+    let text = |value: OsString| value.into_string().ok();
+    let mut wants = Wants::default();
+    wants.variables = std::env::vars_os().filter_map(|(n, v)| Some((text(n)?, text(v)?))).collect();
+    if !wants.variables.contains_key("NCCL_IB_GID_INDEX") {
+        wants.gid_index = nccl.gid_index; // from a file
+    }
+    wants
+}
+
+/// Devices in use, to explain what they refuse.
+#[derive(Debug)]
+pub struct InUse {
+    wants: Wants,
+    /// Whether all are software devices, of which the machine knows nothing.
+    soft: bool,
+}
+
+impl InUse {
+    /// The devices that were chosen, and the wants that they were chosen by.
+    pub fn new(devices: &[&SelectedDevice], mut wants: Wants) -> Self {
+        let names: Vec<_> = devices.iter().filter(|device| !device.context.is_soft()).collect();
+        if let [device] = &names[..] {
+            wants.device = Some(device.context.name().to_owned());
+            wants.port = Some(device.port.port);
+        }
+        Self { wants, soft: names.is_empty() }
+    }
+
+    /// Adds to an error the findings that bear on it; most errors are no refusal, and stay as they are.
+    pub fn explain(&self, error: impl Into<Error>) -> Error {
+        let error = error.into();
+        match Refusal::of(error.as_ref()) {
+            Some(refusal) if !self.soft => explain(error, &refusal, &self.wants),
+            _ => error,
+        }
+    }
+}
+
+fn explain(error: impl Into<Error>, refusal: &Refusal, wants: &Wants) -> Error {
     with_findings(error.into(), Machine::read("/").bearing_on(refusal, wants))
 }
 

@@ -186,6 +186,13 @@ fn a_rank_that_fails_is_named_and_fails_the_run() {
 }
 
 #[test]
+fn a_device_that_is_not_there_brings_the_findings_of_the_doctor() {
+    let ended = run(KVCACHE, "--device nowhere0 --prompt 16").expect(1);
+    // Each side tells of it: `device-missing`, or `device-unknown` where there are others.
+    assert!(ended.stderr.contains("error: device-") && ended.stderr.contains("  pod spec: "), "{ended:?}");
+}
+
+#[test]
 fn sides_that_were_given_different_wires_both_end_by_an_error() {
     for (one, other) in [("mapped", "tcp"), ("tcp", "mapped")] {
         let flags = "--prompt 16 -T 100";

@@ -41,10 +41,12 @@ debug_as_display!(WaitError<T>);
 #[cfg(test)]
 mod tests {
     use std::error::Error;
+    use std::io;
     use std::sync::Arc;
     use std::time::Duration;
 
-    use rdma_core::error::PollError;
+    use rdma_core::doctor::Refusal;
+    use rdma_core::error::{PollError, RegisterError};
     use rdma_core::{QpNum, SoftOptions};
 
     use super::*;
@@ -96,6 +98,25 @@ mod tests {
         ];
         for error in samples {
             assert_eq!(format!("{error:?}"), error.to_string());
+        }
+    }
+
+    #[test]
+    fn the_doctor_finds_a_refused_registration_below_every_error_that_holds_one() {
+        let refused = || RegisterError::Refused {
+            len: 8,
+            source: io::Error::from_raw_os_error(libc::ENOMEM),
+            explanation: String::new(),
+        };
+        let errors: [Box<dyn Error>; 4] = [
+            SetupError::from(refused()).into(),
+            CommunicatorError::from(refused()).into(),
+            PoolError::from(refused()).into(),
+            AllocError::from(refused()).into(),
+        ];
+        for error in errors {
+            assert_eq!(Refusal::of(&*error), Some(Refusal::Registration { bytes: 8 }), "{error}");
+            assert_eq!(error.to_string(), refused().to_string());
         }
     }
 }

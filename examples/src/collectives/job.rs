@@ -4,7 +4,7 @@ use super::args::Args;
 use super::kind::Collective;
 use super::lanes::Plan;
 use crate::columns::header::{RankDevice, Refused};
-use crate::doctor;
+use crate::doctor::{self, InUse};
 use crate::fault::FaultAt;
 use anyhow::{Context, ensure};
 use rdma_collective::bootstrap::BootstrapError;
@@ -12,10 +12,8 @@ use rdma_collective::bootstrap::{StoreClient, StoreServer};
 use rdma_collective::collective::{Algorithm, Communicator, CommunicatorOptions};
 use rdma_collective::engine::Engine;
 use rdma_collective::env::{Joined, Launch, NcclOptions, SelectedDevice};
-use rdma_core::doctor::Wants;
 use rdma_core::fault::FaultPlan;
 use rdma_core::{Deadline, PeerAccess, SoftOptions};
-use std::ffi::OsString;
 use std::time::Duration;
 
 /// The longest that the others may take to say why they do not come.
@@ -70,13 +68,9 @@ impl Job {
             ..SoftOptions::default()
         };
         let selected = nccl.select_each(&plan.devices, soft, None).map_err(|error| {
-            let mut wants = Wants::default();
-            wants.gid_index = nccl.gid_index;
-            let text = |value: OsString| value.into_string().ok();
-            wants.variables = std::env::vars_os().filter_map(|(n, v)| Some((text(n)?, text(v)?))).collect();
             // The error itself says about which of several devices it is.
             let wanted = if let [device] = &plan.devices[..] { device } else { "auto" };
-            doctor::explain_choice(error, wanted, &wants)
+            doctor::explain_choice(error, wanted, &doctor::wants(nccl))
         })?;
         for device in &selected {
             args.wire.suits(device)?;
@@ -88,9 +82,12 @@ impl Job {
         );
         let used: Vec<_> =
             selected.iter().map(|device| (device.context.clone(), device.engine_options(nccl))).collect();
-        let mut comm = Communicator::new(&Engine::over(&used)?, &mut store, options, deadline)?;
+        let in_use = InUse::new(&selected.iter().collect::<Vec<_>>(), doctor::wants(nccl));
+        let engine = Engine::over(&used).map_err(|error| in_use.explain(error))?;
+        let comm = Communicator::new(&engine, &mut store, options, deadline);
+        let mut comm = comm.map_err(|error| in_use.explain(error))?;
         if args.collective == Collective::SendRecv {
-            comm.connect(deadline)?;
+            comm.connect(deadline).map_err(|error| in_use.explain(error))?;
         }
         let devices = where_ranks_run(&comm, &selected, &mut store, deadline)?;
         let own_devices = selected.iter().map(|device| device.context.name().to_owned()).collect();

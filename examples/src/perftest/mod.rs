@@ -37,10 +37,11 @@ fn run<F: Flags>(flags: &F) -> anyhow::Result<()> {
     flags.common().metrics.serve(0)?;
     let outputs = Outputs::open(&flags.common().files, F::TEST)?;
     let mut session = session::connect(flags.common(), flags.plan())?;
-    let figures = match F::TEST.measure() {
-        Measure::Bandwidth => Figures::Bandwidth(bandwidth::run(&mut session)?),
-        Measure::Latency => Figures::Latency(latency::run(&mut session)?),
+    let measured = match F::TEST.measure() {
+        Measure::Bandwidth => bandwidth::run(&mut session).map(Figures::Bandwidth),
+        Measure::Latency => latency::run(&mut session).map(Figures::Latency),
     };
+    let figures = measured.map_err(|error| session.in_use.explain(error))?;
     output::say(format_args!("{RULE}\n"))?;
     let Session { device, plan, .. } = session;
     outputs.write(Run {

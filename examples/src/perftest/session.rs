@@ -8,14 +8,15 @@ use super::plan::Plan;
 use super::side::Side;
 use super::test::Verb;
 use crate::columns::header::{Refused, refused_lines};
-use crate::doctor;
+use crate::doctor::{self, InUse};
 use crate::output;
 use crate::wire::WireName;
 use anyhow::{Context as _, ensure};
 use rdma_collective::env::{NcclOptions, SelectedDevice};
-use rdma_core::doctor::{Refusal, Wants};
+use rdma_core::doctor::Wants;
 use rdma_core::{
-    Attached, Mtu, PathOptions, QpNum, QueuePair, ReadyToSend, Region, RemoteMemory, SoftOptions, Worker,
+    Attached, Failure, Mtu, PathOptions, QpNum, QueuePair, ReadyToSend, Region, RemoteMemory, SoftOptions,
+    Worker,
 };
 use std::net::IpAddr;
 use std::time::Duration;
@@ -43,6 +44,8 @@ pub struct Session {
     pub client: bool,
     /// The device, as it is printed.
     pub device: DeviceInfo,
+    /// The device, to explain what it refuses.
+    pub in_use: InUse,
     /// Between looks that find nothing.
     pub idle: Idle,
 }
@@ -79,6 +82,11 @@ pub(super) fn owner(queue_pairs: &[Channel], last: usize, number: QpNum) -> anyh
     (last..queue_pairs.len()).chain(0..last).find(is_owner).context("a completion of an unknown queue pair")
 }
 
+/// Returns the error of a request that failed.
+pub(super) fn failed(queue_pair: QpNum, failure: Failure) -> anyhow::Error {
+    anyhow::Error::new(failure).context(format!("a request of queue pair {queue_pair} failed"))
+}
+
 /// Meets the other side, opens the device and connects the queue pairs; prints what perftest prints on the way.
 ///
 /// # Errors
@@ -96,7 +104,11 @@ pub fn connect(common: &Common, mut plan: Plan) -> anyhow::Result<Session> {
     };
     let selected = select(common, exchange.local_address()?)?;
     let mtu = agree(common, &selected, &mut exchange, &mut plan)?;
-    let side = Side::create(&selected, plan).map_err(|error| create_failed(error, &selected))?;
+    let mut wants = wants(common);
+    // An inbox and an outbox; a registration that fits alone may be the one too many.
+    wants.pin_bytes = channel_bytes(plan.size).saturating_mul(2 * u64::from(plan.queue_pairs));
+    let in_use = InUse::new(&[&selected], wants);
+    let side = Side::create(&selected, plan).map_err(|error| in_use.explain(error))?;
     let ours = side.endpoints(&selected)?;
     let theirs: Vec<Endpoint> = exchange.swap("addresses", &ours)?;
     ensure!(
@@ -106,7 +118,7 @@ pub fn connect(common: &Common, mut plan: Plan) -> anyhow::Result<Session> {
         ours.len()
     );
     let path = PathOptions { gid_index: selected.gid.index, mtu: Some(mtu), ..side.path_options() };
-    let mut session = side.connect(&theirs, &path, &selected, exchange, common)?;
+    let mut session = side.connect(&theirs, &path, &selected, exchange, common, in_use)?;
     print_banner(&selected, &session)?;
     for endpoint in &ours {
         output::say(banner::address("local", endpoint))?;
@@ -122,22 +134,18 @@ fn select(common: &Common, local: IpAddr) -> anyhow::Result<SelectedDevice> {
     // The software device answers at the address over which the other side was met.
     let soft = SoftOptions { address: local, wire: common.wire.into(), ..SoftOptions::default() };
     let wanted = common.device.as_deref().unwrap_or("auto");
-    let mut wants = Wants::default();
-    wants.gid_index = common.gid_index;
     let selected = NcclOptions::default()
         .select(wanted, soft, common.gid_index)
-        .map_err(|error| doctor::explain_choice(error, wanted, &wants))?;
+        .map_err(|error| doctor::explain_choice(error, wanted, &wants(common)))?;
     common.wire.suits(&selected)?;
     Ok(selected)
 }
 
-/// Adds the findings that bear on a refused registration or object.
-fn create_failed(error: anyhow::Error, selected: &SelectedDevice) -> anyhow::Error {
-    let refusal = Refusal::of(error.as_ref()).filter(|_| !selected.context.is_soft());
-    let Some(refusal) = refusal else { return error };
+/// Returns the wants that the flags tell of.
+fn wants(common: &Common) -> Wants {
     let mut wants = Wants::default();
-    wants.device = Some(selected.context.name().to_owned());
-    doctor::explain(error, &refusal, &wants)
+    wants.gid_index = common.gid_index;
+    wants
 }
 
 /// Holds the flags against the other side's, and takes the lesser of what both devices can.

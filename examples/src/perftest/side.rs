@@ -8,6 +8,7 @@ use super::idle::Idle;
 use super::plan::Plan;
 use super::session::{Channel, Session, channel_bytes};
 use super::test::Verb;
+use crate::doctor::InUse;
 use anyhow::Context as _;
 use rdma_collective::env::SelectedDevice;
 use rdma_core::error::CreateError;
@@ -106,6 +107,7 @@ impl Side {
         selected: &SelectedDevice,
         exchange: Exchange,
         common: &Common,
+        in_use: InUse,
     ) -> anyhow::Result<Session> {
         let retry = self.retry_options();
         let Self { mut worker, queue_pairs, inbox, outbox, plan } = self;
@@ -120,7 +122,8 @@ impl Side {
                 gid: Gid(theirs.gid.unwrap_or_default()),
                 mtu: path.mtu.unwrap_or(Mtu::MTU_1024),
             };
-            let queue_pair = queue_pair.connect(&mut worker, &peer, path, &retry)?;
+            let connected = queue_pair.connect(&mut worker, &peer, path, &retry);
+            let queue_pair = connected.map_err(|refused| in_use.explain(refused))?;
             let remote = RemoteMemory { addr: theirs.addr, len: bytes, rkey: RemoteKey(theirs.rkey) };
             channels.push(Channel { queue_pair, offset: index * bytes as usize, local, landing, remote });
         }
@@ -128,7 +131,18 @@ impl Side {
         let within = Duration::from_secs(common.timeout_s);
         let idle = Idle::new(within, selected.context.is_soft()).beside(exchange.watch()?);
         let client = common.host.is_some();
-        Ok(Session { worker, queue_pairs: channels, inbox, outbox, exchange, plan, client, device, idle })
+        Ok(Session {
+            worker,
+            queue_pairs: channels,
+            inbox,
+            outbox,
+            exchange,
+            plan,
+            client,
+            device,
+            in_use,
+            idle,
+        })
     }
 }
 

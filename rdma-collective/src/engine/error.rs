@@ -21,19 +21,19 @@ use crate::link::{BlobError, HandshakeError, LaneFailure};
 #[non_exhaustive]
 pub enum SetupError {
     /// The device did not answer a query.
-    #[error(transparent)]
+    #[error("{0}")]
     Query(#[from] QueryError),
     /// No GID of the port can be used to send from.
-    #[error(transparent)]
+    #[error("{0}")]
     Gid(#[from] NoUsableGid),
     /// A queue could not be created; most often a limit of the device.
-    #[error(transparent)]
+    #[error("{0}")]
     Create(#[from] CreateError),
     /// Memory could not be registered; most often the limit on locked memory.
-    #[error(transparent)]
+    #[error("{0}")]
     Register(#[from] RegisterError),
     /// A queue pair could not be connected.
-    #[error(transparent)]
+    #[error("{0}")]
     Connect(#[from] ConnectError),
     /// A receive could not be posted.
     #[error(transparent)]

@@ -19,7 +19,7 @@ use crate::link::{LaneFailure, LaneName, PeerName};
 #[non_exhaustive]
 pub enum PoolError {
     /// The pool's memory could not be registered.
-    #[error(transparent)]
+    #[error("{0}")]
     Register(#[from] RegisterError),
     /// The layout has no such layer or block, or does not fit the memory.
     #[error(transparent)]

@@ -6,7 +6,8 @@ use super::finding::{Finding, Severity};
 use super::finding_id::FindingId;
 use super::machine::Machine;
 use super::wants::Wants;
-use crate::error::{ConnectError, CreateError, OpenError, QueryError, RegisterError};
+use crate::error::{ConnectError, CreateError, NoUsableGid, OpenError, QueryError, RegisterError};
+use crate::{CompletionStatus, Failure};
 
 /// A refusal of which the machine may know the reason.
 ///
@@ -14,7 +15,7 @@ use crate::error::{ConnectError, CreateError, OpenError, QueryError, RegisterErr
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A device could not be found, opened or connected.
+    /// A device could not be found, opened or connected, or its peer did not answer.
     Device {
         /// The name of the device, where the error has it.
         name: Option<String>,
@@ -91,7 +92,12 @@ impl Refusal {
         if let Some(CreateError::Refused { .. }) = error.downcast_ref() {
             return Some(Self::Registration { bytes: 0 });
         }
-        error.downcast_ref::<ConnectError>().and_then(|_| device(None))
+        // A GID that does not reach the peer passes for a connected one until the first request is sent.
+        let unanswered = |failure: &Failure| failure.status == CompletionStatus::RETRY_EXC_ERR;
+        let is_path = error.is::<ConnectError>()
+            || error.is::<NoUsableGid>()
+            || error.downcast_ref().is_some_and(unanswered);
+        if is_path { device(None) } else { None }
     }
 }
 
@@ -127,5 +133,18 @@ impl Machine {
             Refusal::Registration { .. } => OF_REGISTRATION.contains(&finding.id),
         };
         self.findings(&wants).into_iter().filter(bears).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_peer_that_does_not_answer_is_a_refusal_and_a_flushed_request_is_none() {
+        let failure = |status| Failure { status, vendor_error: 0 };
+        let device = Some(Refusal::Device { name: None });
+        assert_eq!(Refusal::of(&failure(CompletionStatus::RETRY_EXC_ERR)), device);
+        assert_eq!(Refusal::of(&failure(CompletionStatus::WR_FLUSH_ERR)), None);
     }
 }

@@ -3,7 +3,7 @@
 use std::io;
 
 use rdma_core::doctor::{FindingId, Refusal, Wants};
-use rdma_core::error::{OpenError, RegisterError};
+use rdma_core::error::{ConnectError, OpenError, RegisterError};
 
 use crate::tree::Tree;
 
@@ -48,4 +48,18 @@ fn a_refused_device_brings_its_node_and_nothing_about_memory_or_others() {
 fn an_error_of_the_caller_brings_nothing() {
     assert_eq!(Refusal::of(&RegisterError::ZeroLength), None);
     assert_eq!(Refusal::of(&io::Error::other("no")), None);
+}
+
+#[test]
+fn a_refused_connection_brings_the_gid_that_was_asked_for() {
+    let tree = Tree::healthy();
+    let refusal = Refusal::of(&ConnectError::GidBeyondPath { index: 300 }).unwrap();
+    assert_eq!(ids(&tree, &refusal), []);
+    let mut wants = Wants::default();
+    wants.device = Some("mlx5_0".to_owned());
+    for (index, id) in [(1, FindingId::GidLinkLocal), (2, FindingId::GidV1), (5, FindingId::EmptyGid)] {
+        wants.gid_index = Some(index);
+        let findings = tree.read().bearing_on(&refusal, &wants);
+        assert_eq!(findings.iter().map(|finding| finding.id).collect::<Vec<_>>(), [id]);
+    }
 }

@@ -69,6 +69,7 @@ fn every_finding_has_a_tree_and_a_name_of_its_own() {
 #[test]
 fn a_node_that_may_not_be_opened() {
     let mut machine = Tree::healthy().read();
+    assert_eq!(machine.findings(&Wants::default()), []);
     let refusal = Machine::read("/not/there").process.open_files.unwrap_err();
     machine.nodes.as_mut().unwrap().iter_mut().filter(|node| node.name == "uverbs1").for_each(|node| {
         node.access = Err(refusal.clone());

@@ -1,5 +1,9 @@
 //! The doctor on trees of files: a healthy one, one for each finding, and damaged ones.
 
+#[path = "../unwinding/raw.rs"]
+#[expect(dead_code, reason = "other tests use more of it")]
+mod raw;
+
 mod absent;
 mod bad_trees;
 mod bearing;

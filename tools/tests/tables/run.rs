@@ -15,10 +15,12 @@ pub struct Ended {
 
 /// Runs a program with its arguments given as one line.
 pub fn program(name: &str, line: &str) -> Ended {
-    let output = Command::new(name)
-        .args(line.split_whitespace())
-        .output()
-        .unwrap_or_else(|error| panic!("{name}: {error}"));
+    ended(Command::new(name).args(line.split_whitespace()))
+}
+
+/// Runs a program to its end.
+pub fn ended(command: &mut Command) -> Ended {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let text = |bytes| String::from_utf8(bytes).unwrap();
     Ended { code: output.status.code(), stdout: text(output.stdout), stderr: text(output.stderr) }
 }

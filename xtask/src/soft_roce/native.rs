@@ -53,6 +53,9 @@ pub fn run(device: &Device, command: &Command, wanted: &[&str]) -> Result<Run> {
         "soft-roce",
     ]);
     shell.args(&command.argv).envs(place.environment(&device.name, &out));
+    if device.made {
+        shell.env("ROCE_INTERFACE", INTERFACE);
+    }
     if let Some(address) = address_of(&device.name) {
         shell.env("ROCE_SELF", &address).env("ROCE_PEER", &address);
     }

@@ -62,7 +62,8 @@ fn connect(args: &Args, side: &Side, place: &Place) -> anyhow::Result<Sources> {
     let deadline = Deadline::after(args.timeout());
     let mut links = Vec::new();
     for meet in place.meets() {
-        links.push(Decode::new(&side.engine, &side.pool, &meet, &side.token, &options, deadline)?);
+        let link = Decode::new(&side.engine, &side.pool, &meet, &side.token, &options, deadline);
+        links.push(link.map_err(|error| side.in_use.explain(error))?);
     }
     Ok(Sources::new(links).map_err(|refused| refused.error)?)
 }

@@ -27,7 +27,8 @@ pub fn run(args: &Args, request: &Request) -> anyhow::Result<bool> {
     let options = LinkOptions::default();
     let mut links = Vec::new();
     for meet in place.meets() {
-        links.push(Prefill::new(&side.engine, &side.pool, &meet, &side.token, &options, deadline)?);
+        let link = Prefill::new(&side.engine, &side.pool, &meet, &side.token, &options, deadline);
+        links.push(link.map_err(|error| side.in_use.explain(error))?);
     }
     // Ranks of prefill that have the same heads need not all be heard.
     let Some(first) = links.first() else { return Ok(true) };

@@ -10,6 +10,7 @@ use crate::requests::Requests;
 use crate::sides::Role;
 use anyhow::{bail, ensure};
 use examples::columns::header::Refused;
+use examples::doctor::{self, InUse};
 use examples::output::complain;
 use examples::processes::{self, HandedDown, JOB_TOKEN};
 use rdma_collective::bootstrap::JobToken;
@@ -29,6 +30,8 @@ pub struct Side {
     pub token: JobToken,
     /// Faults to inject at this side's device.
     pub faults: Option<FaultPlan>,
+    /// The device, to explain what it refuses.
+    pub in_use: InUse,
     selected: SelectedDevice,
 }
 
@@ -79,14 +82,20 @@ impl Side {
         let nccl = NcclOptions::read(&Variables::of_process())?;
         let (address, wire) = (place.own_address(), args.wire.into());
         let soft = SoftOptions { address, wire, faults: faults.clone(), ..SoftOptions::default() };
-        let selected = nccl.select(&args.device, soft, None)?;
+        let mut wants = doctor::wants(&nccl);
+        let selected = nccl
+            .select(&args.device, soft, None)
+            .map_err(|error| doctor::explain_choice(error, &args.device, &wants))?;
         args.wire.suits(&selected)?;
         let name = selected.context.name();
         ensure!(
             faults.is_none() || selected.context.is_soft(),
             "--fault is for the software device, and {name} is not: add --device soft"
         );
-        let engine = Engine::new(&selected.context, selected.engine_options(&nccl))?;
+        wants.pin_bytes = request.layout.bytes();
+        let in_use = InUse::new(&[&selected], wants);
+        let engine = Engine::new(&selected.context, selected.engine_options(&nccl));
+        let engine = engine.map_err(|error| in_use.explain(error))?;
         let source = if args.pull { PoolUse::SourceToPull } else { PoolUse::Source };
         let (purpose, owners) = match role {
             Role::Prefill if args.many() => {
@@ -95,9 +104,10 @@ impl Side {
             Role::Prefill => (source, Owners::new(request, &source_ids(args, request))?),
             Role::Decode => (PoolUse::Destination, Owners::none(request)),
         };
-        let pool = pool::allocate(&engine, &request.layout, purpose)?;
+        let pool =
+            pool::allocate(&engine, &request.layout, purpose).map_err(|error| in_use.explain(error))?;
         pool::fill(&pool, &owners, &Blocks::new(request, args.seed)?)?;
-        Ok(Self { engine, pool, token, faults, selected })
+        Ok(Self { engine, pool, token, faults, in_use, selected })
     }
 
     /// Where this side runs, once it is known how it reaches the other.

@@ -2,8 +2,8 @@
 
 use super::credits::Credits;
 use crate::perftest::idle::Idle;
-use crate::perftest::session::{Channel, Session, message_offset, owner};
-use anyhow::{Context, bail, ensure};
+use crate::perftest::session::{Channel, Session, failed, message_offset, owner};
+use anyhow::{Context, ensure};
 use rdma_core::{Opcode, Segment, Work, Worker};
 
 /// How far one queue pair has come.
@@ -53,7 +53,7 @@ impl Server<'_> {
                 match completion.result {
                     Ok(done) if done.opcode == Opcode::Recv => self.received(at, u64::from(done.bytes))?,
                     Ok(_) => self.progress[at].under_way -= 1,
-                    Err(failure) => bail!("a request of queue pair {} failed: {failure}", completion.qp_num),
+                    Err(failure) => return Err(failed(completion.qp_num, failure)),
                 }
                 self.grant(at)?;
             }

@@ -3,9 +3,9 @@
 use super::credits::{Credits, GRANTS_AHEAD};
 use super::record::{Recorder, Report};
 use crate::perftest::plan::Plan;
-use crate::perftest::session::{Channel, Session, message_offset, owner};
+use crate::perftest::session::{Channel, Session, failed, message_offset, owner};
 use crate::perftest::test::Verb;
-use anyhow::{Context, bail};
+use anyhow::Context;
 use rdma_core::{Opcode, Segment, Work, Worker};
 
 /// How far one queue pair has come.
@@ -47,7 +47,7 @@ pub fn measure(session: &mut Session, size: u64) -> anyhow::Result<Report> {
                     progress[at].completed += 1;
                     total += 1;
                 }
-                Err(failure) => bail!("a request of queue pair {} failed: {failure}", completion.qp_num),
+                Err(failure) => return Err(failed(completion.qp_num, failure)),
             }
         }
         if total > before {

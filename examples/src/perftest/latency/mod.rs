@@ -11,7 +11,7 @@ use super::idle::Idle;
 use super::session::Session;
 use super::test::Verb;
 use crate::output;
-use anyhow::{Context, bail};
+use anyhow::{Context, Error};
 use rdma_core::Worker;
 
 /// Runs all sizes, and prints and returns a line for each.
@@ -54,7 +54,7 @@ fn complete(worker: &mut Worker, idle: &mut Idle) -> anyhow::Result<()> {
             None => idle.step()?,
             Some(completion) => match completion.result {
                 Ok(_) => return Ok(()),
-                Err(failure) => bail!("failed: {failure}"),
+                Err(failure) => return Err(Error::new(failure).context("failed")),
             },
         }
     }

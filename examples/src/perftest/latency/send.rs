@@ -3,7 +3,7 @@
 use super::record::{Recorder, Report};
 use crate::perftest::idle::Idle;
 use crate::perftest::session::{Channel, Session};
-use anyhow::{Context, bail, ensure};
+use anyhow::{Context, Error, ensure};
 use rdma_core::{Opcode, Work, Worker};
 
 /// Exchanges all messages of one size; the client begins.
@@ -78,7 +78,7 @@ impl Side<'_> {
                     self.received += 1;
                 }
                 Ok(_) => self.sent += 1,
-                Err(failure) => bail!("failed: {failure}"),
+                Err(failure) => return Err(Error::new(failure).context("failed")),
             }
         }
         Ok(())

@@ -95,6 +95,6 @@ pub enum AllocError {
     #[error(transparent)]
     Count(#[from] ReduceError),
     /// The memory is not to be had, or a limit on pinned memory refuses.
-    #[error(transparent)]
+    #[error("{0}")]
     Register(#[from] RegisterError),
 }

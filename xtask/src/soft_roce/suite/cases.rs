@@ -321,6 +321,14 @@ const CASES: &[Case] = &[
         names_device: Sides::Server,
         ..PLAIN
     },
+    Case {
+        name: "findings of the doctor, each made and mended",
+        hosts: &[1],
+        server: "env WRITE_BW={bin:write_bw} ALLREDUCE={bin:allreduce} {test:tables} real:: --ignored --nocapture \
+            --test-threads=1",
+        names_device: Sides::Server,
+        ..PLAIN
+    },
 ];
 
 /// A case with its programs found, as a host reads it.
@@ -399,16 +407,20 @@ fn words(line: &str, built: &[Executable]) -> Result<Vec<String>> {
     line.split_whitespace().map(|word| program(word, built)).collect()
 }
 
+/// Puts in a program's path; `NAME={bin:PROGRAM}` is for `env`.
 fn program(word: &str, built: &[Executable]) -> Result<String> {
+    let (before, place) = word.split_at(word.find('{').unwrap_or(0));
     let (is_test, name) =
-        match word.strip_suffix('}').map(|word| (word.strip_prefix("{bin:"), word.strip_prefix("{test:"))) {
+        match place.strip_suffix('}').map(|word| (word.strip_prefix("{bin:"), word.strip_prefix("{test:"))) {
             Some((Some(name), _)) => (false, name),
             Some((None, Some(name))) => (true, name),
             _ => return Ok(word.to_owned()),
         };
     let found = built.iter().find(|built| built.name == name && built.is_test == is_test);
     let path = &found.with_context(|| format!("cargo built no `{name}`: see `BUILD`"))?.path;
-    path.to_str().map(str::to_owned).with_context(|| format!("{} is not UTF-8", path.display()))
+    path.to_str()
+        .map(|path| format!("{before}{path}"))
+        .with_context(|| format!("{} is not UTF-8", path.display()))
 }
 
 #[cfg(test)]
@@ -429,6 +441,10 @@ mod tests {
             Some(vec!["out/kv-false".into(), "-d".into(), "{device}".into()])
         );
         assert_eq!(words("{test:kv}", &built).ok(), Some(vec!["out/kv-true".into()]));
+        assert_eq!(
+            words("env KV={bin:kv} D={device}", &built).ok(),
+            Some(vec!["env".into(), "KV=out/kv-false".into(), "D={device}".into()])
+        );
         assert!(words("{bin:other}", &built).is_err());
     }
 
