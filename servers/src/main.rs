@@ -16,7 +16,7 @@ It answers at http://127.0.0.1:8000/v1/completions. Give it a token of its own w
 
 /// A disaggregated server around a small Llama, to look at.
 #[derive(Parser)]
-#[command(version, after_help = AFTER)]
+#[command(name = "mini_server", version, after_help = AFTER)]
 struct Program {
     #[command(subcommand)]
     role: Command,

@@ -25,8 +25,8 @@ pub struct InitOptions {
     /// The time within which all ranks must have met and connected (60 s: pods and jobs start seconds apart).
     pub timeout: Duration,
     /// The device by its name, `soft` for the software device, `rdma` for the first RDMA device that works, as far as
-    /// NCCL's variables allow it, or `auto` (`auto`): that one, else the software device. Several names with commas between make an engine
-    /// [over all of them](Engine::over); all ranks name as many.
+    /// NCCL's variables allow it, or `auto` (`auto`): that one, else the software device. Several names with commas
+    /// between make an engine [over all of them](Engine::over); all ranks name as many.
     pub device: String,
     /// The wire of the software device ([`Wire::Auto`]: shared memory on one host, TCP between hosts).
     pub wire: Wire,

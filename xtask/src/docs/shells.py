@@ -77,8 +77,8 @@ class Shell:
         # Ctrl-A, and the line is words to be printed instead of a command.
         self.type(f"{line}\t\x01printf '<%s>' \"\" ")
         self.type("\r")
-        words = self.until(r"<>((?:<[^<>]*>)*)").group(1)
-        self.until(re.escape(READY))
+        # With the next prompt, because a read may end amid the words.
+        words = self.until(rf"<>((?:<[^<>]*>)*)[^<]*?{re.escape(READY)}").group(1)
         return " ".join(re.findall(r"<([^<>]*)>", words))
 
     def end(self):

@@ -68,9 +68,9 @@ impl NcclOptions {
     /// software device, so that a pod with a NIC does not run without it. The software device gets the options `soft`;
     /// it answers at `soft.address`, or at the first interface that `NCCL_SOCKET_IFNAME` takes.
     ///
-    /// `NCCL_IB_DISABLE` applies to `auto` and `rdma` only. For a device that is named, `NCCL_IB_HCA` chooses among its ports,
-    /// and is ignored where it takes none of them. The variables about GIDs apply to RDMA devices; `gid_index` applies
-    /// to any device, and wins over them.
+    /// `NCCL_IB_DISABLE` applies to `auto` and `rdma` only. For a device that is named, `NCCL_IB_HCA` chooses among
+    /// its ports, and is ignored where it takes none of them. The variables about GIDs apply to RDMA devices;
+    /// `gid_index` applies to any device, and wins over them.
     ///
     /// ```
     /// use rdma_collective::engine::Engine;
@@ -142,7 +142,8 @@ impl NcclOptions {
         }
         let mut selected = match found {
             Some(found) => {
-                let reason = if any_rdma { not_asked_for(&soft.name, wanted).reason } else { already(&found) };
+                let reason =
+                    if any_rdma { not_asked_for(&soft.name, wanted).reason } else { already(&found) };
                 refused.push(RefusedDevice { device: soft.name, reason });
                 found
             }
