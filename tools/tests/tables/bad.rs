@@ -49,7 +49,7 @@ fn a_sysfs_that_changes_while_it_is_read_ends_no_command() {
     let (from, to) = (tree.path("sys/class/infiniband/mlx5_bond_0"), tree.path("gone"));
     let port = tree.path("sys/devices/pci0000:00/0000:31:00.0/infiniband/mlx5_bond_0/ports/1");
     let ended = AtomicBool::new(false);
-    thread::scope(|scope| {
+    let answers: Vec<Ended> = thread::scope(|scope| {
         scope.spawn(|| {
             while !ended.load(Ordering::Relaxed) {
                 fs::rename(&from, &to).unwrap();
@@ -58,9 +58,14 @@ fn a_sysfs_that_changes_while_it_is_read_ends_no_command() {
                 fs::rename(port.join("none"), port.join("gids")).unwrap();
             }
         });
-        (0..20).for_each(|_| drop(each(&tree)));
+        let answers = (0..20).flat_map(|_| ALL.map(|line| on(tree.root(), line))).collect();
         ended.store(true, Ordering::Relaxed);
+        answers
     });
+    // Checked here, because a panic above would leave the other thread to go on for ever.
+    for answer in answers {
+        assert!(matches!(answer.code, Some(0 | 1)), "{answer:?}");
+    }
 }
 
 #[test]
