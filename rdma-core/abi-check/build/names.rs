@@ -68,7 +68,10 @@ pub fn rdma_sys_constant(of: &str, constant: &str) -> String {
 /// Returns the C type of one of ours; `None` where only size and sign are compared.
 pub fn c_type(of: &Type) -> Option<String> {
     match of {
-        Type::Ptr(pointer) => Some(format!("{} *", c_type(&pointer.elem)?)),
+        Type::Ptr(pointer) => {
+            let constant = if pointer.const_token.is_some() { "const " } else { "" };
+            Some(format!("{constant}{} *", c_type(&pointer.elem)?))
+        }
         Type::Path(path) => {
             let name = path.to_token_stream().to_string();
             Some(match name.as_str() {
