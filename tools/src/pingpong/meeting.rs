@@ -48,7 +48,7 @@ impl Meeting {
                 "no client came to TCP port {port} within {within:?}; start it with this host's name, or raise \
                  --timeout"
             );
-            await_readable(&PollFd::new(&listener, PollFlags::IN), deadline)?;
+            await_readable(&PollFd::new(&listener, PollFlags::IN), deadline.remaining())?;
         }
     }
 
@@ -148,12 +148,12 @@ fn is_early(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut | io::ErrorKind::Interrupted)
 }
 
-/// Sleeps until there is something to read, a signal came, or `deadline` has passed.
-pub(super) fn await_readable(fd: &PollFd<'_>, deadline: Deadline) -> anyhow::Result<()> {
-    let left = deadline.remaining();
-    let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+/// Sleeps until there is something to read, or a signal came; returns false if neither was `within` that time.
+pub(super) fn await_readable(fd: &PollFd<'_>, within: Duration) -> anyhow::Result<bool> {
+    let timeout = Timespec { tv_sec: within.as_secs() as i64, tv_nsec: within.subsec_nanos().into() };
     match poll(&mut [fd.clone()], Some(&timeout)) {
-        Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+        Ok(ready) => Ok(ready > 0),
+        Err(rustix::io::Errno::INTR) => Ok(true),
         Err(error) => Err(error).context("poll"),
     }
 }
