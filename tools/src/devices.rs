@@ -20,9 +20,9 @@ struct Row {
 /// Prints the devices that libibverbs finds, or where it is absent those of sysfs; and the software device where it is
 /// asked for.
 pub fn run(flags: &Devices) -> anyhow::Result<()> {
-    let machine = source::machine(&flags.tree);
+    let machine = source::machine(&flags.common.tree);
     let mut unseen = Unseen::default();
-    let list = flags.tree.root.is_none().then(DeviceList::probe);
+    let list = flags.common.tree.root.is_none().then(DeviceList::probe);
     let names: Vec<String> = match list.filter(|list| list.library_unavailable().is_none()) {
         Some(list) => list.devices().iter().map(|device| device.name().to_owned()).collect(),
         None => {
@@ -30,10 +30,10 @@ pub fn run(flags: &Devices) -> anyhow::Result<()> {
         }
     };
     let mut rows: Vec<Row> = names.into_iter().map(|name| row(&machine, name, &mut unseen)).collect();
-    if let Some(device) = source::soft_device(&flags.soft) {
+    if let Some(device) = source::soft_device(&flags.common.soft) {
         rows.push(Row { device: device.name().to_owned(), node_guid: digits(None) });
     }
-    if flags.format.json {
+    if flags.common.format.json {
         say_json(&rows)?
     } else {
         say(table(&rows))?

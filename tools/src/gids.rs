@@ -30,9 +30,9 @@ struct Row {
 
 /// Prints the filled entries, by device, port and index, each sorted as `ls` sorts names: 10 comes before 2.
 pub fn run(flags: &Gids) -> anyhow::Result<()> {
-    let machine = source::machine(&flags.tree);
+    let machine = source::machine(&flags.common.tree);
     let wanted = flags.device.as_deref();
-    let soft = source::soft_context(&flags.soft, wanted)?;
+    let soft = source::soft_context(&flags.common.soft, wanted)?;
     let mut unseen = Unseen::default();
     let mut rows = Vec::new();
     for device in source::devices(&machine, wanted, soft.is_some())? {
@@ -45,7 +45,7 @@ pub fn run(flags: &Gids) -> anyhow::Result<()> {
     if let Some(context) = &soft {
         rows.extend(of_soft(context)?);
     }
-    if flags.format.json {
+    if flags.common.format.json {
         say_json(&rows)?
     } else {
         say(table(&rows))?

@@ -38,8 +38,8 @@ struct More {
 
 /// Prints a line for each port that has an interface, sorted as `ls` sorts names.
 pub fn run(flags: &Netdevs) -> anyhow::Result<()> {
-    let machine = source::machine(&flags.tree);
-    let soft = source::soft_context(&flags.soft, None)?;
+    let machine = source::machine(&flags.common.tree);
+    let soft = source::soft_context(&flags.common.soft, None)?;
     let mut unseen = Unseen::default();
     let mut rows = Vec::new();
     for device in source::devices(&machine, None, soft.is_some())? {
@@ -51,7 +51,7 @@ pub fn run(flags: &Netdevs) -> anyhow::Result<()> {
     if let Some(context) = &soft {
         rows.push(of_soft(context)?);
     }
-    if flags.format.json {
+    if flags.common.format.json {
         say_json(&rows)?;
     } else {
         say(rows.iter().filter_map(in_a_line).collect::<String>())?;

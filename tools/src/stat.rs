@@ -26,16 +26,16 @@ const LISTED: std::ops::RangeInclusive<u32> = 1..=3;
 
 /// Prints the devices, and the software device where it is asked for.
 pub fn run(flags: &Stat) -> anyhow::Result<()> {
-    let machine = source::machine(&flags.tree);
+    let machine = source::machine(&flags.common.tree);
     let wanted = flags.device.as_deref();
-    let soft = source::soft_context(&flags.soft, wanted)?;
+    let soft = source::soft_context(&flags.common.soft, wanted)?;
     let mut unseen = Unseen::default();
     let mut devices = source::devices(&machine, wanted, soft.is_some())?;
     devices.retain(|device| unseen.take(&device.node_type).is_some_and(|kind| LISTED.contains(&kind.code)));
     if flags.list {
         let names = devices.iter().map(|device| device.name.as_str());
         let names: Vec<_> = names.chain(soft.as_ref().map(Context::name)).collect();
-        if flags.format.json {
+        if flags.common.format.json {
             say_json(&names)?
         } else {
             say(in_lines(&names))?
@@ -49,7 +49,7 @@ pub fn run(flags: &Stat) -> anyhow::Result<()> {
         guids.extend(soft.as_ref().map(soft_guid).transpose()?);
         let guids: Vec<_> =
             guids.into_iter().filter(|guid| *guid != 0).map(|guid| format!("0x{guid:016x}")).collect();
-        if flags.format.json {
+        if flags.common.format.json {
             say_json(&guids)?
         } else {
             say(in_lines(&guids))?
@@ -63,7 +63,7 @@ pub fn run(flags: &Stat) -> anyhow::Result<()> {
     if let Some(context) = &soft {
         sheets.push(of_soft(flags, context)?);
     }
-    if flags.format.json {
+    if flags.common.format.json {
         say_json(&sheets)?;
     } else {
         say(sheets.iter().map(Sheet::as_text).collect::<String>())?;

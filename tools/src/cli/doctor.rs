@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-use super::{Format, Soft, Tree, number};
+use super::{Common, number};
 
 /// Flags of `doctor`.
 #[derive(Debug, Clone, Args)]
@@ -37,15 +37,9 @@ pub struct Doctor {
     /// Seconds to wait for the other doctor at any one point
     #[arg(long = "timeout", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86_400))]
     pub timeout_s: u64,
-    /// The files.
+    /// The files, the software device, the format.
     #[command(flatten)]
-    pub tree: Tree,
-    /// The software device.
-    #[command(flatten)]
-    pub soft: Soft,
-    /// The format.
-    #[command(flatten)]
-    pub format: Format,
+    pub common: Common,
 }
 
 /// Parses a port to listen on: 0 would be one that nobody knows.
@@ -55,7 +49,7 @@ fn tcp_port(text: &str) -> Result<u16, String> {
 
 /// Parses a number of bytes, in K, M or G where it ends so.
 fn size(text: &str) -> Result<u64, String> {
-    let units = [("K", 1_u64 << 10), ("M", 1 << 20), ("G", 1 << 30), ("", 1)];
+    let units = [("K", 1_u64 << 10), ("M", 1 << 20), ("G", 1 << 30)];
     let (digits, unit) = units
         .iter()
         .find_map(|(letter, unit)| Some((text.strip_suffix(letter)?, *unit)))

@@ -87,11 +87,9 @@ pub struct Tree {
     pub root: Option<PathBuf>,
 }
 
-const LOCALHOST: &str = "127.0.0.1";
-
-/// Flags of `devices`.
-#[derive(Debug, Clone, Args)]
-pub struct Devices {
+/// Flags of the subcommands that look at devices.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Common {
     /// The files.
     #[command(flatten)]
     pub tree: Tree,
@@ -101,6 +99,16 @@ pub struct Devices {
     /// The format.
     #[command(flatten)]
     pub format: Format,
+}
+
+const LOCALHOST: &str = "127.0.0.1";
+
+/// Flags of `devices`.
+#[derive(Debug, Clone, Args)]
+pub struct Devices {
+    /// The files, the software device, the format.
+    #[command(flatten)]
+    pub common: Common,
 }
 
 /// Flags of `devinfo`: those of `ibv_devinfo`.
@@ -118,15 +126,9 @@ pub struct Devinfo {
     /// Print all attributes
     #[arg(short = 'v', long)]
     pub verbose: bool,
-    /// The files.
+    /// The files, the software device, the format.
     #[command(flatten)]
-    pub tree: Tree,
-    /// The software device.
-    #[command(flatten)]
-    pub soft: Soft,
-    /// The format.
-    #[command(flatten)]
-    pub format: Format,
+    pub common: Common,
 }
 
 /// Flags of `stat`: those of `ibstat`.
@@ -146,15 +148,9 @@ pub struct Stat {
     /// Print the GUIDs of the ports alone
     #[arg(short = 'p', long = "port_list")]
     pub port_list: bool,
-    /// The files.
+    /// The files, the software device, the format.
     #[command(flatten)]
-    pub tree: Tree,
-    /// The software device.
-    #[command(flatten)]
-    pub soft: Soft,
-    /// The format.
-    #[command(flatten)]
-    pub format: Format,
+    pub common: Common,
 }
 
 /// Flags of `gids`: those of `show_gids`.
@@ -166,15 +162,9 @@ pub struct Gids {
     /// Print port <PORT> of the device alone [default: all ports]
     #[arg(value_name = "PORT", value_parser = number::<u8>)]
     pub port: Option<u8>,
-    /// The files.
+    /// The files, the software device, the format.
     #[command(flatten)]
-    pub tree: Tree,
-    /// The software device.
-    #[command(flatten)]
-    pub soft: Soft,
-    /// The format.
-    #[command(flatten)]
-    pub format: Format,
+    pub common: Common,
 }
 
 /// Flags of `netdevs`: those of `ibdev2netdev`.
@@ -183,15 +173,9 @@ pub struct Netdevs {
     /// Print the PCI address and the kind of each device, too
     #[arg(short = 'v', long)]
     pub verbose: bool,
-    /// The files.
+    /// The files, the software device, the format.
     #[command(flatten)]
-    pub tree: Tree,
-    /// The software device.
-    #[command(flatten)]
-    pub soft: Soft,
-    /// The format.
-    #[command(flatten)]
-    pub format: Format,
+    pub common: Common,
 }
 
 impl Command {

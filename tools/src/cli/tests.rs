@@ -39,7 +39,7 @@ fn a_c_tool_has_a_page_under_its_name_with_the_flags_of_its_subcommand() {
 #[test]
 fn the_software_device_has_an_address_without_being_given_one() {
     let soft = |line: &str| match parsed(line).expect(line).command {
-        Command::Devices(flags) => flags.soft.address,
+        Command::Devices(flags) => flags.common.soft.address,
         _ => None,
     };
     assert_eq!(soft("ibv_devices"), None);

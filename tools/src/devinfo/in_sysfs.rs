@@ -10,8 +10,8 @@ use super::{Devinfo, Sheet, Unseen, device, of_a_port, of_device, port, print, p
 /// Prints the devices of sysfs, and the software device where it is asked for.
 pub fn run(flags: &Devinfo, machine: &Machine) -> anyhow::Result<()> {
     let wanted = flags.device.as_deref();
-    let soft =
-        source::soft_device(&flags.soft).filter(|device| wanted.is_none_or(|name| name == device.name()));
+    let soft = source::soft_device(&flags.common.soft)
+        .filter(|device| wanted.is_none_or(|name| name == device.name()));
     let devices = source::devices(machine, wanted, soft.is_some())?;
     if flags.list {
         let names = devices.iter().map(|device| device.name.as_str());

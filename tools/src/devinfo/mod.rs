@@ -24,12 +24,12 @@ const TAB: usize = 8;
 /// asked for.
 pub fn run(flags: &Devinfo) -> anyhow::Result<()> {
     ensure!(flags.port != Some(0), "ports are numbered from 1");
-    let machine = source::machine(&flags.tree);
-    let list = flags.tree.root.is_none().then(DeviceList::probe);
+    let machine = source::machine(&flags.common.tree);
+    let list = flags.common.tree.root.is_none().then(DeviceList::probe);
     let Some(list) = list.filter(|list| list.library_unavailable().is_none()) else {
         return in_sysfs::run(flags, &machine);
     };
-    let soft = source::soft_device(&flags.soft);
+    let soft = source::soft_device(&flags.common.soft);
     let mut devices: Vec<&Device> = list.devices().iter().chain(&soft).collect();
     if let Some(wanted) = &flags.device {
         let names: Vec<_> = devices.iter().map(|device| device.name()).collect();
@@ -57,7 +57,7 @@ pub fn run(flags: &Devinfo) -> anyhow::Result<()> {
 }
 
 fn print_names(flags: &Devinfo, names: &[&str]) -> anyhow::Result<()> {
-    if flags.format.json {
+    if flags.common.format.json {
         return say_json(&names);
     }
     let plural = if names.len() == 1 { "" } else { "s" };
@@ -66,7 +66,7 @@ fn print_names(flags: &Devinfo, names: &[&str]) -> anyhow::Result<()> {
 }
 
 fn print(flags: &Devinfo, sheets: &[Sheet]) -> anyhow::Result<()> {
-    if flags.format.json {
+    if flags.common.format.json {
         return say_json(&sheets);
     }
     say(sheets.iter().map(Sheet::as_text).collect::<String>())

@@ -41,12 +41,12 @@ struct Report<'a> {
 /// When a step fails, or a finding is an error, so that a script sees it by the exit status.
 pub fn run(flags: &Doctor) -> anyhow::Result<()> {
     let findings = findings(flags);
-    if !flags.format.json {
+    if !flags.common.format.json {
         say(text(&findings))?;
     }
     let pair = Pair::open(flags)?;
     match &pair {
-        _ if flags.format.json => {
+        _ if flags.common.format.json => {
             say_json(&Report { findings: findings.iter().map(row).collect(), pair: pair.as_ref() })?;
         }
         Some(pair) => say(pair.text())?,
@@ -70,12 +70,12 @@ fn findings(flags: &Doctor) -> Vec<Finding> {
     wants.shm_bytes = flags.shm;
     wants.descriptors = flags.descriptors;
     wants.gpu_memory = flags.gpu;
-    if flags.tree.root.is_none() {
+    if flags.common.tree.root.is_none() {
         wants.variables = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
             .collect();
     }
-    source::machine(&flags.tree).findings(&wants)
+    source::machine(&flags.common.tree).findings(&wants)
 }
 
 fn text(findings: &[Finding]) -> String {

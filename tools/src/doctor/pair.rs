@@ -170,7 +170,7 @@ fn pingpong(flags: &Doctor, end: &End) -> anyhow::Result<Pingpong> {
         line.extend(["--", host]);
     }
     match Cli::try_parse_from(line)?.command {
-        Command::Pingpong(pingpong) => Ok(Pingpong { soft: flags.soft.clone(), ..pingpong }),
+        Command::Pingpong(pingpong) => Ok(Pingpong { soft: flags.common.soft.clone(), ..pingpong }),
         _ => bail!("no flags of pingpong"),
     }
 }

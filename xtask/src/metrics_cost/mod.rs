@@ -29,15 +29,8 @@ const COUNTED_ROUNDS: usize = 100;
 const TIMED_ROUNDS: usize = 5;
 /// Rows of the table.
 const CALLS: [Call; 2] = [
-    Call {
-        title: "all-reduce",
-        name: "all-reduce",
-        function: "all_reduces",
-        bytes: 8,
-        counted: 128,
-        timed: 20_000,
-    },
-    Call { title: "write", name: "write", function: "writes", bytes: 4096, counted: 64, timed: 50_000 },
+    Call { name: "all-reduce", function: "all_reduces", bytes: 8, counted: 128, timed: 20_000 },
+    Call { name: "write", function: "writes", bytes: 4096, counted: 64, timed: 50_000 },
 ];
 
 /// Options of `cargo xtask metrics-cost`.
@@ -51,7 +44,6 @@ pub struct Args {
 /// A row: what the program is asked for.
 #[derive(Debug, Clone, Copy)]
 struct Call {
-    title: &'static str,
     name: &'static str,
     /// The function of the program that makes the calls of a round.
     function: &'static str,
@@ -82,12 +74,12 @@ pub fn main(args: &Args) -> Result<()> {
         let [before, now] = [call.instructions(&tree, off)?, call.instructions(&tree, on)?];
         let (ratio, speed) = (now / before, call.speed(off, on, args.pairs)?);
         let shown = speed.map_or_else(|| "-".to_owned(), |speed| format!("{speed:.3}"));
-        println!("{:<11} {:>6} {before:>12.1} {now:>12.1} {ratio:>7.4} {shown:>7}", call.title, call.bytes);
+        println!("{:<11} {:>6} {before:>12.1} {now:>12.1} {ratio:>7.4} {shown:>7}", call.name, call.bytes);
         if ratio > INSTRUCTIONS_TO {
-            worse.push(format!("{} takes {ratio:.4} times the instructions", call.title));
+            worse.push(format!("{} takes {ratio:.4} times the instructions", call.name));
         }
         if speed.is_some_and(|speed| speed < SPEED_FROM) {
-            worse.push(format!("{} has {shown} times the speed", call.title));
+            worse.push(format!("{} has {shown} times the speed", call.name));
         }
     }
     ensure!(worse.is_empty(), "metrics cost too much: {}", worse.join(", "));

@@ -142,9 +142,11 @@ impl NcclOptions {
         }
         let mut selected = match found {
             Some(found) => {
-                let reason =
-                    if any_rdma { not_asked_for(&soft.name, wanted).reason } else { already(&found) };
-                refused.push(RefusedDevice { device: soft.name, reason });
+                refused.push(if any_rdma {
+                    not_asked_for(&soft.name, wanted)
+                } else {
+                    RefusedDevice { device: soft.name, reason: already(&found) }
+                });
                 found
             }
             None if any_rdma => return Err(SelectErrorKind::NoneUsable { refused }),
