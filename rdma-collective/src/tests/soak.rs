@@ -15,6 +15,11 @@ impl Sample {
         Self { step: if is_soak { 1 } else { step }, seen: 0 }
     }
 
+    /// Whether no case is left to a soak.
+    pub(crate) fn is_all(&self) -> bool {
+        self.step == 1
+    }
+
     /// Whether the next case is left to a soak.
     pub(crate) fn leaves_out(&mut self) -> bool {
         self.seen += 1;

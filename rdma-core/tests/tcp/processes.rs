@@ -132,7 +132,8 @@ fn bytes_go_to_another_process_and_come_back() {
 #[test]
 fn a_process_that_is_killed_is_silence_until_the_retries_are_used_up() {
     let mut idle = End::new();
-    idle.retry = RetryOptions { ack_timeout: AckTimeout::new(14), retry_cnt: 3, ..RetryOptions::default() };
+    // Some four seconds of silence, so that a peer that shares the processors with other tests is not taken for dead.
+    idle.retry = RetryOptions { ack_timeout: AckTimeout::new(18), retry_cnt: 3, ..RetryOptions::default() };
     let region = idle.pd.alloc_region(64, Access::LOCAL_WRITE).unwrap();
     let mut peer = Peer::start(&idle.endpoint(), region.remote());
     let mut end = idle.connect(&peer.endpoint);

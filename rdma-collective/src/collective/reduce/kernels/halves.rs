@@ -37,8 +37,7 @@ pub(super) fn reduce<V: Level>(
             fold_pair(level, job.out, [left, right], fold, last)
         }
         [right] if job.in_place => fold_in_place(level, job.out, right, fold, last),
-        _ if job.out.len() <= SHORT_BYTES => by_tiles::<V, SHORT_LANES>(level, job, fold, last),
-        _ => by_tiles::<V, LANES>(level, job, fold, last),
+        _ => by_tiles(level, job, fold, last),
     }
 }
 
@@ -100,16 +99,24 @@ fn pair<V: Level>(
 }
 
 #[inline(always)]
-fn by_tiles<V: Level, const LANES: usize>(
+fn by_tiles<V: Level>(
     level: V,
     job: &mut Job<'_>,
     fold: impl Fn(f32, f32) -> f32,
     last: impl Fn(f32) -> f32,
 ) {
-    let mut wide = Wide([0.0; LANES]);
+    // As in `tiles`, one loop for both tiles.
+    let (mut short, mut long);
+    let wide: &mut [f32] = if job.out.len() <= SHORT_BYTES {
+        short = Wide([0.0; SHORT_LANES]);
+        &mut short.0
+    } else {
+        long = Wide([0.0; LANES]);
+        &mut long.0
+    };
     let mut near = if job.streamed { Some([[0; 2]; LANES]) } else { None };
-    for range in job.tiles::<f16>(LANES * size_of::<f16>()) {
-        let wide = &mut wide.0[..range.len() / size_of::<f16>()];
+    for range in job.tiles::<f16>(wide.len() * size_of::<f16>()) {
+        let wide = &mut wide[..range.len() / size_of::<f16>()];
         let (first, rest) = job.split(range.clone());
         level.widened(first, wide, |_, first| first);
         for input in rest {

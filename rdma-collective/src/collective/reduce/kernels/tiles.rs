@@ -27,24 +27,31 @@ pub(super) fn reduce<T: Number, V: Level>(
     match *job.inputs {
         [source] if job.in_place => fold_in_place::<T>(job.out, source, fold, last),
         [left, right] if !job.in_place && !job.streamed => fold_pair::<T>(job.out, left, right, fold, last),
-        _ if job.out.len() <= SHORT_BYTES => by_tiles::<T, V, SHORT_BYTES>(level, job, fold, last),
-        _ => by_tiles::<T, V, BYTES>(level, job, fold, last),
+        _ => by_tiles::<T, V>(level, job, fold, last),
     }
 }
 
 #[inline(always)]
-fn by_tiles<T: Number, V: Level, const BYTES: usize>(
+fn by_tiles<T: Number, V: Level>(
     level: V,
     job: &mut Job<'_>,
     fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
     last: impl Fn(T::Wide) -> T::Wide + Copy,
 ) {
-    let mut wide = Wide([[0; 2]; BYTES]);
-    let wide: &mut [T::Wide] = bytemuck::cast_slice_mut(&mut wide.0);
+    // One loop for both tiles, because the compiler instantiates each loop for each element, operation and processor.
+    let (mut short, mut long);
+    let (bytes, wide) = if job.out.len() <= SHORT_BYTES {
+        short = Wide([[0; 2]; SHORT_BYTES]);
+        (SHORT_BYTES, short.0.as_flattened_mut())
+    } else {
+        long = Wide([[0; 2]; BYTES]);
+        (BYTES, long.0.as_flattened_mut())
+    };
+    let wide: &mut [T::Wide] = bytemuck::cast_slice_mut(wide);
     // A line must leave in one non-temporal store, so that results are rounded into this tile first and streamed from
     // it.
-    let mut near = if job.streamed { Some(Wide([[0; 2]; BYTES])) } else { None };
-    for range in job.tiles::<T>(BYTES) {
+    let mut near = if job.streamed { Some(Wide([[0; 2]; BYTES / 2])) } else { None };
+    for range in job.tiles::<T>(bytes) {
         let wide = &mut wide[..range.len() / size_of::<T>()];
         let (first, mut rest) = job.split(range.clone());
         load::<T>(wide, first);
