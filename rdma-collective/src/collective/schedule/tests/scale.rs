@@ -175,9 +175,13 @@ fn ring_and_halving_doubling_are_within_a_twentieth_of_the_optimum_at_1024_ranks
     if sample.is_all() {
         insta::assert_snapshot!("up_to_1024_ranks", table);
     }
-    let all = include_str!("snapshots/rdma_collective__collective__schedule__tests__scale__up_to_1024_ranks.snap");
+    let all =
+        include_str!("snapshots/rdma_collective__collective__schedule__tests__scale__up_to_1024_ranks.snap");
     for line in table.lines() {
-        assert!(all.lines().any(|of_all| of_all == line), "not in the snapshot, which SOAK=full writes: {line}");
+        assert!(
+            all.lines().any(|of_all| of_all == line),
+            "not in the snapshot, which SOAK=full writes: {line}"
+        );
     }
 }
 
