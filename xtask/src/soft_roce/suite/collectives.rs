@@ -15,6 +15,7 @@ pub const CASES: &[Case] = &[
         hosts: &[1],
         server: "{bin:allreduce} --device {device} --ranks 3 -b 64K -e 1M -f 16 -n 2 --reproducible",
         names_device: Sides::Server,
+        share: Share::Soak,
         ..PLAIN
     },
     Case {
@@ -30,6 +31,7 @@ pub const CASES: &[Case] = &[
         hosts: &[1],
         server: "env NCCL_IB_QPS_PER_CONNECTION=2 {bin:allreduce} --device {device} --ranks 3 -b 64K -e 1M -f 4 -n 3",
         names_device: Sides::Server,
+        share: Share::Soak,
         ..PLAIN
     },
     Case {
