@@ -133,6 +133,8 @@ def rule(template, network):
             yield f"{field} is set"
     if spec.get("hostNetwork") and network != "host-network":
         yield "hostNetwork is set, and the overlay is not host-network"
+    if spec.get("hostNetwork") and not any(container.get("ports") for container in containers(template)):
+        yield "hostNetwork is set and no port is declared, so pods that listen on one port may come to one node"
     if spec.get("hostUsers") is False:
         yield "hostUsers is false: IPC_LOCK does not count in a user namespace of the pod"
     for container in containers(template):

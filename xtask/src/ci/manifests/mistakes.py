@@ -82,6 +82,11 @@ MISTAKES = {
         lambda all: pod(all)["spec"].update(hostNetwork=True),
         "hostNetwork is set",
     ),
+    "the host's network, with a port that nobody declares": (
+        "perftest/host-network",
+        lambda all: containers(pod(all))[0].pop("ports"),
+        "no port is declared",
+    ),
     "a field of a Deployment, misspelt": (
         "kvcache/soft",
         lambda all: one(all[-1:], "Deployment")["spec"].update(replica=2),
