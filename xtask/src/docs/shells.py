@@ -12,7 +12,7 @@ import sys
 import time
 
 READY = "READY> "
-# A flag and a device in each shell, of a program, a subcommand and the name of a C tool.
+# Flags and devices in each shell, of a program, a subcommand and the name of a C tool.
 CASES = [
     ("allreduce --reprod", "allreduce --reproducible"),
     ("allreduce --device so", "allreduce --device soft0"),
@@ -23,9 +23,18 @@ CASES = [
     ("rdma-tools pingp", "rdma-tools pingpong"),
     ("rdma-tools devinfo --verb", "rdma-tools devinfo --verbose"),
     ("rdma-tools devinfo --soft --ib-dev so", "rdma-tools devinfo --soft --ib-dev soft0"),
+    ("rdma-tools stat so", "rdma-tools stat soft0"),
+    ("rdma-tools gids so", "rdma-tools gids soft0"),
+    ("ibstat so", "ibstat soft0"),
+    ("ibstat --soft so", "ibstat --soft soft0"),
+    ("ibstat --soft=127.0.0.1 so", "ibstat --soft=127.0.0.1 soft0"),
+    ("show_gids so", "show_gids soft0"),
     ("ibv_devinfo --verb", "ibv_devinfo --verbose"),
     ("ibv_devinfo --ib-dev so", "ibv_devinfo --ib-dev soft0"),
     ("mini_server decode --dev", "mini_server decode --device"),
+    # Hidden flags.
+    ("allreduce --fau", "allreduce --fau"),
+    ("kvcache_transfer --fau", "kvcache_transfer --fau"),
 ]
 WITHIN_S = 60
 

@@ -13,6 +13,7 @@ from objects import PLACES, PODLESS, containers, one, templates
 VERSIONS = ["1.28", "1.31", "1.34", "1.37"]
 # The only capability that a pod may have: without it a NIC's memory cannot be pinned.
 CAPABILITIES = {"drop": ["ALL"], "add": ["IPC_LOCK"]}
+SECCOMP = {"type": "RuntimeDefault"}
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 RESOURCE = "k8s.v1.cni.cncf.io/resourceName"
 
@@ -114,8 +115,16 @@ class Checker:
 
 
 def rule(template, network):
-    """What a pod may not have: privilege, paths of the host, another capability than IPC_LOCK, a root to write."""
+    """What a pod may not have: privilege, paths of the host, another capability than IPC_LOCK, a root to write.
+
+    Of the Pod Security Standard `restricted` a pod may break two rules: it is root, and has IPC_LOCK.
+    """
     spec = template["spec"]
+    # A controller may add containers to the pod; the profile of the pod is theirs, too.
+    if spec.get("securityContext", {}).get("seccompProfile") != SECCOMP:
+        yield "seccompProfile of the pod is not RuntimeDefault"
+    if spec.get("automountServiceAccountToken") is not False:
+        yield "automountServiceAccountToken is not false, and nobody in the pod asks the API server"
     for volume in spec.get("volumes", []):
         if "hostPath" in volume:
             yield f"volume {volume['name']} is a path of the host"
@@ -124,12 +133,16 @@ def rule(template, network):
             yield f"{field} is set"
     if spec.get("hostNetwork") and network != "host-network":
         yield "hostNetwork is set, and the overlay is not host-network"
+    if spec.get("hostNetwork") and not any(container.get("ports") for container in containers(template)):
+        yield "hostNetwork is set and no port is declared, so pods that listen on one port may come to one node"
     if spec.get("hostUsers") is False:
         yield "hostUsers is false: IPC_LOCK does not count in a user namespace of the pod"
     for container in containers(template):
         name, context = container["name"], container.get("securityContext", {})
         if context.get("privileged"):
             yield f"{name} is privileged"
+        if context.get("seccompProfile", SECCOMP) != SECCOMP:
+            yield f"{name}: seccompProfile is not that of the pod"
         if context.get("allowPrivilegeEscalation") is not False:
             yield f"{name}: allowPrivilegeEscalation is not false"
         if context.get("readOnlyRootFilesystem") is not True:

@@ -52,6 +52,26 @@ MISTAKES = {
         lambda all: pod(all)["spec"].update(volumes=[{"name": "nodes", "hostPath": {"path": "/dev/infiniband"}}]),
         "is a path of the host",
     ),
+    "no seccomp profile": (
+        "trainjob/nic",
+        lambda all: pod(all)["spec"].pop("securityContext"),
+        "seccompProfile of the pod is not RuntimeDefault",
+    ),
+    "a container that drops the seccomp profile": (
+        "pingpong/soft",
+        lambda all: context(all).update(seccompProfile={"type": "Unconfined"}),
+        "seccompProfile is not that of the pod",
+    ),
+    "a token for the API server": (
+        "ray/soft",
+        lambda all: pod(all)["spec"].pop("automountServiceAccountToken"),
+        "automountServiceAccountToken is not false",
+    ),
+    "privilege escalation": (
+        "pingpong/nic",
+        lambda all: context(all).pop("allowPrivilegeEscalation"),
+        "allowPrivilegeEscalation is not false",
+    ),
     "a root that can be written": (
         "volcano/nic",
         lambda all: context(all).pop("readOnlyRootFilesystem"),
@@ -61,6 +81,11 @@ MISTAKES = {
         "kvcache/nic",
         lambda all: pod(all)["spec"].update(hostNetwork=True),
         "hostNetwork is set",
+    ),
+    "the host's network, with a port that nobody declares": (
+        "perftest/host-network",
+        lambda all: containers(pod(all))[0].pop("ports"),
+        "no port is declared",
     ),
     "a field of a Deployment, misspelt": (
         "kvcache/soft",
