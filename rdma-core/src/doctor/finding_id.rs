@@ -90,7 +90,7 @@ ids! {
     NcclIbDisabled = "nccl-ib-disabled",
     /// RLIMIT_MEMLOCK is too small for the memory to register.
     MemlockTooSmall = "memlock-too-small",
-    /// RLIMIT_MEMLOCK is in force, because the process lacks CAP_IPC_LOCK.
+    /// RLIMIT_MEMLOCK is in force, because the process lacks CAP_IPC_LOCK, and is not known to suffice.
     NoIpcLock = "ipc-lock-missing",
     /// CAP_IPC_LOCK is held in a user namespace of the container's own, where the kernel does not count it.
     IpcLockNamespace = "ipc-lock-in-user-namespace",
@@ -104,9 +104,9 @@ ids! {
     Descriptors = "descriptors-too-few",
     /// `/dev/shm` is too small for the memory that processes of a host share by name.
     ShmTooSmall = "shm-too-small",
-    /// The device is on a NUMA node on which the process may not run.
+    /// The device is on a NUMA node on which the process may not run, and no other one in question is nearer.
     NumaRemote = "numa-node-remote",
-    /// A bridge above the device sends traffic between GPU and NIC up to the root (ACS redirect).
+    /// A switch above the device sends traffic between GPU and NIC up to the root (ACS redirect).
     AcsRedirect = "acs-redirect",
     /// No driver of a GPU is loaded.
     NoGpuDriver = "gpu-driver-missing",

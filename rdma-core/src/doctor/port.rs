@@ -63,7 +63,7 @@ pub struct Counter {
     pub name: String,
     /// The file that holds the value.
     pub file: PathBuf,
-    /// The value since the device started, or since somebody cleared it.
+    /// The value since the driver was loaded, or since somebody cleared it.
     pub value: Reading<u64>,
 }
 

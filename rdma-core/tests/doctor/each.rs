@@ -8,7 +8,7 @@ use crate::tree::{CGROUP, PORT, Tree, config};
 
 const LIMITS: &str = "proc/thread-self/limits";
 const STATUS: &str = "proc/thread-self/status";
-const BRIDGE: &str = "sys/devices/pci0000:15/0000:15:01.0";
+const DOWNSTREAM: &str = "sys/devices/pci0000:15/0000:15:01.0/0000:15:02.0/0000:15:03.0";
 const ETH0: &str = "sys/class/net/eth0";
 const OTHER: &str = "sys/class/infiniband/mlx5_1/ports/1";
 
@@ -235,14 +235,14 @@ each! {
         |tree, _| tree.edit("proc/thread-self/mountinfo", "size=8388608k", "size=65536k");
     no_shared_memory: ShmTooSmall NotVisible "nothing is mounted at /dev/shm", anything,
         |tree, _| tree.edit("proc/thread-self/mountinfo", "/dev/shm", "/dev/no");
-    a_device_of_another_numa_node: NumaRemote Warning "mlx5_1 is on NUMA node 1 (processors 32-63,96-127)", anything,
-        |tree, _| tree.edit(STATUS, "0-127", "0-15,70");
+    a_device_of_another_numa_node: NumaRemote Warning "own nodes: mlx5_1", named,
+        |tree, _| tree.edit(STATUS, "0-127", "32-40,100");
     numa_nodes_that_cannot_be_read: NumaRemote NotVisible "runs near mlx5_0", anything,
         |tree, _| tree.remove("sys/devices/system");
-    a_bridge_that_redirects: AcsRedirect Warning "setpci -s 0000:15:01.0", gpu,
-        |tree, _| tree.file(&format!("{BRIDGE}/config"), config(0x1d));
-    a_bridge_that_is_seen_in_part: AcsRedirect NotVisible "only 64 bytes are visible", gpu,
-        |tree, _| tree.file(&format!("{BRIDGE}/config"), &config(0)[..64]);
+    a_switch_that_redirects: AcsRedirect Warning "setpci -s 0000:15:03.0", gpu,
+        |tree, _| tree.file(&format!("{DOWNSTREAM}/config"), config(0x1d));
+    a_switch_that_is_seen_in_part: AcsRedirect NotVisible "only 64 bytes are visible", gpu,
+        |tree, _| tree.file(&format!("{DOWNSTREAM}/config"), &config(0)[..64]);
     no_driver_of_a_gpu: NoGpuDriver Error "neither nvidia nor amdgpu", gpu, |tree, _| tree.remove("sys/module/nvidia");
     modules_that_cannot_be_seen: NoGpuDriver NotVisible "memory of GPUs", gpu, |tree, _| tree.remove("sys/module");
     no_way_to_the_memory_of_gpus: NoPeerMemory Error "modprobe nvidia_peermem", gpu, |tree, _| {
@@ -257,12 +257,12 @@ each! {
         tree.remove("sys/module/nvidia_peermem");
         tree.remove("proc/driver");
     };
-    lost_packets: SequenceErrors Warning "packet_seq_err 12", anything, |tree, _| count(tree, "hw_counters/packet_seq_err");
-    late_acknowledgements: AckTimeouts Warning "local_ack_timeout_err 12", anything,
+    lost_packets: SequenceErrors Note "packet_seq_err 12", anything, |tree, _| count(tree, "hw_counters/packet_seq_err");
+    late_acknowledgements: AckTimeouts Note "local_ack_timeout_err 12", anything,
         |tree, _| count(tree, "hw_counters/local_ack_timeout_err");
-    receives_that_were_not_there: RnrRetries Warning "12", anything, |tree, _| count(tree, "hw_counters/rnr_nak_retry_err");
-    congestion: Congestion Note "np_cnp_sent 12", anything, |tree, _| count(tree, "hw_counters/np_cnp_sent");
-    a_bad_cable: LinkErrors Warning "symbol_error 12", anything, |tree, _| count(tree, "counters/symbol_error");
+    receives_that_were_not_there: RnrRetries Note "12", anything, |tree, _| count(tree, "hw_counters/rnr_nak_retry_err");
+    congestion: Congestion Note "since the driver was loaded", anything, |tree, _| count(tree, "hw_counters/np_cnp_sent");
+    a_bad_cable: LinkErrors Note "symbol_error 12", anything, |tree, _| count(tree, "counters/symbol_error");
     a_counter_that_cannot_be_read: LinkErrors NotVisible "had errors or went down", anything,
         |tree, _| tree.file(&format!("{PORT}/counters/symbol_error"), "many");
 }

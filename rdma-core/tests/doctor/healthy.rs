@@ -2,7 +2,7 @@
 
 use rdma_core::doctor::{Finding, FindingId, Severity, Wants};
 
-use crate::tree::{PORT, Tree, of};
+use crate::tree::{PORT, Tree, config, of};
 
 const OTHER: &str = "sys/class/infiniband/mlx5_1/ports/1";
 
@@ -80,4 +80,58 @@ fn a_server_of_many_descriptors() {
     let findings = tree.findings(&wants);
     only(&findings, &[FindingId::Descriptors], Severity::Error);
     assert!(findings[0].text.contains("has 5000"), "{findings:#?}");
+}
+
+/// A rank of each socket has the NICs of its own; those of the other one serve the other rank.
+#[test]
+fn a_process_of_one_socket_with_a_nic_on_each() {
+    let tree = Tree::healthy();
+    tree.edit("proc/thread-self/status", "0-127", "0-15,70");
+    only(&tree.findings(&Wants::default()), &[], Severity::Warning);
+    only(&tree.findings(&named("mlx5_0")), &[], Severity::Warning);
+    only(&tree.findings(&named("mlx5_1")), &[FindingId::NumaRemote], Severity::Warning);
+    // The near one is of no use to the process.
+    tree.remove("dev/infiniband/uverbs0");
+    let ids = [FindingId::NodeMissing, FindingId::NumaRemote];
+    only(&tree.findings(&Wants::default()), &ids, Severity::Warning);
+}
+
+#[test]
+fn a_memlock_limit_that_the_memory_to_register_fits() {
+    let tree = Tree::healthy();
+    tree.edit("proc/thread-self/limits", "unlimited            unlimited", "2147483648 2147483648");
+    tree.edit("proc/thread-self/status", "a80465fb", "a80425fb");
+    let mut wants = named("mlx5_0");
+    wants.pin_bytes = 2 << 30;
+    only(&tree.findings(&wants), &[], Severity::Warning);
+    tree.edit("proc/thread-self/status", "VmPin:", "VmPim:");
+    only(&tree.findings(&wants), &[FindingId::NoIpcLock], Severity::Warning);
+    tree.edit("proc/thread-self/status", "VmPim:", "VmPin:");
+    wants.pin_bytes += 1;
+    let ids: Vec<_> = tree.findings(&wants).iter().map(|finding| finding.id).collect();
+    assert_eq!(ids, [FindingId::MemlockTooSmall, FindingId::NoIpcLock]);
+}
+
+/// Counters of a machine that has been up for a month.
+#[test]
+fn counters_that_were_raised_long_ago() {
+    let tree = Tree::healthy();
+    for counter in ["counters/link_downed", "hw_counters/out_of_sequence", "hw_counters/rnr_nak_retry_err"] {
+        tree.edit(&format!("{PORT}/{counter}"), "0", "4000");
+    }
+    let ids = [FindingId::SequenceErrors, FindingId::RnrRetries, FindingId::LinkErrors];
+    only(&tree.findings(&Wants::default()), &ids, Severity::Note);
+}
+
+/// Firmware sets the redirect of root ports on most servers, where it costs nothing.
+#[test]
+fn a_root_port_that_redirects() {
+    let tree = Tree::healthy();
+    let mut wants = Wants::default();
+    wants.gpu_memory = true;
+    let root_port = "sys/devices/pci0000:15/0000:15:01.0";
+    tree.file(&format!("{root_port}/config"), config(0x1d));
+    only(&tree.findings(&wants), &[], Severity::Warning);
+    tree.file(&format!("{root_port}/0000:15:02.0/config"), config(0x1d));
+    only(&tree.findings(&wants), &[FindingId::AcsRedirect], Severity::Warning);
 }

@@ -100,16 +100,19 @@ impl Tree {
         self.file(&format!("{port}/gid_attrs/ndevs/{index}"), format!("{netdev}\n"));
     }
 
-    /// Adds a NIC below a bridge.
-    fn nic(&self, number: u32, bridge: &str, bus: &str, netdev: &str) {
+    /// Adds a NIC below a switch: a root port, the switch's upstream port, and its downstream port.
+    fn nic(&self, number: u32, root: &str, bus: &str, netdev: &str) {
         let device = format!("mlx5_{number}");
-        let bridge = format!("sys/devices/pci0000:{bridge}/0000:{bridge}:01.0");
-        self.file(&format!("{bridge}/config"), config(0));
-        let function = format!("{bridge}/0000:{bus}:00.0");
+        let mut function = format!("sys/devices/pci0000:{root}");
+        for bridge in [format!("0000:{root}:01.0"), format!("0000:{root}:02.0"), format!("0000:{root}:03.0")] {
+            function = format!("{function}/{bridge}");
+            self.file(&format!("{function}/config"), config(0));
+        }
+        function = format!("{function}/0000:{bus}:00.0");
         let numa_node = number.to_string();
         self.files(&function, [("vendor", "0x15b3"), ("device", "0x1021"), ("numa_node", &numa_node)]);
         self.folder("sys/bus/pci/drivers/mlx5_core");
-        self.link(&format!("{function}/driver"), "../../../../bus/pci/drivers/mlx5_core");
+        self.link(&format!("{function}/driver"), "../../../../../../bus/pci/drivers/mlx5_core");
 
         let net = format!("{function}/net/{netdev}");
         self.files(

@@ -79,6 +79,12 @@ impl<'a> Scope<'a> {
             && gids::can_be_used(self, port)
     }
 
+    /// Returns whether a process can open the device and send from one of its ports.
+    fn can_serve(&self, device: &RdmaDevice) -> bool {
+        let ports = device.ports.as_ref().map_or(&[][..], Vec::as_slice);
+        ports.iter().any(|port| self.serves(device, port))
+    }
+
     /// Returns the ports in question, each with its device.
     fn ports(&self) -> impl Iterator<Item = (&'a RdmaDevice, &'a Port)> {
         self.devices.iter().flat_map(|device| {
