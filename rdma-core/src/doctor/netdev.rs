@@ -29,8 +29,8 @@ pub struct Netdev {
     pub dev_id: Reading<u32>,
     /// The address of its PCI function, such as `0000:17:00.0`; `None` for an interface without a device.
     pub pci: Option<String>,
-    /// The name of the bond or bridge that it belongs to (`master`).
-    pub master: Option<String>,
+    /// The name of the bond or bridge that it belongs to (`master`); `None` for an interface of its own.
+    pub master: Reading<Option<String>>,
     /// The bond that it is; `None` for an interface of another kind.
     pub bond: Option<Bond>,
 }
@@ -61,22 +61,21 @@ impl Netdev {
             dev_port: tree::number(&file("dev_port")),
             dev_id: tree::hex(&file("dev_id")),
             pci: tree::link_name(&file("device")).ok().flatten(),
-            master: tree::link_name(&file("master")).ok().flatten(),
+            master: tree::link_name(&file("master")),
             bond: Bond::read(&file("bonding")),
             name,
             folder,
         }
     }
 
-    /// Returns whether the interface is set up and has a link; `None` when neither is known.
+    /// Returns whether the interface is set up and has a link; `None` when that is not known.
     ///
     /// Interfaces without a carrier of their own, such as the loopback, report `unknown` while they work.
     #[must_use]
     pub fn is_up(&self) -> Option<bool> {
         match (&self.flags, self.operstate.as_deref()) {
             (Ok(flags), _) if flags & IFF_UP == 0 => Some(false),
-            (_, Ok("up")) => Some(true),
-            (flags, Ok("unknown")) => flags.is_ok().then_some(true),
+            (flags, Ok("up" | "unknown")) => flags.is_ok().then_some(true),
             (_, Ok(_)) => Some(false),
             (_, Err(_)) => None,
         }

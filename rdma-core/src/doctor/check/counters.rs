@@ -58,6 +58,12 @@ pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in scope.ports() {
         findings.extend(GROUPS.iter().filter_map(|group| of_group(group, device, port)));
+        findings.extend(port.counters_unread.iter().map(|unread| {
+            let of_link = unread.path.ends_with("counters");
+            let id = if of_link { FindingId::LinkErrors } else { FindingId::SequenceErrors };
+            let effect = format!("it is open what port {} of {} has counted", port.number, device.name);
+            Finding::not_visible(id, unread, &effect)
+        }));
     }
     findings
 }
