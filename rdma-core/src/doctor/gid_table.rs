@@ -38,7 +38,7 @@ pub struct GidRow {
     pub gid: Gid,
     /// The wire format of packets that are sent from it.
     pub kind: GidType,
-    /// The network interface, by its name in its own network namespace.
+    /// The network interface, by its name in its own network namespace, where another interface of that name may be.
     pub netdev: Option<String>,
 }
 

@@ -15,6 +15,8 @@ pub struct Netdev {
     pub name: String,
     /// The folder in sysfs, `…/class/net/eth0`.
     pub folder: PathBuf,
+    /// The address of the hardware (`address`), such as `7c:8c:09:c3:cf:16`.
+    pub address: Reading<String>,
     /// The MTU in bytes (`mtu`).
     pub mtu: Reading<u32>,
     /// The state (`operstate`), such as `up`, `down` or `unknown`.
@@ -54,6 +56,7 @@ impl Netdev {
     pub(super) fn read(name: String, folder: PathBuf) -> Self {
         let file = |name: &str| folder.join(name);
         Self {
+            address: tree::word(&file("address")),
             mtu: tree::number(&file("mtu")),
             operstate: tree::word(&file("operstate")),
             flags: tree::hex(&file("flags")),
@@ -79,6 +82,11 @@ impl Netdev {
             (_, Ok(_)) => Some(false),
             (_, Err(_)) => None,
         }
+    }
+
+    /// Returns whether the interface is set down (`ip link set … down`); the kernel then lists none of its addresses.
+    pub(super) fn is_set_down(&self) -> bool {
+        self.flags.as_ref().is_ok_and(|flags| flags & IFF_UP == 0)
     }
 
     /// Returns the number of the device's port that the interface belongs to, from 1.

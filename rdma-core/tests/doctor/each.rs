@@ -10,6 +10,7 @@ const LIMITS: &str = "proc/thread-self/limits";
 const STATUS: &str = "proc/thread-self/status";
 const DOWNSTREAM: &str = "sys/devices/pci0000:15/0000:15:01.0/0000:15:02.0/0000:15:03.0";
 const ETH0: &str = "sys/class/net/eth0";
+const ADDRESSES: &str = "proc/thread-self/net/fib_trie";
 const OTHER: &str = "sys/class/infiniband/mlx5_1/ports/1";
 
 /// Sets a variable of the process.
@@ -140,6 +141,17 @@ each! {
         tree.edit(&format!("{PORT}/gid_attrs/ndevs/3"), "eth0", "eth7");
         wants.gid_index = Some(3);
     };
+    a_gid_of_another_interface_of_that_name: GidElsewhere Error "another network namespace (eth0, not the one here)", named,
+        |tree, wants| {
+            tree.edit(ADDRESSES, "|-- 10.0.0.1", "|-- 10.0.0.7");
+            wants.gid_index = Some(3);
+        };
+    a_link_local_gid_of_another_interface_of_that_name: GidElsewhere Error "(eth0, not the one here)", named, |tree, wants| {
+        tree.edit(&format!("{ETH0}/address"), "7c:8c:09", "7c:8c:0a");
+        wants.gid_index = Some(1);
+    };
+    no_addresses_to_compare_with: GidElsewhere NotVisible "GIDs of port 1 of mlx5_0", anything,
+        |tree, _| tree.remove(ADDRESSES);
     no_interfaces_to_compare_with: GidElsewhere NotVisible "GIDs of port 1", anything, |tree, _| {
         tree.remove("sys/class/net");
         tree.link("sys/class/net", "net");

@@ -45,6 +45,8 @@ const ROWS: &[Row] = &[
     needed("/operstate", FindingId::NetdevDown),
     needed("/flags", FindingId::NetdevDown),
     nothing("/net/eth"),
+    needed("/net/fib_trie", FindingId::GidElsewhere),
+    nothing("/net/if_inet6"),
     nothing("/bonding_masters"),
     nothing("/node_type"),
     nothing("_guid"),

@@ -135,3 +135,38 @@ fn a_root_port_that_redirects() {
     tree.file(&format!("{root_port}/0000:15:02.0/config"), config(0x1d));
     only(&tree.findings(&wants), &[FindingId::AcsRedirect], Severity::Warning);
 }
+
+/// The node gave the pod its device; all GIDs are those of the node's own `eth0`.
+#[test]
+fn a_pod_whose_interface_has_the_name_of_the_node_s() {
+    let tree = Tree::healthy();
+    let addresses = "proc/thread-self/net/fib_trie";
+    tree.edit(addresses, "|-- 10.0.0.1\n", "|-- 172.16.0.9\n");
+    tree.edit("sys/class/net/eth0/address", "7c:8c:09:c3:cf:00", "5e:02:11:22:33:44");
+    only(&tree.findings(&named("mlx5_0")), &[FindingId::NoUsableGid], Severity::Error);
+    // A macvlan of the NIC brings an address of its own into the GID table.
+    tree.gid(PORT, 4, "0000:0000:0000:0000:0000:ffff:ac10:0009", "RoCE v2", "eth0");
+    only(&tree.findings(&named("mlx5_0")), &[], Severity::Error);
+}
+
+#[test]
+fn an_address_of_ipv6_alone() {
+    let tree = Tree::healthy();
+    tree.edit("proc/thread-self/net/fib_trie", "|-- 10.0.0.1\n", "|-- 172.16.0.9\n");
+    tree.gid(PORT, 4, "fd00:0000:0000:0000:0000:0000:0000:0010", "RoCE v2", "eth0");
+    let mut wants = named("mlx5_0");
+    wants.gid_index = Some(4);
+    only(&tree.findings(&wants), &[FindingId::GidElsewhere], Severity::Error);
+    let more = "fd000000000000000000000000000010 02 40 00 80     eth0\n00000000000000000000000000000001";
+    tree.edit("proc/thread-self/net/if_inet6", "00000000000000000000000000000001", more);
+    only(&tree.findings(&wants), &[], Severity::Error);
+}
+
+/// The kernel lists no address of an interface that is set down, and leaves its GIDs in the table.
+#[test]
+fn an_interface_that_is_set_down_is_still_here() {
+    let tree = Tree::healthy();
+    tree.edit("sys/class/net/eth0/flags", "0x1003", "0x1002");
+    tree.edit("proc/thread-self/net/fib_trie", "|-- 10.0.0.1\n", "|-- 172.16.0.9\n");
+    only(&tree.findings(&named("mlx5_0")), &[FindingId::NetdevDown], Severity::Warning);
+}

@@ -18,6 +18,24 @@ pub const PORT: &str = "sys/class/infiniband/mlx5_0/ports/1";
 /// Entries of the healthy GID table.
 const GIDS: u32 = 8;
 
+/// The addresses of IPv4: those of both NICs, and of the loopback.
+const FIB_TRIE: &str = "Main:
+  +-- 0.0.0.0/0 3 0 5
+     +-- 10.0.0.0/24 2 0 2
+        |-- 10.0.0.0
+           /24 link UNICAST
+        |-- 10.0.0.1
+           /32 host LOCAL
+        |-- 10.0.0.2
+           /32 host LOCAL
+        |-- 10.0.0.255
+           /32 link BROADCAST
+     |-- 127.0.0.1
+        /32 host LOCAL";
+/// The addresses of IPv6: of the loopback, and one that is not made from the address of the hardware.
+const IF_INET6: &str = "00000000000000000000000000000001 01 80 10 80       lo
+fe80000000000000d1f2a9c4b7e60358 02 40 20 80     eth0";
+
 /// A tree in a folder of its own.
 pub struct Tree(TempDir);
 
@@ -104,7 +122,8 @@ impl Tree {
     fn nic(&self, number: u32, root: &str, bus: &str, netdev: &str) {
         let device = format!("mlx5_{number}");
         let mut function = format!("sys/devices/pci0000:{root}");
-        for bridge in [format!("0000:{root}:01.0"), format!("0000:{root}:02.0"), format!("0000:{root}:03.0")] {
+        for bridge in [format!("0000:{root}:01.0"), format!("0000:{root}:02.0"), format!("0000:{root}:03.0")]
+        {
             function = format!("{function}/{bridge}");
             self.file(&format!("{function}/config"), config(0));
         }
@@ -115,9 +134,11 @@ impl Tree {
         self.link(&format!("{function}/driver"), "../../../../../../bus/pci/drivers/mlx5_core");
 
         let net = format!("{function}/net/{netdev}");
+        let address = format!("7c:8c:09:c3:cf:{number:02x}");
         self.files(
             &net,
             [
+                ("address", address.as_str()),
                 ("mtu", "9000"),
                 ("operstate", "up"),
                 ("flags", "0x1003"),
@@ -240,6 +261,7 @@ impl Tree {
                 ),
             ],
         );
+        self.files(&format!("{process}/net"), [("fib_trie", FIB_TRIE), ("if_inet6", IF_INET6)]);
         self.link(&format!("{process}/ns/user"), "user:[4026531837]");
         (0..3).for_each(|fd| self.link(&format!("{process}/fd/{fd}"), "/dev/null"));
         self.file("sys/fs/cgroup/cgroup.procs", "");

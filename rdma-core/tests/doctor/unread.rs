@@ -78,6 +78,12 @@ fn the_type_and_the_interface_of_the_gid_that_was_asked_for() {
     }
 }
 
+/// Until then a link-local one is chosen, which reaches the same subnet alone.
+#[test]
+fn the_only_gid_that_a_router_forwards() {
+    check(&Tree::healthy(), &format!("{PORT}/gids/3"), &Wants::default(), FindingId::NoUsableGid);
+}
+
 #[test]
 fn the_type_of_the_only_gid_of_v2() {
     let tree = Tree::healthy();
