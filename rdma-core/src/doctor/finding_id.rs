@@ -40,6 +40,8 @@ ids! {
     UnknownBond = "bond-unknown",
     /// A device was asked for that a bond has replaced: its ports are those of `mlx5_bond_N` now.
     BondedDevice = "device-in-bond",
+    /// The device speaks neither InfiniBand nor RoCE: EFA, iWARP or usNIC.
+    Transport = "transport-unsupported",
     /// The kernel's module ib_uverbs is not loaded, so no program can open a device.
     NoUverbs = "uverbs-not-loaded",
     /// sysfs shows the device, but its node is not in `/dev/infiniband`: the pod did not ask for the RDMA resource.

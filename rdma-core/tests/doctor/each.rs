@@ -93,6 +93,13 @@ each! {
         tree.remove("sys/class/infiniband/mlx5_0");
         tree.port("sys/class/infiniband/mlx5_bond_0/ports/1", 0, "eth0");
     };
+    a_device_of_iwarp: Transport Error "mlx5_0 speaks iWARP", named,
+        |tree, _| tree.edit("sys/class/infiniband/mlx5_0/node_type", "1: CA", "4: RNIC");
+    a_device_of_efa: Transport Error "aws-ofi-nccl", named, |tree, _| efa(tree);
+    a_usnic: Transport Error "only UD", named,
+        |tree, _| tree.edit("sys/class/infiniband/mlx5_0/node_type", "1: CA", "6: usNIC UDP");
+    a_type_of_node_that_cannot_be_read: Transport NotVisible "a device of InfiniBand or RoCE", anything,
+        |tree, _| tree.remove("sys/class/infiniband/mlx5_0/node_type");
     no_uverbs: NoUverbs Error "modprobe ib_uverbs", anything, |tree, _| tree.remove("sys/class/infiniband_verbs");
     no_node_in_the_container: NodeMissing Error "/dev/infiniband/uverbs0 is not here", anything,
         |tree, _| tree.remove("dev/infiniband");
@@ -286,6 +293,13 @@ fn down(tree: &Tree, _: &mut Wants) {
 
 fn infiniband(tree: &Tree) {
     tree.edit(&format!("{PORT}/link_layer"), "Ethernet", "InfiniBand");
+}
+
+/// Puts the driver of EFA in place of that of mlx5.
+pub fn efa(tree: &Tree) {
+    tree.edit("sys/class/infiniband/mlx5_0/node_type", "1: CA", "7: unspecified");
+    tree.remove("sys/class/infiniband/mlx5_0/device/driver");
+    tree.link("sys/class/infiniband/mlx5_0/device/driver", "../../../../../../bus/pci/drivers/efa");
 }
 
 fn count(tree: &Tree, counter: &str) {

@@ -48,7 +48,7 @@ const ROWS: &[Row] = &[
     needed("/net/fib_trie", FindingId::GidElsewhere),
     nothing("/net/if_inet6"),
     nothing("/bonding_masters"),
-    nothing("/node_type"),
+    needed("/node_type", FindingId::Transport),
     nothing("_guid"),
     nothing("/fw_ver"),
     nothing("/hw_rev"),

@@ -2,6 +2,7 @@
 
 use rdma_core::doctor::{Finding, FindingId, Severity, Wants};
 
+use crate::each::efa;
 use crate::tree::{PORT, Tree, config, of};
 
 const OTHER: &str = "sys/class/infiniband/mlx5_1/ports/1";
@@ -169,4 +170,18 @@ fn an_interface_that_is_set_down_is_still_here() {
     tree.edit("sys/class/net/eth0/flags", "0x1003", "0x1002");
     tree.edit("proc/thread-self/net/fib_trie", "|-- 10.0.0.1\n", "|-- 172.16.0.9\n");
     only(&tree.findings(&named("mlx5_0")), &[FindingId::NetdevDown], Severity::Warning);
+}
+
+/// None of the other findings would help with such a device, so none is there; another device serves.
+#[test]
+fn an_adapter_of_another_transport_beside_one_of_roce() {
+    let tree = Tree::healthy();
+    efa(&tree);
+    for file in ["gids", "gid_attrs"] {
+        tree.remove(&format!("{PORT}/{file}"));
+    }
+    tree.edit(&format!("{PORT}/state"), "4: ACTIVE", "1: DOWN");
+    only(&tree.findings(&Wants::default()), &[FindingId::Transport], Severity::Note);
+    only(&tree.findings(&named("mlx5_0")), &[FindingId::Transport], Severity::Error);
+    only(&tree.findings(&named("mlx5_1")), &[], Severity::Error);
 }

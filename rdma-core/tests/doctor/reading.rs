@@ -94,7 +94,7 @@ fn a_soft_device_is_on_no_bus_and_of_a_provider_by_its_name() {
     let tree = Tree::healthy();
     tree.remove("sys/class/infiniband/mlx5_1");
     tree.port("sys/class/infiniband/rxe0/ports/1", 1, "eth1");
-    tree.file("sys/class/infiniband/rxe0/fw_ver", "\n");
+    tree.files("sys/class/infiniband/rxe0", [("fw_ver", ""), ("node_type", "1: CA")]);
     tree.edit("sys/class/infiniband_verbs/uverbs1/ibdev", "mlx5_1", "rxe0");
     let machine = tree.read();
     let device = machine.device("rxe0").unwrap();
