@@ -111,7 +111,11 @@ each! {
         |tree, _| tree.remove("usr/lib/x86_64-linux-gnu/libibverbs.so.1");
     no_provider: NoProvider Error "without its provider mlx5", anything,
         |tree, _| tree.remove("usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so");
-    a_provider_that_leads_nowhere: NoProvider Error "no libmlx5-rdmavN.so", anything,
+    a_provider_of_another_release: NoProvider Error "no libmlx5-rdmav34.so, but libmlx5-rdmav57.so", anything, |tree, _| {
+        tree.remove("usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so");
+        tree.link("usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav57.so", "../libmlx5.so.1");
+    };
+    a_provider_that_leads_nowhere: NoProvider Error "no libmlx5-rdmav34.so", anything,
         |tree, _| tree.remove("usr/lib/x86_64-linux-gnu/libmlx5.so.1");
     a_provider_that_no_file_names: ProviderNotConfigured Error "echo 'driver mlx5'", anything,
         |tree, _| tree.remove("etc/libibverbs.d/mlx5.driver");

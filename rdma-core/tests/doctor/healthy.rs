@@ -3,7 +3,7 @@
 use rdma_core::doctor::{Finding, FindingId, Severity, Wants};
 
 use crate::each::efa;
-use crate::tree::{PORT, Tree, config, of};
+use crate::tree::{LIBIBVERBS, PORT, Tree, config, of};
 
 const OTHER: &str = "sys/class/infiniband/mlx5_1/ports/1";
 
@@ -184,4 +184,18 @@ fn an_adapter_of_another_transport_beside_one_of_roce() {
     only(&tree.findings(&Wants::default()), &[FindingId::Transport], Severity::Note);
     only(&tree.findings(&named("mlx5_0")), &[FindingId::Transport], Severity::Error);
     only(&tree.findings(&named("mlx5_1")), &[], Severity::Error);
+}
+
+/// The loader takes either libibverbs, so either provider may be the right one.
+#[test]
+fn two_releases_of_libibverbs_with_the_provider_of_one() {
+    let tree = Tree::healthy();
+    let other: Vec<_> = String::from_utf8_lossy(LIBIBVERBS).replace("34", "57").into_bytes();
+    tree.file("usr/lib64/libibverbs.so.1", &other);
+    only(&tree.findings(&Wants::default()), &[], Severity::Error);
+    tree.file("usr/lib/x86_64-linux-gnu/libibverbs.so.1", &other);
+    only(&tree.findings(&Wants::default()), &[FindingId::NoProvider], Severity::Error);
+    // A file that does not tell the number leaves it open.
+    tree.file("usr/lib64/libibverbs.so.1", "\x7fELF");
+    only(&tree.findings(&Wants::default()), &[], Severity::Error);
 }

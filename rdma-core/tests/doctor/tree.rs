@@ -18,6 +18,8 @@ pub const PORT: &str = "sys/class/infiniband/mlx5_0/ports/1";
 /// Entries of the healthy GID table.
 const GIDS: u32 = 8;
 
+/// Parts of the file of libibverbs: code, and the texts from which it makes the names of providers.
+pub const LIBIBVERBS: &[u8] = b"\x7fELF\xff-rdmav\0lib%s-rdmav34.so\0IBVERBS_PRIVATE_34\0";
 /// The addresses of IPv4: those of both NICs, and of the loopback.
 const FIB_TRIE: &str = "Main:
   +-- 0.0.0.0/0 3 0 5
@@ -235,7 +237,7 @@ impl Tree {
         );
         self.file("proc/meminfo", "MemTotal:       2113527552 kB\nMemAvailable:   2000000000 kB\n");
         self.file("etc/libibverbs.d/mlx5.driver", "driver mlx5\n");
-        self.file("usr/lib/x86_64-linux-gnu/libibverbs.so.1", "");
+        self.file("usr/lib/x86_64-linux-gnu/libibverbs.so.1", LIBIBVERBS);
         self.file("usr/lib/x86_64-linux-gnu/libmlx5.so.1", "");
         self.link("usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so", "../libmlx5.so.1");
     }
