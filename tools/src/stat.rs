@@ -98,8 +98,8 @@ fn of_device(flags: &Stat, device: &RdmaDevice, unseen: &mut Unseen) -> anyhow::
     }
     sheet.field("name", device.name.as_str(), format!("{kind} '{}'\n", device.name));
     // A device without one of these words has an empty one, as on soft-RoCE.
-    let [hca_type, fw_ver, hw_rev] =
-        [&device.hca_type, &device.fw_ver, &device.hw_rev].map(|word| word.as_deref().unwrap_or(""));
+    let hca_type = device.hca_type.as_ref().ok().and_then(Option::as_deref).unwrap_or("");
+    let [fw_ver, hw_rev] = [&device.fw_ver, &device.hw_rev].map(|word| word.as_deref().unwrap_or(""));
     sheet.field("type", hca_type, format!("\t{kind} type: {hca_type}\n"));
     line(&mut sheet, "\t", "Number of ports", last);
     line(&mut sheet, "\t", "Firmware version", fw_ver);

@@ -29,8 +29,8 @@ pub struct RdmaDevice {
     pub sys_image_guid: Reading<String>,
     /// The version of the firmware (`fw_ver`); empty for a device without firmware.
     pub fw_ver: Reading<String>,
-    /// The type of the adapter (`hca_type`), such as `MT4123`.
-    pub hca_type: Reading<String>,
+    /// The type of the adapter (`hca_type`), such as `MT4123`; `None` for a driver that has no such file.
+    pub hca_type: Reading<Option<String>>,
     /// The revision of the hardware (`hw_rev`).
     pub hw_rev: Reading<String>,
     /// The identifier of the board (`board_id`).
@@ -60,7 +60,7 @@ impl RdmaDevice {
             node_guid: tree::word(&file("node_guid")),
             sys_image_guid: tree::word(&file("sys_image_guid")),
             fw_ver: tree::text(&file("fw_ver")),
-            hca_type: tree::word(&file("hca_type")),
+            hca_type: tree::word_if_there(&file("hca_type")),
             hw_rev: tree::word(&file("hw_rev")),
             board_id: tree::word(&file("board_id")),
             vendor: tree::hex(&file("device/vendor")),

@@ -40,6 +40,8 @@ ids! {
     UnknownBond = "bond-unknown",
     /// A device was asked for that a bond has replaced: its ports are those of `mlx5_bond_N` now.
     BondedDevice = "device-in-bond",
+    /// The device speaks neither InfiniBand nor RoCE: EFA, iWARP or usNIC.
+    Transport = "transport-unsupported",
     /// The kernel's module ib_uverbs is not loaded, so no program can open a device.
     NoUverbs = "uverbs-not-loaded",
     /// sysfs shows the device, but its node is not in `/dev/infiniband`: the pod did not ask for the RDMA resource.
@@ -90,7 +92,7 @@ ids! {
     NcclIbDisabled = "nccl-ib-disabled",
     /// RLIMIT_MEMLOCK is too small for the memory to register.
     MemlockTooSmall = "memlock-too-small",
-    /// RLIMIT_MEMLOCK is in force, because the process lacks CAP_IPC_LOCK.
+    /// RLIMIT_MEMLOCK is in force, because the process lacks CAP_IPC_LOCK, and is not known to suffice.
     NoIpcLock = "ipc-lock-missing",
     /// CAP_IPC_LOCK is held in a user namespace of the container's own, where the kernel does not count it.
     IpcLockNamespace = "ipc-lock-in-user-namespace",
@@ -104,9 +106,9 @@ ids! {
     Descriptors = "descriptors-too-few",
     /// `/dev/shm` is too small for the memory that processes of a host share by name.
     ShmTooSmall = "shm-too-small",
-    /// The device is on a NUMA node on which the process may not run.
+    /// The device is on a NUMA node on which the process may not run, and no other one in question is nearer.
     NumaRemote = "numa-node-remote",
-    /// A bridge above the device sends traffic between GPU and NIC up to the root (ACS redirect).
+    /// A switch above the device sends traffic between GPU and NIC up to the root (ACS redirect).
     AcsRedirect = "acs-redirect",
     /// No driver of a GPU is loaded.
     NoGpuDriver = "gpu-driver-missing",

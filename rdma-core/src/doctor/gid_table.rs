@@ -38,7 +38,7 @@ pub struct GidRow {
     pub gid: Gid,
     /// The wire format of packets that are sent from it.
     pub kind: GidType,
-    /// The network interface, by its name in its own network namespace.
+    /// The network interface, by its name in its own network namespace, where another interface of that name may be.
     pub netdev: Option<String>,
 }
 
@@ -53,14 +53,19 @@ impl GidTable {
             match read_as(&gids.join(&name), parse) {
                 Ok(gid) if gid.is_zero() => {}
                 Ok(gid) => {
-                    let (kind, netdev) = (tree::word(&types.join(&name)), tree::word(&ndevs.join(&name)));
+                    let kind = read_as(&types.join(&name), parse_kind);
+                    let netdev = tree::word(&ndevs.join(&name));
                     // On InfiniBand both files may refuse to be read.
                     if link_layer == Some(LinkLayer::ETHERNET)
                         && let Some(unknown) = kind.as_ref().err().or(netdev.as_ref().err())
                     {
                         table.in_doubt.push((index, unknown.clone()));
                     }
-                    let kind = kind_of(kind.ok().as_deref(), link_layer);
+                    let kind = match kind {
+                        Ok(GidType::ROCE_V2) => GidType::ROCE_V2,
+                        _ if link_layer == Some(LinkLayer::ETHERNET) => GidType::ROCE_V1,
+                        _ => GidType::INFINIBAND,
+                    };
                     table.rows.push(GidRow { index, gid, kind, netdev: netdev.ok() });
                 }
                 Err(unread) => table.unread.push((index, unread)),
@@ -88,11 +93,11 @@ fn parse(text: &str) -> Result<Gid, String> {
     text.parse::<Ipv6Addr>().map(Gid::from).map_err(|_| format!("{} is no GID", Quoted(text)))
 }
 
-/// Returns the type of a filled entry. The kernel prints `IB/RoCE v1` for two types, which the link layer tells apart.
-fn kind_of(text: Option<&str>, link_layer: Option<LinkLayer>) -> GidType {
-    match text {
-        Some("RoCE v2") => GidType::ROCE_V2,
-        _ if link_layer == Some(LinkLayer::ETHERNET) => GidType::ROCE_V1,
-        _ => GidType::INFINIBAND,
+/// Parses the type of an entry. The kernel prints `IB/RoCE v1` for two types, which the link layer tells apart.
+fn parse_kind(text: &str) -> Result<GidType, String> {
+    match text.trim() {
+        "RoCE v2" => Ok(GidType::ROCE_V2),
+        "IB/RoCE v1" => Ok(GidType::ROCE_V1),
+        other => Err(format!("{} is no type of a GID", Quoted(other))),
     }
 }

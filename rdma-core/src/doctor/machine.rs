@@ -2,7 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::addresses::Addresses;
 use super::device::{self, RdmaDevice};
+use super::gid_table::GidRow;
 use super::netdev::Netdev;
 use super::port::Port;
 use super::process::Process;
@@ -32,6 +34,8 @@ pub struct Machine {
     pub libraries: Libraries,
     /// The interfaces of this network namespace, by name (`/sys/class/net`).
     pub netdevs: Reading<Vec<Netdev>>,
+    /// The addresses of these interfaces.
+    pub addresses: Addresses,
     /// The NUMA nodes (`/sys/devices/system/node`).
     pub numa_nodes: Reading<Vec<NumaNode>>,
     /// The file system at `/dev/shm`.
@@ -67,6 +71,7 @@ impl Machine {
             nodes: DeviceNode::read_all(&root.join("dev/infiniband")),
             libraries: Libraries::read(root),
             netdevs: each(&sys.join("class/net"), Netdev::read),
+            addresses: Addresses::read(&process),
             numa_nodes: NumaNode::read_all(&sys.join("devices/system/node")),
             shm: Shm::read(root, &process),
             gpu_memory: GpuMemory::read(root),
@@ -93,7 +98,8 @@ impl Machine {
     #[must_use]
     pub fn netdev_of(&self, device: &RdmaDevice, port: &Port) -> Option<&Netdev> {
         let rows = port.gids.as_ref().map_or(&[][..], |table| &table.rows);
-        let by_gid = rows.iter().find_map(|row| self.netdev(row.netdev.as_deref()?));
+        let here = rows.iter().filter(|row| self.is_here(row) != Ok(false));
+        let by_gid = here.filter_map(|row| self.netdev(row.netdev.as_deref()?)).next();
         by_gid.or_else(|| {
             let own = device.netdevs.iter().filter_map(|name| self.netdev(name));
             own.into_iter().find(|netdev| netdev.port() == u32::from(port.number.0))
@@ -106,10 +112,20 @@ impl Machine {
     #[must_use]
     pub fn gid_entries(&self, port: &Port) -> Vec<GidEntry> {
         let rows = port.gids.as_ref().map_or(&[][..], |table| &table.rows);
-        let here = |name: &String| self.netdev(name).is_some();
-        rows.iter()
-            .map(|row| GidEntry::new(row.index, row.gid, row.kind, row.netdev.clone().filter(here)))
-            .collect()
+        let netdev = |row: &GidRow| row.netdev.clone().filter(|_| self.is_here(row) != Ok(false));
+        rows.iter().map(|row| GidEntry::new(row.index, row.gid, row.kind, netdev(row))).collect()
+    }
+
+    /// Returns whether the interface of a GID is in this network namespace.
+    ///
+    /// A name alone does not tell: a pod and its host each have an `eth0`. So the address in the GID must be one of
+    /// this namespace, too.
+    pub(super) fn is_here(&self, row: &GidRow) -> Reading<bool> {
+        match row.netdev.as_deref().and_then(|name| self.netdev(name)) {
+            None => Ok(false),
+            Some(netdev) if netdev.is_set_down() => Ok(true),
+            Some(netdev) => self.addresses.have(row.gid, netdev),
+        }
     }
 }
 

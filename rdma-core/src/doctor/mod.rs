@@ -18,6 +18,7 @@
 //! }
 //! ```
 
+mod addresses;
 mod check;
 mod device;
 mod finding;
@@ -34,6 +35,7 @@ mod tree;
 mod userspace;
 mod wants;
 
+pub use addresses::Addresses;
 pub use device::RdmaDevice;
 pub use finding::{Finding, Mend, Severity};
 pub use finding_id::FindingId;

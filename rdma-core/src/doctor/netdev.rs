@@ -15,6 +15,8 @@ pub struct Netdev {
     pub name: String,
     /// The folder in sysfs, `…/class/net/eth0`.
     pub folder: PathBuf,
+    /// The address of the hardware (`address`), such as `7c:8c:09:c3:cf:16`.
+    pub address: Reading<String>,
     /// The MTU in bytes (`mtu`).
     pub mtu: Reading<u32>,
     /// The state (`operstate`), such as `up`, `down` or `unknown`.
@@ -29,8 +31,8 @@ pub struct Netdev {
     pub dev_id: Reading<u32>,
     /// The address of its PCI function, such as `0000:17:00.0`; `None` for an interface without a device.
     pub pci: Option<String>,
-    /// The name of the bond or bridge that it belongs to (`master`).
-    pub master: Option<String>,
+    /// The name of the bond or bridge that it belongs to (`master`); `None` for an interface of its own.
+    pub master: Reading<Option<String>>,
     /// The bond that it is; `None` for an interface of another kind.
     pub bond: Option<Bond>,
 }
@@ -54,6 +56,7 @@ impl Netdev {
     pub(super) fn read(name: String, folder: PathBuf) -> Self {
         let file = |name: &str| folder.join(name);
         Self {
+            address: tree::word(&file("address")),
             mtu: tree::number(&file("mtu")),
             operstate: tree::word(&file("operstate")),
             flags: tree::hex(&file("flags")),
@@ -61,25 +64,29 @@ impl Netdev {
             dev_port: tree::number(&file("dev_port")),
             dev_id: tree::hex(&file("dev_id")),
             pci: tree::link_name(&file("device")).ok().flatten(),
-            master: tree::link_name(&file("master")).ok().flatten(),
+            master: tree::link_name(&file("master")),
             bond: Bond::read(&file("bonding")),
             name,
             folder,
         }
     }
 
-    /// Returns whether the interface is set up and has a link; `None` when neither is known.
+    /// Returns whether the interface is set up and has a link; `None` when that is not known.
     ///
     /// Interfaces without a carrier of their own, such as the loopback, report `unknown` while they work.
     #[must_use]
     pub fn is_up(&self) -> Option<bool> {
         match (&self.flags, self.operstate.as_deref()) {
             (Ok(flags), _) if flags & IFF_UP == 0 => Some(false),
-            (_, Ok("up")) => Some(true),
-            (flags, Ok("unknown")) => flags.is_ok().then_some(true),
+            (flags, Ok("up" | "unknown")) => flags.is_ok().then_some(true),
             (_, Ok(_)) => Some(false),
             (_, Err(_)) => None,
         }
+    }
+
+    /// Returns whether the interface is set down (`ip link set … down`); the kernel then lists none of its addresses.
+    pub(super) fn is_set_down(&self) -> bool {
+        self.flags.as_ref().is_ok_and(|flags| flags & IFF_UP == 0)
     }
 
     /// Returns the number of the device's port that the interface belongs to, from 1.

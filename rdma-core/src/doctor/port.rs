@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::gid_table::GidTable;
 use super::tree;
-use crate::memory::pinning::{Quoted, Reading, parse_number, read_as};
+use crate::memory::pinning::{NotKnown, Quoted, Reading, parse_number, read_as};
 use crate::{LinkLayer, PortNum, PortState};
 
 /// A port of a device, as sysfs shows it.
@@ -39,6 +39,8 @@ pub struct Port {
     pub gids: Reading<GidTable>,
     /// Counters of `counters` and `hw_counters`, in this order.
     pub counters: Vec<Counter>,
+    /// The folders of counters that could not be listed. A driver without counters has neither.
+    pub counters_unread: Vec<NotKnown>,
 }
 
 /// A number with its name, as the kernel prints it: `4: ACTIVE`.
@@ -63,7 +65,7 @@ pub struct Counter {
     pub name: String,
     /// The file that holds the value.
     pub file: PathBuf,
-    /// The value since the device started, or since somebody cleared it.
+    /// The value since the driver was loaded, or since somebody cleared it.
     pub value: Reading<u64>,
 }
 
@@ -71,9 +73,12 @@ impl Port {
     pub(super) fn read(number: PortNum, folder: PathBuf) -> Self {
         let file = |name: &str| folder.join(name);
         let link_layer = read_as(&file("link_layer"), parse_link_layer);
-        let mut counters = Vec::new();
+        let (mut counters, mut counters_unread) = (Vec::new(), Vec::new());
         for group in ["counters", "hw_counters"] {
-            read_counters(&file(group), &mut counters);
+            match read_counters(&file(group)) {
+                Ok(read) => counters.extend(read),
+                Err(unread) => counters_unread.push(unread),
+            }
         }
         Self {
             number,
@@ -87,6 +92,7 @@ impl Port {
             cap_mask: tree::hex(&file("cap_mask")),
             gids: GidTable::read(&folder, link_layer.as_ref().ok().copied()),
             counters,
+            counters_unread,
             link_layer,
             folder,
         }
@@ -112,13 +118,14 @@ impl Port {
     }
 }
 
-fn read_counters(folder: &Path, counters: &mut Vec<Counter>) {
-    // A driver without counters has no folder; `lifespan` is a setting.
-    let names = tree::names(folder).unwrap_or_default();
-    counters.extend(names.into_iter().filter(|name| name != "lifespan").map(|name| {
+/// Reads the counters of a folder; `lifespan` is a setting.
+fn read_counters(folder: &Path) -> Reading<Vec<Counter>> {
+    let names = tree::names_if_there(folder)?.into_iter().filter(|name| name != "lifespan");
+    let counter = |name: String| {
         let file = folder.join(&name);
         Counter { value: tree::number(&file), name, file }
-    }));
+    };
+    Ok(names.map(counter).collect())
 }
 
 /// Parses `4: ACTIVE`.

@@ -37,8 +37,9 @@ const OF_REGISTRATION: [FindingId; 6] = [
     FindingId::RdmaCgroup,
 ];
 /// Findings that explain a refused device although they are warnings elsewhere.
-const OF_DEVICE: [FindingId; 12] = [
+const OF_DEVICE: [FindingId; 13] = [
     FindingId::NoDevice,
+    FindingId::Transport,
     FindingId::NodeMissing,
     FindingId::NodeDenied,
     FindingId::NoLibibverbs,

@@ -42,10 +42,7 @@ pub(super) fn count(folder: &Path) -> Reading<u64> {
 
 /// Returns the names in a folder, and none where its parent exists without it.
 pub(super) fn names_if_there(folder: &Path) -> Reading<Vec<String>> {
-    match std::fs::symlink_metadata(folder) {
-        Err(error) if is_absent(&error) && folder.parent().is_some_and(Path::exists) => Ok(Vec::new()),
-        _ => names(folder),
-    }
+    if is_absent_from_folder(folder) { Ok(Vec::new()) } else { names(folder) }
 }
 
 /// Returns a text without blanks around it.
@@ -59,6 +56,11 @@ pub(super) fn word(file: &Path) -> Reading<String> {
         "" => Err("empty".to_owned()),
         text => Ok(text.to_owned()),
     })
+}
+
+/// Returns a text that says something; `None` where its folder is there without the file.
+pub(super) fn word_if_there(file: &Path) -> Reading<Option<String>> {
+    if is_absent_from_folder(file) { Ok(None) } else { word(file).map(Some) }
 }
 
 /// Returns a decimal number that fits the type.
@@ -101,6 +103,12 @@ pub(super) fn followed(root: &Path, link: &Path) -> Reading<Option<PathBuf>> {
 /// Whether a file or folder is there; an error other than its absence makes this not known.
 pub(super) fn exists(path: &Path) -> Reading<bool> {
     path.try_exists().map_err(|error| NotKnown::new(path, error))
+}
+
+/// Whether the folder of the path is there without it.
+fn is_absent_from_folder(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_err_and(|error| is_absent(&error))
+        && path.parent().is_some_and(Path::exists)
 }
 
 fn is_absent(error: &io::Error) -> bool {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Access;
 
 use super::tree;
-use crate::memory::pinning::{NotKnown, Reading, read_as};
+use crate::memory::pinning::{NotKnown, Reading, read_as, read_bytes};
 
 /// A node in `/dev/infiniband`.
 ///
@@ -32,11 +32,19 @@ pub struct Libraries {
     /// The file of libibverbs; `None` where the usual folders have none. A loader may find it elsewhere, by
     /// `LD_LIBRARY_PATH` or `/etc/ld.so.conf`.
     pub libibverbs: Option<PathBuf>,
+    /// The number in the names of the providers that libibverbs loads (34 in `libmlx5-rdmav34.so`), as its file has it;
+    /// `None` where the file does not tell, or where there are several that disagree.
+    pub provider_abi: Option<u32>,
     /// The names of the providers that the library loads (`/etc/libibverbs.d/*.driver`), such as `mlx5`.
     pub configured: Reading<Vec<String>>,
     /// The files of providers in the usual folders, such as `…/libibverbs/libmlx5-rdmav34.so`.
     pub providers: Vec<PathBuf>,
 }
+
+/// Longest file of libibverbs that is read, in bytes: it has 130 KB, and some MB with what debuggers need.
+const LIBRARY_BYTES_MAX: u64 = 64 << 20;
+/// The text before that number, in the names of providers and in libibverbs.
+const ABI_PREFIX: &str = "-rdmav";
 
 /// Folders of libraries on the distributions that people use, by the triplet of the processor where it has one.
 const FOLDERS: [&str; 8] = [
@@ -67,30 +75,57 @@ impl Libraries {
     pub(super) fn read(root: &Path) -> Self {
         let folder = root.join("etc/libibverbs.d");
         let libraries = FOLDERS.map(|folder| root.join(folder));
-        let found = libraries.iter().map(|folder| folder.join("libibverbs.so.1"));
+        let found =
+            libraries.iter().map(|folder| folder.join("libibverbs.so.1")).filter(|file| file.exists());
+        let found: Vec<_> = found.collect();
         let providers = libraries.iter().flat_map(|folder| {
             let folder = folder.join("libibverbs");
             // Most of the folders are absent on any one machine.
             let names = tree::names(&folder).unwrap_or_default();
-            names.into_iter().filter(|name| name.contains("-rdmav")).map(move |name| folder.join(name))
+            names.into_iter().filter(|name| name.contains(ABI_PREFIX)).map(move |name| folder.join(name))
         });
         Self {
-            libibverbs: found.into_iter().find(|file| file.exists()),
+            provider_abi: common_abi(&found),
+            libibverbs: found.into_iter().next(),
             providers: providers.filter(|file| file.exists()).collect(),
             configured: read_configured(&folder),
             folder,
         }
     }
 
-    /// Returns whether the file of a provider such as `mlx5` is there.
+    /// Returns whether the file of a provider such as `mlx5` is there, which libibverbs can load.
     #[must_use]
     pub fn has_provider(&self, name: &str) -> bool {
-        let stem = format!("lib{name}-rdmav");
-        self.providers
-            .iter()
-            .filter_map(|file| file.file_name()?.to_str())
-            .any(|file| file.starts_with(&stem))
+        let abi = self.provider_abi.map(|abi| format!("{abi}.so"));
+        self.abis_of(name).any(|(_, end)| abi.as_deref().is_none_or(|abi| abi == end))
     }
+
+    /// Returns the files of a provider, each with the end of its name behind `-rdmav`.
+    pub(super) fn abis_of(&self, name: &str) -> impl Iterator<Item = (&str, &str)> {
+        let stem = format!("lib{name}{ABI_PREFIX}");
+        let names = self.providers.iter().filter_map(|file| file.file_name()?.to_str());
+        names.filter_map(move |name| Some((name, name.strip_prefix(&stem)?)))
+    }
+}
+
+/// Returns the number that all files have; `None` where one has none, or another one.
+fn common_abi(libraries: &[PathBuf]) -> Option<u32> {
+    let mut abis = libraries.iter().map(|file| abi_in(&read_bytes(file, LIBRARY_BYTES_MAX).ok()?));
+    let first = abis.next()??;
+    abis.all(|abi| abi == Some(first)).then_some(first)
+}
+
+/// Returns N of the text `-rdmavN.so` in a file of libibverbs, from which the library makes the names of providers.
+fn abi_in(library: &[u8]) -> Option<u32> {
+    let places =
+        library.windows(ABI_PREFIX.len()).enumerate().filter(|(_, text)| *text == ABI_PREFIX.as_bytes());
+    places.into_iter().find_map(|(place, _)| {
+        let end = library.get(place + ABI_PREFIX.len()..)?;
+        let digits = end.iter().take_while(|letter| letter.is_ascii_digit()).count();
+        let (number, suffix) = end.split_at_checked(digits)?;
+        let number = std::str::from_utf8(number).ok()?.parse().ok()?;
+        suffix.starts_with(b".so").then_some(number)
+    })
 }
 
 /// Reads the names behind the word `driver`; a name may be a path, of which the last part counts.

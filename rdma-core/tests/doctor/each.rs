@@ -8,8 +8,9 @@ use crate::tree::{CGROUP, PORT, Tree, config};
 
 const LIMITS: &str = "proc/thread-self/limits";
 const STATUS: &str = "proc/thread-self/status";
-const BRIDGE: &str = "sys/devices/pci0000:15/0000:15:01.0";
+const DOWNSTREAM: &str = "sys/devices/pci0000:15/0000:15:01.0/0000:15:02.0/0000:15:03.0";
 const ETH0: &str = "sys/class/net/eth0";
+const ADDRESSES: &str = "proc/thread-self/net/fib_trie";
 const OTHER: &str = "sys/class/infiniband/mlx5_1/ports/1";
 
 /// Sets a variable of the process.
@@ -92,6 +93,13 @@ each! {
         tree.remove("sys/class/infiniband/mlx5_0");
         tree.port("sys/class/infiniband/mlx5_bond_0/ports/1", 0, "eth0");
     };
+    a_device_of_iwarp: Transport Error "mlx5_0 speaks iWARP", named,
+        |tree, _| tree.edit("sys/class/infiniband/mlx5_0/node_type", "1: CA", "4: RNIC");
+    a_device_of_efa: Transport Error "aws-ofi-nccl", named, |tree, _| efa(tree);
+    a_usnic: Transport Error "only UD", named,
+        |tree, _| tree.edit("sys/class/infiniband/mlx5_0/node_type", "1: CA", "6: usNIC UDP");
+    a_type_of_node_that_cannot_be_read: Transport NotVisible "a device of InfiniBand or RoCE", anything,
+        |tree, _| tree.remove("sys/class/infiniband/mlx5_0/node_type");
     no_uverbs: NoUverbs Error "modprobe ib_uverbs", anything, |tree, _| tree.remove("sys/class/infiniband_verbs");
     no_node_in_the_container: NodeMissing Error "/dev/infiniband/uverbs0 is not here", anything,
         |tree, _| tree.remove("dev/infiniband");
@@ -103,7 +111,11 @@ each! {
         |tree, _| tree.remove("usr/lib/x86_64-linux-gnu/libibverbs.so.1");
     no_provider: NoProvider Error "without its provider mlx5", anything,
         |tree, _| tree.remove("usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so");
-    a_provider_that_leads_nowhere: NoProvider Error "no libmlx5-rdmavN.so", anything,
+    a_provider_of_another_release: NoProvider Error "no libmlx5-rdmav34.so, but libmlx5-rdmav57.so", anything, |tree, _| {
+        tree.remove("usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so");
+        tree.link("usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav57.so", "../libmlx5.so.1");
+    };
+    a_provider_that_leads_nowhere: NoProvider Error "no libmlx5-rdmav34.so", anything,
         |tree, _| tree.remove("usr/lib/x86_64-linux-gnu/libmlx5.so.1");
     a_provider_that_no_file_names: ProviderNotConfigured Error "echo 'driver mlx5'", anything,
         |tree, _| tree.remove("etc/libibverbs.d/mlx5.driver");
@@ -140,6 +152,17 @@ each! {
         tree.edit(&format!("{PORT}/gid_attrs/ndevs/3"), "eth0", "eth7");
         wants.gid_index = Some(3);
     };
+    a_gid_of_another_interface_of_that_name: GidElsewhere Error "another network namespace (eth0, not the one here)", named,
+        |tree, wants| {
+            tree.edit(ADDRESSES, "|-- 10.0.0.1", "|-- 10.0.0.7");
+            wants.gid_index = Some(3);
+        };
+    a_link_local_gid_of_another_interface_of_that_name: GidElsewhere Error "(eth0, not the one here)", named, |tree, wants| {
+        tree.edit(&format!("{ETH0}/address"), "7c:8c:09", "7c:8c:0a");
+        wants.gid_index = Some(1);
+    };
+    no_addresses_to_compare_with: GidElsewhere NotVisible "GIDs of port 1 of mlx5_0", anything,
+        |tree, _| tree.remove(ADDRESSES);
     no_interfaces_to_compare_with: GidElsewhere NotVisible "GIDs of port 1", anything, |tree, _| {
         tree.remove("sys/class/net");
         tree.link("sys/class/net", "net");
@@ -235,14 +258,14 @@ each! {
         |tree, _| tree.edit("proc/thread-self/mountinfo", "size=8388608k", "size=65536k");
     no_shared_memory: ShmTooSmall NotVisible "nothing is mounted at /dev/shm", anything,
         |tree, _| tree.edit("proc/thread-self/mountinfo", "/dev/shm", "/dev/no");
-    a_device_of_another_numa_node: NumaRemote Warning "mlx5_1 is on NUMA node 1 (processors 32-63,96-127)", anything,
-        |tree, _| tree.edit(STATUS, "0-127", "0-15,70");
+    a_device_of_another_numa_node: NumaRemote Warning "own nodes: mlx5_1", named,
+        |tree, _| tree.edit(STATUS, "0-127", "32-40,100");
     numa_nodes_that_cannot_be_read: NumaRemote NotVisible "runs near mlx5_0", anything,
         |tree, _| tree.remove("sys/devices/system");
-    a_bridge_that_redirects: AcsRedirect Warning "setpci -s 0000:15:01.0", gpu,
-        |tree, _| tree.file(&format!("{BRIDGE}/config"), config(0x1d));
-    a_bridge_that_is_seen_in_part: AcsRedirect NotVisible "only 64 bytes are visible", gpu,
-        |tree, _| tree.file(&format!("{BRIDGE}/config"), &config(0)[..64]);
+    a_switch_that_redirects: AcsRedirect Warning "setpci -s 0000:15:03.0", gpu,
+        |tree, _| tree.file(&format!("{DOWNSTREAM}/config"), config(0x1d));
+    a_switch_that_is_seen_in_part: AcsRedirect NotVisible "only 64 bytes are visible", gpu,
+        |tree, _| tree.file(&format!("{DOWNSTREAM}/config"), &config(0)[..64]);
     no_driver_of_a_gpu: NoGpuDriver Error "neither nvidia nor amdgpu", gpu, |tree, _| tree.remove("sys/module/nvidia");
     modules_that_cannot_be_seen: NoGpuDriver NotVisible "memory of GPUs", gpu, |tree, _| tree.remove("sys/module");
     no_way_to_the_memory_of_gpus: NoPeerMemory Error "modprobe nvidia_peermem", gpu, |tree, _| {
@@ -257,12 +280,12 @@ each! {
         tree.remove("sys/module/nvidia_peermem");
         tree.remove("proc/driver");
     };
-    lost_packets: SequenceErrors Warning "packet_seq_err 12", anything, |tree, _| count(tree, "hw_counters/packet_seq_err");
-    late_acknowledgements: AckTimeouts Warning "local_ack_timeout_err 12", anything,
+    lost_packets: SequenceErrors Note "packet_seq_err 12", anything, |tree, _| count(tree, "hw_counters/packet_seq_err");
+    late_acknowledgements: AckTimeouts Note "local_ack_timeout_err 12", anything,
         |tree, _| count(tree, "hw_counters/local_ack_timeout_err");
-    receives_that_were_not_there: RnrRetries Warning "12", anything, |tree, _| count(tree, "hw_counters/rnr_nak_retry_err");
-    congestion: Congestion Note "np_cnp_sent 12", anything, |tree, _| count(tree, "hw_counters/np_cnp_sent");
-    a_bad_cable: LinkErrors Warning "symbol_error 12", anything, |tree, _| count(tree, "counters/symbol_error");
+    receives_that_were_not_there: RnrRetries Note "12", anything, |tree, _| count(tree, "hw_counters/rnr_nak_retry_err");
+    congestion: Congestion Note "since the driver was loaded", anything, |tree, _| count(tree, "hw_counters/np_cnp_sent");
+    a_bad_cable: LinkErrors Note "symbol_error 12", anything, |tree, _| count(tree, "counters/symbol_error");
     a_counter_that_cannot_be_read: LinkErrors NotVisible "had errors or went down", anything,
         |tree, _| tree.file(&format!("{PORT}/counters/symbol_error"), "many");
 }
@@ -274,6 +297,13 @@ fn down(tree: &Tree, _: &mut Wants) {
 
 fn infiniband(tree: &Tree) {
     tree.edit(&format!("{PORT}/link_layer"), "Ethernet", "InfiniBand");
+}
+
+/// Puts the driver of EFA in place of that of mlx5.
+pub fn efa(tree: &Tree) {
+    tree.edit("sys/class/infiniband/mlx5_0/node_type", "1: CA", "7: unspecified");
+    tree.remove("sys/class/infiniband/mlx5_0/device/driver");
+    tree.link("sys/class/infiniband/mlx5_0/device/driver", "../../../../../../bus/pci/drivers/efa");
 }
 
 fn count(tree: &Tree, counter: &str) {

@@ -2,7 +2,8 @@
 
 use rdma_core::doctor::{Finding, FindingId, Severity, Wants};
 
-use crate::tree::{PORT, Tree, of};
+use crate::each::efa;
+use crate::tree::{LIBIBVERBS, PORT, Tree, config, of};
 
 const OTHER: &str = "sys/class/infiniband/mlx5_1/ports/1";
 
@@ -80,4 +81,121 @@ fn a_server_of_many_descriptors() {
     let findings = tree.findings(&wants);
     only(&findings, &[FindingId::Descriptors], Severity::Error);
     assert!(findings[0].text.contains("has 5000"), "{findings:#?}");
+}
+
+/// A rank of each socket has the NICs of its own; those of the other one serve the other rank.
+#[test]
+fn a_process_of_one_socket_with_a_nic_on_each() {
+    let tree = Tree::healthy();
+    tree.edit("proc/thread-self/status", "0-127", "0-15,70");
+    only(&tree.findings(&Wants::default()), &[], Severity::Warning);
+    only(&tree.findings(&named("mlx5_0")), &[], Severity::Warning);
+    only(&tree.findings(&named("mlx5_1")), &[FindingId::NumaRemote], Severity::Warning);
+    // The near one is of no use to the process.
+    tree.remove("dev/infiniband/uverbs0");
+    let ids = [FindingId::NodeMissing, FindingId::NumaRemote];
+    only(&tree.findings(&Wants::default()), &ids, Severity::Warning);
+}
+
+#[test]
+fn a_memlock_limit_that_the_memory_to_register_fits() {
+    let tree = Tree::healthy();
+    tree.edit("proc/thread-self/limits", "unlimited            unlimited", "2147483648 2147483648");
+    tree.edit("proc/thread-self/status", "a80465fb", "a80425fb");
+    let mut wants = named("mlx5_0");
+    wants.pin_bytes = 2 << 30;
+    only(&tree.findings(&wants), &[], Severity::Warning);
+    tree.edit("proc/thread-self/status", "VmPin:", "VmPim:");
+    only(&tree.findings(&wants), &[FindingId::NoIpcLock], Severity::Warning);
+    tree.edit("proc/thread-self/status", "VmPim:", "VmPin:");
+    wants.pin_bytes += 1;
+    let ids: Vec<_> = tree.findings(&wants).iter().map(|finding| finding.id).collect();
+    assert_eq!(ids, [FindingId::MemlockTooSmall, FindingId::NoIpcLock]);
+}
+
+/// Counters of a machine that has been up for a month.
+#[test]
+fn counters_that_were_raised_long_ago() {
+    let tree = Tree::healthy();
+    for counter in ["counters/link_downed", "hw_counters/out_of_sequence", "hw_counters/rnr_nak_retry_err"] {
+        tree.edit(&format!("{PORT}/{counter}"), "0", "4000");
+    }
+    let ids = [FindingId::SequenceErrors, FindingId::RnrRetries, FindingId::LinkErrors];
+    only(&tree.findings(&Wants::default()), &ids, Severity::Note);
+}
+
+/// Firmware sets the redirect of root ports on most servers, where it costs nothing.
+#[test]
+fn a_root_port_that_redirects() {
+    let tree = Tree::healthy();
+    let mut wants = Wants::default();
+    wants.gpu_memory = true;
+    let root_port = "sys/devices/pci0000:15/0000:15:01.0";
+    tree.file(&format!("{root_port}/config"), config(0x1d));
+    only(&tree.findings(&wants), &[], Severity::Warning);
+    tree.file(&format!("{root_port}/0000:15:02.0/config"), config(0x1d));
+    only(&tree.findings(&wants), &[FindingId::AcsRedirect], Severity::Warning);
+}
+
+/// The node gave the pod its device; all GIDs are those of the node's own `eth0`.
+#[test]
+fn a_pod_whose_interface_has_the_name_of_the_node_s() {
+    let tree = Tree::healthy();
+    let addresses = "proc/thread-self/net/fib_trie";
+    tree.edit(addresses, "|-- 10.0.0.1\n", "|-- 172.16.0.9\n");
+    tree.edit("sys/class/net/eth0/address", "7c:8c:09:c3:cf:00", "5e:02:11:22:33:44");
+    only(&tree.findings(&named("mlx5_0")), &[FindingId::NoUsableGid], Severity::Error);
+    // A macvlan of the NIC brings an address of its own into the GID table.
+    tree.gid(PORT, 4, "0000:0000:0000:0000:0000:ffff:ac10:0009", "RoCE v2", "eth0");
+    only(&tree.findings(&named("mlx5_0")), &[], Severity::Error);
+}
+
+#[test]
+fn an_address_of_ipv6_alone() {
+    let tree = Tree::healthy();
+    tree.edit("proc/thread-self/net/fib_trie", "|-- 10.0.0.1\n", "|-- 172.16.0.9\n");
+    tree.gid(PORT, 4, "fd00:0000:0000:0000:0000:0000:0000:0010", "RoCE v2", "eth0");
+    let mut wants = named("mlx5_0");
+    wants.gid_index = Some(4);
+    only(&tree.findings(&wants), &[FindingId::GidElsewhere], Severity::Error);
+    let more = "fd000000000000000000000000000010 02 40 00 80     eth0\n00000000000000000000000000000001";
+    tree.edit("proc/thread-self/net/if_inet6", "00000000000000000000000000000001", more);
+    only(&tree.findings(&wants), &[], Severity::Error);
+}
+
+/// The kernel lists no address of an interface that is set down, and leaves its GIDs in the table.
+#[test]
+fn an_interface_that_is_set_down_is_still_here() {
+    let tree = Tree::healthy();
+    tree.edit("sys/class/net/eth0/flags", "0x1003", "0x1002");
+    tree.edit("proc/thread-self/net/fib_trie", "|-- 10.0.0.1\n", "|-- 172.16.0.9\n");
+    only(&tree.findings(&named("mlx5_0")), &[FindingId::NetdevDown], Severity::Warning);
+}
+
+/// None of the other findings would help with such a device, so none is there; another device serves.
+#[test]
+fn an_adapter_of_another_transport_beside_one_of_roce() {
+    let tree = Tree::healthy();
+    efa(&tree);
+    for file in ["gids", "gid_attrs"] {
+        tree.remove(&format!("{PORT}/{file}"));
+    }
+    tree.edit(&format!("{PORT}/state"), "4: ACTIVE", "1: DOWN");
+    only(&tree.findings(&Wants::default()), &[FindingId::Transport], Severity::Note);
+    only(&tree.findings(&named("mlx5_0")), &[FindingId::Transport], Severity::Error);
+    only(&tree.findings(&named("mlx5_1")), &[], Severity::Error);
+}
+
+/// The loader takes either libibverbs, so either provider may be the right one.
+#[test]
+fn two_releases_of_libibverbs_with_the_provider_of_one() {
+    let tree = Tree::healthy();
+    let other: Vec<_> = String::from_utf8_lossy(LIBIBVERBS).replace("34", "57").into_bytes();
+    tree.file("usr/lib64/libibverbs.so.1", &other);
+    only(&tree.findings(&Wants::default()), &[], Severity::Error);
+    tree.file("usr/lib/x86_64-linux-gnu/libibverbs.so.1", &other);
+    only(&tree.findings(&Wants::default()), &[FindingId::NoProvider], Severity::Error);
+    // A file that does not tell the number leaves it open.
+    tree.file("usr/lib64/libibverbs.so.1", "\x7fELF");
+    only(&tree.findings(&Wants::default()), &[], Severity::Error);
 }

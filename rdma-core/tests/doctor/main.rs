@@ -9,6 +9,7 @@ mod bad_trees;
 mod bearing;
 mod case;
 mod each;
+mod each_file;
 mod healthy;
 mod mends;
 mod reading;

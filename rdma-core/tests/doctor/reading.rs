@@ -46,7 +46,8 @@ fn devices_and_ports_are_read_whole() {
     assert_eq!((pci.address.as_str(), &pci.numa_node, pci.is_virtual), ("0000:96:00.0", &Ok(Some(1)), false));
     let bridges: Vec<_> =
         pci.bridges.iter().map(|bridge| (bridge.address.as_str(), bridge.redirects())).collect();
-    assert_eq!(bridges, [("0000:95:01.0", Some(false))]);
+    let of_switch = ["0000:95:01.0", "0000:95:02.0", "0000:95:03.0"];
+    assert_eq!(bridges, of_switch.map(|address| (address, Some(false))));
 
     let port = device.port(PortNum(1)).unwrap();
     assert_eq!(
@@ -93,7 +94,7 @@ fn a_soft_device_is_on_no_bus_and_of_a_provider_by_its_name() {
     let tree = Tree::healthy();
     tree.remove("sys/class/infiniband/mlx5_1");
     tree.port("sys/class/infiniband/rxe0/ports/1", 1, "eth1");
-    tree.file("sys/class/infiniband/rxe0/fw_ver", "\n");
+    tree.files("sys/class/infiniband/rxe0", [("fw_ver", ""), ("node_type", "1: CA")]);
     tree.edit("sys/class/infiniband_verbs/uverbs1/ibdev", "mlx5_1", "rxe0");
     let machine = tree.read();
     let device = machine.device("rxe0").unwrap();

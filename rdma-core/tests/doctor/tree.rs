@@ -18,6 +18,26 @@ pub const PORT: &str = "sys/class/infiniband/mlx5_0/ports/1";
 /// Entries of the healthy GID table.
 const GIDS: u32 = 8;
 
+/// Parts of the file of libibverbs: code, and the texts from which it makes the names of providers.
+pub const LIBIBVERBS: &[u8] = b"\x7fELF\xff-rdmav\0lib%s-rdmav34.so\0IBVERBS_PRIVATE_34\0";
+/// The addresses of IPv4: those of both NICs, and of the loopback.
+const FIB_TRIE: &str = "Main:
+  +-- 0.0.0.0/0 3 0 5
+     +-- 10.0.0.0/24 2 0 2
+        |-- 10.0.0.0
+           /24 link UNICAST
+        |-- 10.0.0.1
+           /32 host LOCAL
+        |-- 10.0.0.2
+           /32 host LOCAL
+        |-- 10.0.0.255
+           /32 link BROADCAST
+     |-- 127.0.0.1
+        /32 host LOCAL";
+/// The addresses of IPv6: of the loopback, and one that is not made from the address of the hardware.
+const IF_INET6: &str = "00000000000000000000000000000001 01 80 10 80       lo
+fe80000000000000d1f2a9c4b7e60358 02 40 20 80     eth0";
+
 /// A tree in a folder of its own.
 pub struct Tree(TempDir);
 
@@ -100,21 +120,27 @@ impl Tree {
         self.file(&format!("{port}/gid_attrs/ndevs/{index}"), format!("{netdev}\n"));
     }
 
-    /// Adds a NIC below a bridge.
-    fn nic(&self, number: u32, bridge: &str, bus: &str, netdev: &str) {
+    /// Adds a NIC below a switch: a root port, the switch's upstream port, and its downstream port.
+    fn nic(&self, number: u32, root: &str, bus: &str, netdev: &str) {
         let device = format!("mlx5_{number}");
-        let bridge = format!("sys/devices/pci0000:{bridge}/0000:{bridge}:01.0");
-        self.file(&format!("{bridge}/config"), config(0));
-        let function = format!("{bridge}/0000:{bus}:00.0");
+        let mut function = format!("sys/devices/pci0000:{root}");
+        for bridge in [format!("0000:{root}:01.0"), format!("0000:{root}:02.0"), format!("0000:{root}:03.0")]
+        {
+            function = format!("{function}/{bridge}");
+            self.file(&format!("{function}/config"), config(0));
+        }
+        function = format!("{function}/0000:{bus}:00.0");
         let numa_node = number.to_string();
         self.files(&function, [("vendor", "0x15b3"), ("device", "0x1021"), ("numa_node", &numa_node)]);
         self.folder("sys/bus/pci/drivers/mlx5_core");
-        self.link(&format!("{function}/driver"), "../../../../bus/pci/drivers/mlx5_core");
+        self.link(&format!("{function}/driver"), "../../../../../../bus/pci/drivers/mlx5_core");
 
         let net = format!("{function}/net/{netdev}");
+        let address = format!("7c:8c:09:c3:cf:{number:02x}");
         self.files(
             &net,
             [
+                ("address", address.as_str()),
                 ("mtu", "9000"),
                 ("operstate", "up"),
                 ("flags", "0x1003"),
@@ -211,7 +237,7 @@ impl Tree {
         );
         self.file("proc/meminfo", "MemTotal:       2113527552 kB\nMemAvailable:   2000000000 kB\n");
         self.file("etc/libibverbs.d/mlx5.driver", "driver mlx5\n");
-        self.file("usr/lib/x86_64-linux-gnu/libibverbs.so.1", "");
+        self.file("usr/lib/x86_64-linux-gnu/libibverbs.so.1", LIBIBVERBS);
         self.file("usr/lib/x86_64-linux-gnu/libmlx5.so.1", "");
         self.link("usr/lib/x86_64-linux-gnu/libibverbs/libmlx5-rdmav34.so", "../libmlx5.so.1");
     }
@@ -237,6 +263,7 @@ impl Tree {
                 ),
             ],
         );
+        self.files(&format!("{process}/net"), [("fib_trie", FIB_TRIE), ("if_inet6", IF_INET6)]);
         self.link(&format!("{process}/ns/user"), "user:[4026531837]");
         (0..3).for_each(|fd| self.link(&format!("{process}/fd/{fd}"), "/dev/null"));
         self.file("sys/fs/cgroup/cgroup.procs", "");

@@ -8,6 +8,10 @@ use crate::tree::{PORT, Tree};
 fn check(tree: &Tree, file: &str, wants: &Wants, id: FindingId) {
     tree.remove(file);
     tree.folder(file);
+    only_says_so(tree, file, wants, id);
+}
+
+fn only_says_so(tree: &Tree, file: &str, wants: &Wants, id: FindingId) {
     let findings = tree.findings(wants);
     let found: Vec<_> = findings.iter().map(|finding| (finding.id, finding.severity)).collect();
     assert_eq!(found, [(id, Severity::NotVisible)], "{findings:#?}");
@@ -26,6 +30,39 @@ fn the_rate_of_a_port() {
 }
 
 #[test]
+fn the_state_of_the_link_of_a_port() {
+    check(&Tree::healthy(), &format!("{PORT}/phys_state"), &Wants::default(), FindingId::PortDown);
+}
+
+#[test]
+fn the_type_of_an_adapter() {
+    let file = "sys/class/infiniband/mlx5_0/hca_type";
+    check(&Tree::healthy(), file, &Wants::default(), FindingId::SlowPort);
+    let tree = Tree::healthy();
+    tree.remove(file);
+    assert_eq!(tree.findings(&Wants::default()), [], "a driver without the file");
+}
+
+#[test]
+fn the_flags_and_the_bond_of_an_interface() {
+    check(&Tree::healthy(), "sys/class/net/eth0/flags", &Wants::default(), FindingId::NetdevDown);
+    let tree = Tree::healthy();
+    tree.file("sys/class/net/eth0/master", "");
+    check(&tree, "sys/class/net/eth0/master", &Wants::default(), FindingId::NetdevInBond);
+}
+
+#[test]
+fn the_counters_of_a_port() {
+    for (folder, id) in [("counters", FindingId::LinkErrors), ("hw_counters", FindingId::SequenceErrors)] {
+        let (tree, folder) = (Tree::healthy(), format!("{PORT}/{folder}"));
+        tree.remove(&folder);
+        assert_eq!(tree.findings(&Wants::default()), [], "a driver without counters");
+        tree.file(&folder, "");
+        only_says_so(&tree, &folder, &Wants::default(), id);
+    }
+}
+
+#[test]
 fn the_subnet_manager_of_a_port() {
     let tree = Tree::healthy();
     tree.edit(&format!("{PORT}/link_layer"), "Ethernet", "InfiniBand");
@@ -39,6 +76,12 @@ fn the_type_and_the_interface_of_the_gid_that_was_asked_for() {
         wants.gid_index = Some(3);
         check(&Tree::healthy(), &format!("{PORT}/gid_attrs/{folder}/3"), &wants, FindingId::EmptyGid);
     }
+}
+
+/// Until then a link-local one is chosen, which reaches the same subnet alone.
+#[test]
+fn the_only_gid_that_a_router_forwards() {
+    check(&Tree::healthy(), &format!("{PORT}/gids/3"), &Wants::default(), FindingId::NoUsableGid);
 }
 
 #[test]

@@ -1,4 +1,6 @@
 //! Counters that speak of loss, congestion and bad links.
+//!
+//! They count since the driver was loaded, and are read once, so a count alone is no fault of today: each is a note.
 
 use super::Scope;
 use crate::doctor::finding::{Finding, Mend, Severity};
@@ -8,7 +10,6 @@ use crate::doctor::{Counter, Port, RdmaDevice};
 /// A group of counters that say one thing.
 struct Group {
     id: FindingId,
-    severity: Severity,
     counters: &'static [&'static str],
     says: &'static str,
     shell: &'static str,
@@ -17,35 +18,30 @@ struct Group {
 const GROUPS: [Group; 5] = [
     Group {
         id: FindingId::SequenceErrors,
-        severity: Severity::Warning,
         counters: &["packet_seq_err", "out_of_sequence", "rx_icrc_encapsulated", "duplicate_request"],
         says: "packets were lost or came out of order",
         shell: "look for drops on the switch; on RoCE, set up PFC or ECN on every hop (`mlnx_qos -i NETDEV`)",
     },
     Group {
         id: FindingId::AckTimeouts,
-        severity: Severity::Warning,
         counters: &["local_ack_timeout_err"],
         says: "requests were sent again, because no acknowledgement came in time",
         shell: "look for drops on the switch and for peers that hang; a longer timeout hides them (NCCL_IB_TIMEOUT)",
     },
     Group {
         id: FindingId::RnrRetries,
-        severity: Severity::Warning,
         counters: &["rnr_nak_retry_err"],
         says: "requests were sent again, because the peer had no receive ready",
         shell: "post receives earlier at the peer, or let the sender wait longer (RNR retries 7: without end)",
     },
     Group {
         id: FindingId::Congestion,
-        severity: Severity::Note,
         counters: &["np_cnp_sent", "np_ecn_marked_roce_packets", "rp_cnp_handled"],
         says: "switches marked packets as congested, so senders slowed down",
         shell: "spread the load over more paths; compare the ECN thresholds of the switch",
     },
     Group {
         id: FindingId::LinkErrors,
-        severity: Severity::Warning,
         counters: &[
             "symbol_error",
             "link_error_recovery",
@@ -62,6 +58,12 @@ pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (device, port) in scope.ports() {
         findings.extend(GROUPS.iter().filter_map(|group| of_group(group, device, port)));
+        findings.extend(port.counters_unread.iter().map(|unread| {
+            let of_link = unread.path.ends_with("counters");
+            let id = if of_link { FindingId::LinkErrors } else { FindingId::SequenceErrors };
+            let effect = format!("it is open what port {} of {} has counted", port.number, device.name);
+            Finding::not_visible(id, unread, &effect)
+        }));
     }
     findings
 }
@@ -84,9 +86,10 @@ fn of_group(group: &Group, device: &RdmaDevice, port: &Port) -> Option<Finding> 
     let values = raised.iter().map(|(counter, value)| format!("{} {value}", counter.name));
     Some(Finding {
         id: group.id,
-        severity: group.severity,
+        severity: Severity::Note,
         text: format!(
-            "at port {} of {}, since the device started, {}: look again after a run, because only a growing count matters",
+            "at port {} of {}, since the driver was loaded, {}; that is no present fault unless the count grows: read the \
+             file before and after a run",
             port.number, device.name, group.says
         ),
         source: first.file.display().to_string(),

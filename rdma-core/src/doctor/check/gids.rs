@@ -5,7 +5,8 @@ use crate::doctor::finding::{Finding, Mend, Severity};
 use crate::doctor::finding_id::FindingId;
 use crate::doctor::{GidTable, Port, RdmaDevice};
 use crate::gid::{self, Preference};
-use crate::{GidType, LinkLayer};
+use crate::memory::pinning::NotKnown;
+use crate::{GidEntry, GidType, LinkLayer};
 
 pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     // A port that is down has no addresses, which is no finding of its own.
@@ -32,7 +33,12 @@ fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Findin
     }
     let chosen = gid::choose(port.number, &scope.machine.gid_entries(port), &Preference::new(link_layer));
     let Some((index, by)) = scope.wants.gid() else {
-        return match (chosen, table.unread.first().or(table.in_doubt.first())) {
+        let unread = table.unread.first().or(table.in_doubt.first());
+        return match (chosen, unread) {
+            (Ok(chosen), _) if link_layer == LinkLayer::ETHERNET => {
+                let (id, unknown) = in_doubt(scope, table, &chosen.entry)?;
+                not_visible(id, &unknown)
+            }
             (Ok(_), _) => None,
             (Err(_), Some((_, unknown))) => not_visible(FindingId::NoUsableGid, unknown),
             (Err(none), None) => Some(none_usable(scope, device, port, none.to_string())),
@@ -40,9 +46,7 @@ fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Findin
     };
     let (id, severity, why) = match judge(scope, table, index, link_layer) {
         Verdict::Fine => return None,
-        Verdict::Unread => {
-            return not_visible(FindingId::EmptyGid, table.unknown(index)?);
-        }
+        Verdict::Unknown(id, unknown) => return not_visible(id, &unknown),
         Verdict::Wrong(id, severity, why) => (id, severity, why),
     };
     let (take, mend) = match chosen {
@@ -96,7 +100,8 @@ pub(super) fn can_be_used(scope: &Scope<'_>, port: &Port) -> bool {
     match scope.wants.gid() {
         Some((index, _)) => match judge(scope, table, index, *link_layer) {
             Verdict::Fine => true,
-            Verdict::Unread => false,
+            // By its name the interface is here.
+            Verdict::Unknown(id, _) => id == FindingId::GidElsewhere,
             Verdict::Wrong(_, severity, _) => severity == Severity::Warning,
         },
         None => {
@@ -108,14 +113,14 @@ pub(super) fn can_be_used(scope: &Scope<'_>, port: &Port) -> bool {
 
 enum Verdict {
     Fine,
-    /// The entry exists and cannot be read, or not all of it.
-    Unread,
+    /// The entry exists and cannot be read, or not all of it, or its interface may be in another namespace.
+    Unknown(FindingId, NotKnown),
     Wrong(FindingId, Severity, String),
 }
 
 fn judge(scope: &Scope<'_>, table: &GidTable, index: u32, link_layer: LinkLayer) -> Verdict {
-    if table.unknown(index).is_some() {
-        return Verdict::Unread;
+    if let Some(unknown) = table.unknown(index) {
+        return Verdict::Unknown(FindingId::EmptyGid, unknown.clone());
     }
     let Some(row) = table.get(index) else {
         let why = if index < table.len {
@@ -128,13 +133,17 @@ fn judge(scope: &Scope<'_>, table: &GidTable, index: u32, link_layer: LinkLayer)
     if link_layer != LinkLayer::ETHERNET {
         return Verdict::Fine;
     }
-    let here = row.netdev.as_deref().filter(|name| scope.machine.netdev(name).is_some());
-    if here.is_none() {
-        let netdev = row.netdev.as_deref().unwrap_or("which is not named");
-        let why = format!(
-            "belongs to an interface of another network namespace ({netdev}), so nothing can be sent from it"
-        );
-        return Verdict::Wrong(FindingId::GidElsewhere, Severity::Error, why);
+    match scope.machine.is_here(row) {
+        Ok(true) => {}
+        Ok(false) => {
+            let netdev = row.netdev.as_deref().unwrap_or("which is not named");
+            let other = if scope.machine.netdev(netdev).is_some() { ", not the one here" } else { "" };
+            let why = format!(
+                "belongs to an interface of another network namespace ({netdev}{other}), so nothing can be sent from it"
+            );
+            return Verdict::Wrong(FindingId::GidElsewhere, Severity::Error, why);
+        }
+        Err(unknown) => return Verdict::Unknown(FindingId::GidElsewhere, unknown),
     }
     if row.kind == GidType::ROCE_V1 {
         let why =
@@ -146,6 +155,16 @@ fn judge(scope: &Scope<'_>, table: &GidTable, index: u32, link_layer: LinkLayer)
         return Verdict::Wrong(FindingId::GidLinkLocal, Severity::Warning, why);
     }
     Verdict::Fine
+}
+
+/// Returns why the chosen entry may not serve: its interface may be elsewhere, or an entry that reaches further than
+/// this link-local one could not be read.
+fn in_doubt(scope: &Scope<'_>, table: &GidTable, chosen: &GidEntry) -> Option<(FindingId, NotKnown)> {
+    if let Err(unknown) = scope.machine.is_here(table.get(chosen.index)?) {
+        return Some((FindingId::GidElsewhere, unknown));
+    }
+    let (_, unread) = table.unread.first().or(table.in_doubt.first())?;
+    chosen.gid.is_link_local().then(|| (FindingId::NoUsableGid, unread.clone()))
 }
 
 fn none_usable(scope: &Scope<'_>, device: &RdmaDevice, port: &Port, why: String) -> Finding {

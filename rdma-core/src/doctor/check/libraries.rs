@@ -1,6 +1,6 @@
 //! libibverbs and the provider of each device.
 
-use super::Scope;
+use super::{Scope, list};
 use crate::doctor::finding::{Finding, Mend, Severity};
 use crate::doctor::finding_id::FindingId;
 use crate::doctor::{Libraries, RdmaDevice};
@@ -63,16 +63,7 @@ fn provider(device: &RdmaDevice) -> Option<&'static str> {
 fn of_provider(libraries: &Libraries, name: &str) -> Option<Finding> {
     let folder = libraries.folder.display().to_string();
     if !libraries.has_provider(name) {
-        return Some(Finding {
-            id: FindingId::NoProvider,
-            severity: Severity::Error,
-            text: format!(
-                "libibverbs is here without its provider {name}, so it lists none of the devices of {name}"
-            ),
-            source: libraries.libibverbs.as_ref()?.with_file_name("libibverbs").display().to_string(),
-            value: format!("no lib{name}-rdmavN.so"),
-            mend: install(),
-        });
+        return Some(no_provider(libraries, name));
     }
     match &libraries.configured {
         Err(unknown) => {
@@ -83,7 +74,7 @@ fn of_provider(libraries: &Libraries, name: &str) -> Option<Finding> {
             id: FindingId::ProviderNotConfigured,
             severity: Severity::Error,
             text: format!("no file of {folder} names the provider {name}, so libibverbs does not load it"),
-            value: super::list(names),
+            value: list(names),
             mend: Mend::new(
                 format!("echo 'driver {name}' > {folder}/{name}.driver"),
                 "the same; no setting of the unit replaces the file",
@@ -97,9 +88,32 @@ fn of_provider(libraries: &Libraries, name: &str) -> Option<Finding> {
     }
 }
 
+/// The provider is not here, or that of another release, which libibverbs does not look for.
+fn no_provider(libraries: &Libraries, name: &str) -> Finding {
+    let others: Vec<_> = libraries.abis_of(name).map(|(file, _)| file).collect();
+    let number = libraries.provider_abi.map_or("N".to_owned(), |abi| abi.to_string());
+    let (why, value) = if others.is_empty() {
+        ("is here without its provider", format!("no lib{name}-rdmav{number}.so"))
+    } else {
+        (
+            "is of another release than its provider",
+            format!("no lib{name}-rdmav{number}.so, but {}", list(&others)),
+        )
+    };
+    let library = libraries.libibverbs.as_deref().unwrap_or(&libraries.folder);
+    Finding {
+        id: FindingId::NoProvider,
+        severity: Severity::Error,
+        text: format!("libibverbs {why} {name}, so it lists none of the devices of {name}"),
+        source: library.with_file_name("libibverbs").display().to_string(),
+        value,
+        mend: install(),
+    }
+}
+
 fn install() -> Mend {
     Mend::new(
-        "apt install libibverbs1 ibverbs-providers",
+        "apt install libibverbs1 ibverbs-providers, both of one release",
         "the same; ExecStart= may set LD_LIBRARY_PATH by `env`",
         IMAGE,
     )

@@ -15,7 +15,7 @@ pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     let need = PinningNeed::length(scope.wants.pin_bytes).registrations(devices);
     let mut findings = Vec::new();
     findings.extend(memlock(scope, need));
-    findings.extend(capability(scope));
+    findings.extend(capability(scope, need));
     findings.extend(memory(scope, need));
     findings
 }
@@ -62,10 +62,14 @@ fn memlock(scope: &Scope<'_>, need: PinningNeed) -> Option<Finding> {
     })
 }
 
-/// Does a limit hold at all, and does the capability that lifts it count.
-fn capability(scope: &Scope<'_>) -> Option<Finding> {
+/// Does a limit hold at all, and does the capability that lifts it count. A limit that what is wanted fits needs none.
+fn capability(scope: &Scope<'_>, need: PinningNeed) -> Option<Finding> {
     let pinning = &scope.machine.pinning;
     let Ok(Limit::AtMost(limit)) = pinning.memlock.soft else { return None };
+    let pinned_is_known = pinning.memlock.pinned_bytes.is_ok();
+    if scope.wants.pin_bytes > 0 && pinned_is_known && pinning.memlock_cause(need).is_none() {
+        return None;
+    }
     let status = scope.machine.process.folder.join("status").display().to_string();
     let limit = Bytes(limit);
     match (&pinning.ipc_lock.effective, &pinning.ipc_lock.initial_user_namespace) {

@@ -13,6 +13,7 @@ mod netdevs;
 mod nodes;
 mod placement;
 mod ports;
+mod transport;
 mod variables;
 
 use super::finding::{Finding, Severity};
@@ -25,6 +26,9 @@ struct Scope<'a> {
     machine: &'a Machine,
     wants: &'a Wants,
     hca: NameFilter,
+    /// The devices that are asked for, of any transport.
+    asked: Vec<&'a RdmaDevice>,
+    /// The devices among them that the library can use.
     devices: Vec<&'a RdmaDevice>,
     /// The severity of a thing that keeps a process from one device: a container sees all devices of its host in
     /// sysfs, and needs only those that it was given.
@@ -38,8 +42,9 @@ impl Machine {
     #[must_use]
     pub fn findings(&self, wants: &Wants) -> Vec<Finding> {
         let scope = Scope::new(self, wants);
-        let checks: [fn(&Scope<'_>) -> Vec<Finding>; 11] = [
+        let checks: [fn(&Scope<'_>) -> Vec<Finding>; 12] = [
             devices::check,
+            transport::check,
             nodes::check,
             libraries::check,
             ports::check,
@@ -61,11 +66,14 @@ impl<'a> Scope<'a> {
     fn new(machine: &'a Machine, wants: &'a Wants) -> Self {
         let hca = wants.hca();
         let all = machine.devices.as_ref().map_or(&[][..], Vec::as_slice).iter();
-        let devices = all.filter(|device| match &wants.device {
+        let is_asked = |device: &&RdmaDevice| match &wants.device {
             Some(name) => device.name == *name,
             None => hca.takes(&device.name, None),
-        });
-        let mut scope = Self { machine, wants, devices: devices.collect(), hca, of_one: Severity::Error };
+        };
+        let asked: Vec<_> = all.filter(is_asked).collect();
+        let devices =
+            asked.iter().copied().filter(|device| transport::unsupported(device).is_none()).collect();
+        let mut scope = Self { machine, wants, asked, devices, hca, of_one: Severity::Error };
         if scope.ports().any(|(device, port)| scope.serves(device, port)) {
             scope.of_one = Severity::Warning;
         }
@@ -77,6 +85,12 @@ impl<'a> Scope<'a> {
         port.is_active() == Some(true)
             && nodes::can_be_opened(self.machine, device)
             && gids::can_be_used(self, port)
+    }
+
+    /// Returns whether a process can open the device and send from one of its ports.
+    fn can_serve(&self, device: &RdmaDevice) -> bool {
+        let ports = device.ports.as_ref().map_or(&[][..], Vec::as_slice);
+        ports.iter().any(|port| self.serves(device, port))
     }
 
     /// Returns the ports in question, each with its device.

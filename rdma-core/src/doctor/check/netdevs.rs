@@ -80,7 +80,14 @@ fn mtu(scope: &Scope<'_>, device: &RdmaDevice, netdev: &Netdev) -> Option<Findin
 }
 
 fn bond(scope: &Scope<'_>, device: &RdmaDevice, netdev: &Netdev) -> Option<Finding> {
-    let master = netdev.master.as_deref()?;
+    let master = match &netdev.master {
+        Ok(master) => master.as_deref()?,
+        Err(unknown) => {
+            let effect =
+                format!("it is open whether the interface {} of {} is in a bond", netdev.name, device.name);
+            return Some(Finding::not_visible(FindingId::NetdevInBond, unknown, &effect));
+        }
+    };
     scope.machine.netdev(master)?.bond.as_ref()?;
     let Netdev { name, folder, .. } = netdev;
     Some(Finding {

@@ -1,12 +1,13 @@
 //! Placement: NUMA nodes, access control of PCI bridges, and the way to the memory of GPUs.
 
 use super::{Scope, list};
-use crate::doctor::RdmaDevice;
 use crate::doctor::finding::{Finding, Mend, Severity};
 use crate::doctor::finding_id::FindingId;
+use crate::doctor::{Cpus, Machine, NumaNode, RdmaDevice};
+use crate::memory::pinning::Reading;
 
 pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
-    let mut findings: Vec<_> = scope.devices.iter().filter_map(|device| numa(scope, device)).collect();
+    let mut findings = numa(scope);
     if scope.wants.gpu_memory {
         findings.extend(gpu(scope));
         findings.extend(scope.devices.iter().filter_map(|device| acs(device)));
@@ -14,46 +15,67 @@ pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     findings
 }
 
-fn numa(scope: &Scope<'_>, device: &RdmaDevice) -> Option<Finding> {
-    let name = &device.name;
-    let effect = format!("it is open whether the process runs near {name}");
-    let not_visible = |unknown| Some(Finding::not_visible(FindingId::NumaRemote, unknown, &effect));
-    let node = match &device.pci {
-        Ok(None) => return None,
-        Ok(Some(pci)) => match &pci.numa_node {
-            Ok(node) => (*node)?,
-            Err(unknown) => return not_visible(unknown),
-        },
-        Err(unknown) => return not_visible(unknown),
+/// Do all NICs in question stand on NUMA nodes that the process is kept off. One near it suffices: the NICs of the
+/// other socket are there for other processes.
+fn numa(scope: &Scope<'_>) -> Vec<Finding> {
+    let serving = scope.devices.iter().filter(|device| scope.can_serve(device));
+    let nodes: Vec<_> = serving.map(|device| (device, far_node(scope.machine, device))).collect();
+    if nodes.iter().any(|(_, node)| *node == Ok(None)) {
+        return Vec::new();
+    }
+    let of_device = |(device, node): (&&RdmaDevice, Reading<Option<&NumaNode>>)| match node {
+        Ok(node) => Some(remote(scope, device, node?)),
+        Err(unknown) => {
+            let effect = format!("it is open whether the process runs near {}", device.name);
+            Some(Finding::not_visible(FindingId::NumaRemote, &unknown, &effect))
+        }
     };
-    let nodes = match &scope.machine.numa_nodes {
-        Ok(nodes) => nodes,
-        Err(unknown) => return not_visible(unknown),
-    };
-    let (near, allowed) =
-        match (&nodes.iter().find(|known| known.number == node)?.cpus, &scope.machine.process.cpus) {
-            (Ok(near), Ok(allowed)) => (near, allowed),
-            (Err(unknown), _) | (_, Err(unknown)) => return not_visible(unknown),
-        };
+    nodes.into_iter().filter_map(of_device).collect()
+}
+
+/// Returns the node of a device if the process may run on none of its processors.
+fn far_node<'a>(machine: &'a Machine, device: &RdmaDevice) -> Reading<Option<&'a NumaNode>> {
+    let Some(pci) = device.pci.as_ref().map_err(Clone::clone)? else { return Ok(None) };
+    let Some(number) = pci.numa_node.clone()? else { return Ok(None) };
+    let nodes = machine.numa_nodes.as_ref().map_err(Clone::clone)?;
+    let Some(node) = nodes.iter().find(|node| node.number == number) else { return Ok(None) };
+    let near = node.cpus.as_ref().map_err(Clone::clone)?;
+    let allowed = machine.process.cpus.as_ref().map_err(Clone::clone)?;
     // A node without processors, of memory alone, is near to nobody.
-    (!near.is_empty() && !near.meet(allowed)).then(|| Finding {
+    Ok((!near.is_empty() && !near.meet(allowed)).then_some(node))
+}
+
+fn remote(scope: &Scope<'_>, device: &RdmaDevice, node: &NumaNode) -> Finding {
+    let (name, number) = (&device.name, node.number);
+    let cpus = |cpus: &Reading<Cpus>| cpus.as_ref().map_or_else(ToString::to_string, ToString::to_string);
+    let (near, allowed) = (cpus(&node.cpus), cpus(&scope.machine.process.cpus));
+    let all = scope.machine.devices.as_ref().map_or(&[][..], Vec::as_slice).iter();
+    let nearer = list(
+        all.filter(|other| scope.can_serve(other) && far_node(scope.machine, other) == Ok(None))
+            .map(|other| &other.name),
+    );
+    Finding {
         id: FindingId::NumaRemote,
         severity: Severity::Warning,
         text: format!(
-            "{name} is on NUMA node {node} (processors {near}), but the process may run on {allowed} alone, so every \
-             transfer crosses between the sockets"
+            "{name} is on NUMA node {number} (processors {near}), but the process may run on {allowed} alone, so every \
+             transfer crosses between the sockets; devices of the process's own nodes: {nearer}"
         ),
         source: device.folder.join("device/numa_node").display().to_string(),
-        value: node.to_string(),
+        value: number.to_string(),
         mend: Mend::new(
-            format!("numactl --cpunodebind={node} --membind={node} COMMAND, or take a device of the process's node"),
-            format!("[Service] CPUAffinity={near}, NUMAPolicy=bind, NUMAMask={node}"),
+            format!(
+                "numactl --cpunodebind={number} --membind={number} COMMAND, or take a device of the process's nodes: {nearer}"
+            ),
+            format!("[Service] CPUAffinity={near}, NUMAPolicy=bind, NUMAMask={number}"),
             "kubelet: topologyManagerPolicy single-numa-node and cpuManagerPolicy static; the pod: whole CPUs, requests \
              equal to limits",
         ),
-    })
+    }
 }
 
+/// Does a switch between a GPU and the device send their traffic up to the root. The root port is left out: traffic
+/// between its neighbours passes the root in any case, and what stays below a switch never reaches it.
 fn acs(device: &RdmaDevice) -> Option<Finding> {
     let name = &device.name;
     let pci = match &device.pci {
@@ -63,10 +85,11 @@ fn acs(device: &RdmaDevice) -> Option<Finding> {
             return Some(Finding::not_visible(FindingId::AcsRedirect, unknown, &effect));
         }
     };
-    let redirecting: Vec<_> = pci.bridges.iter().filter(|bridge| bridge.redirects() == Some(true)).collect();
+    let of_switches = pci.bridges.get(1..).unwrap_or_default();
+    let redirecting: Vec<_> = of_switches.iter().filter(|bridge| bridge.redirects() == Some(true)).collect();
     let Some(first) = redirecting.first() else {
-        let unknown = pci.bridges.iter().find_map(|bridge| bridge.acs.as_ref().err())?;
-        let effect = format!("it is open whether the bridges above {name} redirect traffic (ACS)");
+        let unknown = of_switches.iter().find_map(|bridge| bridge.acs.as_ref().err())?;
+        let effect = format!("it is open whether the switches above {name} redirect traffic (ACS)");
         return Some(Finding::not_visible(FindingId::AcsRedirect, unknown, &effect));
     };
     let bridges = list(redirecting.iter().map(|bridge| &bridge.address));
@@ -74,13 +97,14 @@ fn acs(device: &RdmaDevice) -> Option<Finding> {
         id: FindingId::AcsRedirect,
         severity: Severity::Warning,
         text: format!(
-            "bridges above {name} send traffic between GPU and NIC up to the root (ACS redirect), which is slow: {bridges}"
+            "ports of switches above {name} send traffic between it and a GPU below the same switch up to the root (ACS \
+             redirect), which is slow: {bridges}"
         ),
         source: first.config.display().to_string(),
         value: format!("ACS control {:#06x}", first.acs.as_ref().ok().copied().flatten().unwrap_or(0)),
         mend: Mend::on_host(format!(
-            "setpci -s {} ECAP_ACS+6.w=0000, for each of the bridges; or switch ACS off in the firmware; not on a host of \
-             virtual machines, which ACS keeps apart",
+            "setpci -s {} ECAP_ACS+6.w=0000, for each of these and for the port above the GPU; or switch ACS off in the \
+             firmware; not on a host of virtual machines, which ACS keeps apart",
             first.address
         )),
     })

@@ -10,6 +10,7 @@ pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     let mut findings: Vec<_> = scope.devices.iter().filter_map(|device| number(scope, device)).collect();
     for (device, port) in scope.ports() {
         findings.extend(state(scope, device, port));
+        findings.extend(link(device, port));
         findings.extend(rate(scope, device, port));
     }
     findings
@@ -107,6 +108,13 @@ fn state(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding>
     }
 }
 
+/// Is the state of the link known, whatever the logical state says.
+fn link(device: &RdmaDevice, port: &Port) -> Option<Finding> {
+    let unknown = port.phys_state.as_ref().err()?;
+    let effect = format!("it is open whether port {} of {} has a link", port.number, device.name);
+    Some(Finding::not_visible(FindingId::PortDown, unknown, &effect))
+}
+
 /// Returns all ports that carry data, those on the same kind of network.
 fn active(scope: &Scope<'_>, infiniband: bool) -> Vec<String> {
     let devices = scope.machine.devices.as_ref().map_or(&[][..], Vec::as_slice).iter();
@@ -132,15 +140,15 @@ fn rate(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding> 
     if port.is_active() != Some(true) {
         return None;
     }
-    if let Err(unknown) = &port.rate {
+    if let Some(unknown) = port.rate.as_ref().err().or(device.hca_type.as_ref().err()) {
         let effect =
             format!("it is open whether port {} of {} runs at its full rate", port.number, device.name);
         return Some(Finding::not_visible(FindingId::SlowPort, unknown, &effect));
     }
     let own = port.gbits()?;
-    let kind = device.hca_type.as_ref().ok()?;
-    let sisters =
-        scope.machine.devices.as_ref().ok()?.iter().filter(|other| other.hca_type.as_ref() == Ok(kind));
+    let kind = device.hca_type.as_ref().ok()?.as_deref()?;
+    let all = scope.machine.devices.as_ref().ok()?.iter();
+    let sisters = all.filter(|other| matches!(&other.hca_type, Ok(Some(other)) if other == kind));
     let ports = sisters.flat_map(|other| other.ports.as_ref().map_or(&[][..], Vec::as_slice));
     let alike = ports.filter(|other| other.is_active() == Some(true) && other.link_layer == port.link_layer);
     let best = alike.filter_map(Port::gbits).fold(own, f64::max);
