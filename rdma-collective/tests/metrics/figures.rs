@@ -208,6 +208,25 @@ fn collectives_are_counted_with_their_bytes() {
 }
 
 #[test]
+fn collectives_that_alternate_are_counted_and_timed_as_one_that_repeats() {
+    let figures = Figures::begin();
+    each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), |mut communicator| {
+        for _ in 0..200 {
+            communicator.all_reduce(&mut [1_u64], ReduceOp::Sum, long()).unwrap();
+            communicator.broadcast(&mut [1_u8; 3], 0, long()).unwrap();
+            communicator.all_reduce(&mut [1_u64; 2], ReduceOp::Sum, long()).unwrap();
+        }
+        communicator.close(long()).unwrap();
+    });
+    for (operation, number, bytes) in [("all-reduce", 400.0, 200.0 * 24.0), ("broadcast", 200.0, 200.0 * 3.0)]
+    {
+        figures.expect(&format!("rdma_collectives_total operation={operation}"), 2.0 * number);
+        figures.expect(&format!("rdma_collective_bytes_total operation={operation}"), 2.0 * bytes);
+        assert!(figures.of(&format!("rdma_collective_seconds operation={operation}")) > 0.0);
+    }
+}
+
+#[test]
 fn a_rank_that_does_not_come_is_counted_as_late_and_lost() {
     let figures = Figures::begin();
     each_communicator(2, Wire::Mapped, CommunicatorOptions::default(), |mut communicator| {

@@ -72,6 +72,7 @@ debug = "line-tables-only"
             if fs::read_to_string(&path).ok().as_ref() != Some(source) {
                 fs::write(&path, source)?;
             }
+            fetch(&crate_root)?;
             let log = crate_root.join("build.log");
             let mut command = cargo::cargo(&["build", "--offline", "--profile", self.profile])?;
             // Otherwise the caller's environment could take the line tables away.
@@ -89,6 +90,18 @@ debug = "line-tables-only"
             tree.title
         )
     }
+}
+
+/// Downloads the packages of a program, because a build of the workspace fetches none of a feature that is off. Asks
+/// the network only where a package is missing.
+fn fetch(crate_root: &Path) -> Result<()> {
+    let fetch = ["fetch", "--quiet", "--target", "host-tuple"];
+    let mut offline = cargo::cargo(&[&fetch[..], &["--offline"]].concat())?;
+    let log = crate_root.join("fetch.log");
+    if process::run_logged(offline.current_dir(crate_root), cargo::LIMIT, &log)?.success() {
+        return Ok(());
+    }
+    cargo::check(cargo::cargo(&fetch)?.current_dir(crate_root))
 }
 
 /// Functions of a program by which a run is counted.

@@ -115,6 +115,8 @@ pub struct Communicator {
     clock: CoarseClock,
     /// The plan of the last eager or pipelined call, since the next call is often the same.
     pub(in crate::collective) cached_plan: Option<CachedPlan>,
+    /// The counts of the operations, for the recorder of metrics. The present one is that of the cached plan.
+    pub(in crate::collective) tallies: Tallies,
 }
 
 impl Communicator {
@@ -138,8 +140,7 @@ impl Communicator {
         let peers = if host.is_some() { Peers::Mapped } else { Peers::Links };
         let of = (u32::try_from(ranks.len()).unwrap_or(u32::MAX), peers, hosts.spread());
         let orders = Orders::new(&options.tuning, options.algorithms, of, options.reproducible);
-        let shared =
-            Arc::new(Shared { engine: engine.clone(), state, gate, host, tallies: Tallies::default() });
+        let shared = Arc::new(Shared { engine: engine.clone(), state, gate, host });
         Self {
             shared,
             rank,
@@ -156,6 +157,7 @@ impl Communicator {
             driven: (engine.options().driver == Driver::Caller).then(Instant::now),
             clock: CoarseClock::new(handover_within(engine)),
             cached_plan: None,
+            tallies: Tallies::default(),
         }
     }
 
@@ -348,11 +350,6 @@ impl Communicator {
         }
         let drives = EngineDrive { engine, driven: &mut self.driven };
         Some(FastPath { host, scratch, sequence: gate.sequence(), gate, drives })
-    }
-
-    /// The counts of the operations, for the recorder of metrics.
-    pub(in crate::collective) fn tallies(&self) -> &Tallies {
-        &self.shared.tallies
     }
 
     /// The duty to drive the engine now and then, for callers that only run fast-path operations.

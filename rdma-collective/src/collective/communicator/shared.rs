@@ -11,7 +11,6 @@ use super::host::HostGroup;
 use super::links::Scratch;
 use super::progress::Progress;
 use super::state::State;
-use super::tallies::Tallies;
 use crate::collective::execute::{Job, Patience};
 use crate::engine::{Engine, Service};
 use crate::log::Held;
@@ -23,7 +22,6 @@ pub(crate) struct Shared {
     pub(super) state: Arc<Mutex<State>>,
     pub(super) gate: Arc<FastPathGate>,
     pub(super) host: Option<Arc<HostGroup>>,
-    pub(super) tallies: Tallies,
 }
 
 impl Shared {

@@ -40,7 +40,6 @@ impl Communicator {
     ) -> Result<(), CollectiveError> {
         self.engine().check_process()?;
         let ranks = self.rank_of();
-        let bytes = buffers.lengths().longest();
         let call = Call::new(request, data_type, buffers.lengths(), ranks)?;
         if let Borrowed::OutOfPlace { origins, .. } = &mut buffers {
             *origins = call.origins(ranks.rank);
@@ -60,8 +59,7 @@ impl Communicator {
                 // A stand-in for the start, because the clock is not read yet; `begun_at` sets it below.
                 let mut exec = ShmExec::new(&shm, fast.sequence, deadline.instant());
                 let refused = exec.begin(fast.host, &buffers, fast.scratch).is_err();
-                let started = Instant::now();
-                exec.begun_at(started);
+                exec.begun_at(Instant::now());
                 let mut with =
                     ShmContext { host: fast.host, buffers: &mut buffers, scratch: &mut *fast.scratch };
                 let goes_on = || {
@@ -72,11 +70,12 @@ impl Communicator {
                 let done = !refused && exec.spin_until_arrived(&mut with, deadline, goes_on);
                 if done && exec.finish(fast.host, &mut buffers, fast.scratch).is_ok() {
                     fast.done(Instant::now);
-                    self.tallies().quick((call.collective, shm.algorithm()), bytes, started);
+                    self.tallies.quick(buffers.lengths().longest(), || exec.started());
                     return Ok(());
                 }
                 // The engine must continue this operation and may not begin another, because the messages may be sent.
                 // After a refusal nothing was sent, and the engine meets the same refusal and reports it.
+                let started = exec.started();
                 ((!refused).then_some(exec), started)
             }
         };
@@ -105,7 +104,7 @@ impl Communicator {
         deadline: Deadline,
     ) -> Result<(), CollectiveError> {
         let lengths = iter::once(&*buffers).chain(&*more).map(Borrowed::lengths);
-        let mut counted = plan.counted(self.tallies(), lengths, || started);
+        let mut counted = plan.counted(&mut self.tallies, lengths, || started);
         let participants = plan.execution.participants();
         let among = if begun.is_some() { Participants::AllHeadersSent } else { participants };
         let outcome = self.run(
@@ -182,14 +181,13 @@ impl Communicator {
         };
         match began {
             StartOutcome::Done(started) => {
-                let bytes = job.lengths().longest();
-                self.tallies().quick((call.collective, shm.algorithm()), bytes, started);
+                self.tallies.quick(job.lengths().longest(), || started);
                 Ok(Pending::done(job, give_back))
             }
             // The job keeps the executor with its plan, because whoever waits or drives first continues it.
             StartOutcome::Left(exec, started) => {
                 let plan = Plan::new(call, ranks, ExecutionPlan::Shm(shm));
-                job.take_on(plan, Some(Exec::Shm(exec)), self.tallies(), || started);
+                job.take_on(plan, Some(Exec::Shm(exec)), &mut self.tallies, || started);
                 let pending = self.defer(job, (started, deadline), give_back);
                 self.drives().now_and_then(|| started);
                 Ok(pending)
@@ -255,7 +253,7 @@ impl Communicator {
     ) -> Result<Pending<T>, Refused<T, CollectiveError>> {
         let started = match plan {
             Ok(plan) => {
-                job.take_on(plan, None, self.tallies(), Instant::now);
+                job.take_on(plan, None, &mut self.tallies, Instant::now);
                 self.start(job, deadline, give_back)
             }
             Err(error) => Err((job, error)),

@@ -100,6 +100,12 @@ impl ShmExec {
         self.headers.progressed = started;
     }
 
+    /// The time of the begin.
+    #[inline]
+    pub(super) fn started(&self) -> Instant {
+        self.started
+    }
+
     /// Writes a message for every other rank once all mailboxes have room; returns whether it has.
     ///
     /// # Errors

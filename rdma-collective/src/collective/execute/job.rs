@@ -180,7 +180,7 @@ impl Job {
         &mut self,
         plan: Plan,
         running: Option<Exec>,
-        tallies: &Tallies,
+        tallies: &mut Tallies,
         started: impl FnOnce() -> Instant,
     ) {
         self.counted = plan.counted(tallies, [self.lengths()], started);

@@ -38,7 +38,7 @@ impl Plan {
     #[inline]
     pub(super) fn counted(
         &self,
-        tallies: &Tallies,
+        tallies: &mut Tallies,
         lengths: impl IntoIterator<Item = Lengths>,
         started: impl FnOnce() -> Instant,
     ) -> Operation {

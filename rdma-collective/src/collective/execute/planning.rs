@@ -115,6 +115,7 @@ impl Communicator {
         let protocol = self.shm_protocol(call, class, ownership)?;
         let plan = ShmPlan::new(call, self.rank_of(), protocol);
         self.announce_plan(call, class, (plan.algorithm(), plan.algorithm().name()));
+        self.tallies.turn_to((call.collective, plan.algorithm()));
         self.cached_plan = Some(CachedPlan { call, ownership, plan });
         Some(plan)
     }

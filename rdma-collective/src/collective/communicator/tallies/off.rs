@@ -15,14 +15,18 @@ pub(crate) struct Tallies(());
 pub(crate) struct Operation(());
 
 impl Tallies {
-    /// Counts an operation that its caller's thread has ended.
+    /// Makes the tally of this collective and algorithm the present one.
     #[inline(always)]
-    pub(crate) fn quick(&self, _: (Collective, Algorithm), _: usize, _: Instant) {}
+    pub(crate) fn turn_to(&mut self, _: (Collective, Algorithm)) {}
+
+    /// Counts an operation of the present tally that its caller's thread has ended.
+    #[inline(always)]
+    pub(crate) fn quick(&mut self, _: usize, _: impl FnOnce() -> Instant) {}
 
     /// Begins to count an operation. Reads no clock.
     #[inline(always)]
     pub(crate) fn begin(
-        &self,
+        &mut self,
         _: (Collective, Algorithm),
         _: usize,
         _: impl FnOnce() -> Instant,

@@ -157,7 +157,7 @@ fn a_rank_that_may_not_write_its_messages_says_so_though_its_peer_has_sent_one()
     let (engine, state, gate) = (engine.clone(), Arc::clone(state), Arc::clone(gate));
     let host = Some(Arc::new(HostGroup::refused(&theirs)));
     state.lock().unwrap().host.clone_from(&host);
-    right.shared = Arc::new(Shared { engine, state, gate, host, tallies: Tallies::default() });
+    right.shared = Arc::new(Shared { engine, state, gate, host });
     let mut data = [1.0_f32];
     let error = right.all_reduce(&mut data, ReduceOp::Sum, soon()).unwrap_err();
     let CollectiveError::PeerFailed { rank: 0, cause: LaneFailure::Device(_), .. } = error else {
@@ -173,7 +173,7 @@ fn what_a_forked_child_drops_of_a_communicator_waits_for_no_lock_and_its_calls_a
     let parents = left.engine().clone();
     let Shared { state, gate, host, .. } = &*left.shared;
     let (state, gate, host) = (Arc::clone(state), Arc::clone(gate), host.clone());
-    let shared = Shared { engine: parents.forked(), state, gate, host, tallies: Tallies::default() };
+    let shared = Shared { engine: parents.forked(), state, gate, host };
     left.shared = Arc::new(shared);
     let pending = || Pending::new(Arc::clone(&left.shared), 0, Instant::now(), drop::<Box<Job>>);
     let (mut polled, awaited, dropped_pending, aborter) = (pending(), pending(), pending(), left.aborter());
