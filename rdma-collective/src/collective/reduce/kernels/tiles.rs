@@ -38,7 +38,8 @@ fn by_tiles<T: Number, V: Level>(
     fold: impl Fn(T::Wide, T::Wide) -> T::Wide + Copy,
     last: impl Fn(T::Wide) -> T::Wide + Copy,
 ) {
-    // Both tiles have a single loop, because the compiler instantiates each loop for each element, operation and processor.
+    // Both tiles have a single loop, because the compiler instantiates each loop for each element, operation and
+    // processor.
     let (mut short, mut long);
     let (bytes, wide) = if job.out.len() <= SHORT_BYTES {
         short = Wide([[0; 2]; SHORT_BYTES]);
