@@ -216,10 +216,19 @@ const CASES: &[Case] = &[
         ..PLAIN
     },
     Case {
-        name: "kills and stops in every operation",
+        name: "kills and stops in some operations",
         hosts: &[1],
         server: "{test:processes} on_a_device --ignored --nocapture --test-threads=1",
         names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "kills and stops in every operation",
+        hosts: &[1],
+        server: "env SOAK=full {test:processes} on_a_device --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        share: Share::Soak,
+        seconds: 480,
         ..PLAIN
     },
     Case {
@@ -249,6 +258,15 @@ const CASES: &[Case] = &[
         hosts: &[1],
         server: "{test:forked_engines} on_a_device --ignored --nocapture --test-threads=1",
         names_device: Sides::Server,
+        ..PLAIN
+    },
+    Case {
+        name: "forked children of ranks, all calls",
+        hosts: &[1],
+        server: "env SOAK=full {test:forked_engines} on_a_device --ignored --nocapture --test-threads=1",
+        names_device: Sides::Server,
+        share: Share::Soak,
+        seconds: 480,
         ..PLAIN
     },
     Case {
