@@ -80,6 +80,5 @@ fn children_are_refused_on_every_wire() {
 #[ignore = "needs a device"]
 fn children_are_refused_on_a_device() {
     // A child takes long on an emulated processor, so a soak alone makes all calls.
-    let is_soak = std::env::var("SOAK").is_ok_and(|soak| soak == "full");
-    check(fixture::on_named_device(), if is_soak { 1 } else { 3 });
+    check(fixture::on_named_device(), if common::is_soak() { 1 } else { 3 });
 }

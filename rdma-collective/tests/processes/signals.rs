@@ -20,7 +20,7 @@ use rdma_collective::engine::{Engine, EngineOptions};
 use rdma_core::{Context, Deadline, Device, DeviceList, SoftOptions};
 use rustix::process::{Pid, Signal, getpid, kill_process};
 
-use crate::common::long;
+use crate::common::{is_soak, long};
 
 const RANKS: u32 = 3;
 /// The time that an operation may take while a rank is stopped: less than the engine needs to find out that it is
@@ -129,13 +129,9 @@ fn a_rank_on_a_device_that_is_killed_in_any_operation_is_named_by_all_others() {
 #[test]
 #[ignore = "needs an RDMA device: cargo xtask soft-roce"]
 fn a_rank_on_a_device_that_is_stopped_in_any_operation_is_named_by_all_others_and_says_so_itself() {
+    // Without a soak, mostly others than those in which a rank is killed.
     let first = if is_soak() { 0 } else { 7 };
     job(Signal::STOP, first..OPERATIONS.len()).unwrap();
-}
-
-/// Whether all operations take their turn; otherwise some do, others in the one test than in the other.
-fn is_soak() -> bool {
-    std::env::var("SOAK").is_ok_and(|soak| soak == "full")
 }
 
 fn device() -> Context {

@@ -13,7 +13,7 @@ use crate::collective::DataType;
 use crate::collective::ScheduleError;
 use crate::groups::Groups;
 use crate::tests::netsim::{Hosts, Wire};
-use crate::tests::soak::Sample;
+use crate::tests::soak::{Sample, is_soak};
 
 type Steps = Box<dyn Iterator<Item = Step>>;
 
@@ -172,7 +172,7 @@ fn ring_and_halving_doubling_are_within_a_twentieth_of_the_optimum_at_1024_ranks
             }
         }
     }
-    if sample.is_all() {
+    if is_soak() {
         insta::assert_snapshot!("up_to_1024_ranks", table);
     }
     let all =
@@ -190,11 +190,12 @@ fn what_is_lost_costs_time_and_nothing_else_and_the_same_seed_is_the_same_run() 
     for case in &CASES {
         let bytes = case.bytes[0];
         // As many as take no longer than they are worth.
-        let pairs = if Sample::one_of(5).is_all() { 1024 } else { 256 };
-        let ranks = match (case.senders)(1024) {
-            _ if (case.theory)(1024.0)[0] > 1000.0 => 64,
-            1023 => pairs,
-            _ => 1024,
+        let ranks = if (case.theory)(1024.0)[0] > 1000.0 {
+            64
+        } else if (case.senders)(1024) == 1023 && !is_soak() {
+            256
+        } else {
+            1024
         };
         let quiet = case.run(ranks, bytes, Wire::FAST).unwrap().0;
         let lossy =
