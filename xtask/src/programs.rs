@@ -30,8 +30,9 @@ pub const TESTS_OF_SERVERS: &[&str] =
 /// How `mini_server` is built to be fast.
 pub const SERVERS: &[&str] = &["build", "--release", "--package=servers", "--bins"];
 
-/// How `mini_server` is built to be asked for its flags alone.
-pub const SERVERS_FOR_DOCS: &[&str] = &["build", "--package=servers", "--all-features", "--bins"];
+/// How `mini_server` is built to be asked for its flags alone: with a test, as [`BUILD_FOR_TESTS`].
+pub const SERVERS_FOR_DOCS: &[&str] =
+    &["build", "--package=servers", "--all-features", "--bins", "--test=directory"];
 
 /// How all programs are built as the tests have them. A test has its part in it: without one, cargo chooses other
 /// features, and builds all dependencies again.
