@@ -27,10 +27,10 @@ struct Args {
     #[arg(long, default_value_t = 1)]
     gid_index: u32,
     /// Exchanges of messages in a run.
-    #[arg(long, default_value_t = 2000)]
+    #[arg(long, default_value_t = 10000)]
     exchanges: u32,
     /// Interleaved pairs a row.
-    #[arg(long, default_value_t = 9)]
+    #[arg(long, default_value_t = 15)]
     pairs: usize,
     #[command(flatten)]
     save: SaveArgs,
