@@ -96,7 +96,7 @@ mod tests {
         let error = with_findings(Error::msg("no GID at index 3"), findings).context("write_bw");
         assert_eq!(in_a_line(&error), "write_bw: no GID at index 3");
         let below = error.downcast_ref::<Findings>().unwrap().text();
-        assert!(below.starts_with("error: nccl-value-invalid: NCCL_IB_GID_INDEX is not an index"), "{below}");
+        assert!(below.starts_with("error: nccl-value-invalid: NCCL_IB_GID_INDEX is not a number"), "{below}");
         assert_eq!(below.lines().count(), 5 * texts, "{below}");
     }
 }

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
+use rustix::process::{Resource, getrlimit, setrlimit};
 use servers::demo;
 use servers::directory::Role;
 use servers::serve::{self, Options, Server};
@@ -36,6 +37,15 @@ enum Command {
     Demo(demo::Options),
 }
 
+/// Lets the process open as many files as it may, because a router has a connection to its client and one for each
+/// text: with the usual 1,024 they would run out.
+fn raise_descriptors() {
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    // A process that may not keeps what it has.
+    let _ = setrlimit(Resource::Nofile, limit);
+}
+
 #[tokio::main]
 async fn main() -> Result<()> {
     let (role, mut options) = match manual::parse::<Program>().role {
@@ -51,6 +61,7 @@ async fn main() -> Result<()> {
     let name = serve::name(role, &options)?;
     let traces = Traces::start(role, &name, options.otlp.as_deref())?;
     options.name = Some(name);
+    raise_descriptors();
     let server = Server::new(role, &options).await?;
     println!("{} listens on http://{}", server.entry.name, server.address);
     if server.metrics != server.address {

@@ -32,6 +32,9 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("{name}: {}", output::in_a_line(&error));
+            if let Command::Pingpong(flags) = &cli.command {
+                pingpong::findings(flags, &error).iter().for_each(|finding| eprintln!("{finding}"));
+            }
             ExitCode::FAILURE
         }
     }

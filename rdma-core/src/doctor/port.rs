@@ -140,6 +140,7 @@ fn parse_link_layer(text: &str) -> Result<LinkLayer, String> {
     match text.trim() {
         "InfiniBand" => Ok(LinkLayer::INFINIBAND),
         "Ethernet" => Ok(LinkLayer::ETHERNET),
+        "Unknown" => Ok(LinkLayer(0)), // the kernel's word for it
         other => Err(format!("{} is no link layer", Quoted(other))),
     }
 }

@@ -128,13 +128,17 @@ fn abi_in(library: &[u8]) -> Option<u32> {
     })
 }
 
-/// Reads the names behind the word `driver`; a name may be a path, of which the last part counts.
+/// Reads the names behind the word `driver` in all files, as libibverbs does; a name may be a path, of which the last
+/// part counts.
 fn read_configured(folder: &Path) -> Reading<Vec<String>> {
     let mut all = Vec::new();
-    for file in tree::names_if_there(folder)?.into_iter().filter(|name| name.ends_with(".driver")) {
-        let drivers = read_as(&folder.join(file), |text| {
-            let lines = text.lines().filter_map(|line| line.trim().strip_prefix("driver "));
-            Ok(lines.filter_map(|name| name.trim().rsplit('/').next().map(str::to_owned)).collect::<Vec<_>>())
+    let files = tree::names_if_there(folder)?.into_iter().map(|name| folder.join(name));
+    for file in files.filter(|file| !file.is_dir()) {
+        let drivers = read_as(&file, |text| {
+            let lines = text.lines().map(str::split_whitespace);
+            let named =
+                lines.filter_map(|mut words| words.next().filter(|word| *word == "driver").and(words.next()));
+            Ok(named.filter_map(|name| name.rsplit('/').next().map(str::to_owned)).collect::<Vec<_>>())
         })?;
         all.extend(drivers.into_iter().map(|name| name.trim_start_matches("lib").to_owned()));
     }

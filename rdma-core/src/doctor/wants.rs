@@ -2,7 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Mtu, NameFilter, PortNum};
+use crate::gid::{AddressFamily, Preference};
+use crate::{GidType, LinkLayer, Mtu, NameFilter, PortNum};
+
+/// The variable that asks for a GID.
+pub(super) const GID_INDEX: &str = "NCCL_IB_GID_INDEX";
 
 /// The things that a process is about to use, for [`Machine::findings`](super::Machine::findings).
 ///
@@ -56,8 +60,36 @@ impl Wants {
 
     /// Returns the index of the GID that was asked for, and the argument or variable that asks.
     pub(super) fn gid(&self) -> Option<(u32, &'static str)> {
-        let by_variable = || self.variable("NCCL_IB_GID_INDEX")?.parse().ok();
+        let by_variable = || number(self.variable(GID_INDEX)?);
         let asked = self.gid_index.map(|index| (index, "the argument"));
-        asked.or_else(|| by_variable().map(|index| (index, "NCCL_IB_GID_INDEX")))
+        asked.or_else(|| by_variable().map(|index| (index, GID_INDEX)))
     }
+
+    /// Returns the requirements on a GID that is chosen, with those of NCCL's variables.
+    pub(super) fn gid_preference(&self, link_layer: LinkLayer) -> Preference {
+        let mut preference = Preference::new(link_layer);
+        preference.family = match self.variable("NCCL_IB_ADDR_FAMILY") {
+            Some("AF_INET") => Some(AddressFamily::V4),
+            Some("AF_INET6") => Some(AddressFamily::V6),
+            _ => None,
+        };
+        if link_layer == LinkLayer::ETHERNET {
+            preference.kind = match self.variable("NCCL_IB_ROCE_VERSION_NUM").and_then(number) {
+                Some(1) => Some(GidType::ROCE_V1),
+                Some(2) => Some(GidType::ROCE_V2),
+                _ => None,
+            };
+        }
+        preference
+    }
+}
+
+/// Parses a number as the variables have it: digits, or `0x` and hexadecimal ones.
+pub(super) fn number(text: &str) -> Option<u32> {
+    let (digits, radix) = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
+        Some(digits) => (digits, 16),
+        None => (text, 10),
+    };
+    let plain = digits.bytes().all(|digit| digit.is_ascii_hexdigit());
+    u32::from_str_radix(digits, radix).ok().filter(|_| plain)
 }

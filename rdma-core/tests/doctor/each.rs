@@ -120,7 +120,7 @@ each! {
     a_provider_that_no_file_names: ProviderNotConfigured Error "echo 'driver mlx5'", anything,
         |tree, _| tree.remove("etc/libibverbs.d/mlx5.driver");
     no_etc: ProviderNotConfigured NotVisible "whether libibverbs loads", anything, |tree, _| tree.remove("etc");
-    a_device_of_no_port: NoPorts Error "mlx5_0 has no port", anything,
+    a_device_of_no_port: NoPorts Error "mlx5_0 has no port", named,
         |tree, _| tree.remove("sys/class/infiniband/mlx5_0/ports");
     a_port_that_the_device_lacks: UnknownPort Error "no port 2; its ports are: 1", named,
         |_, wants| wants.port = Some(PortNum(2));
@@ -148,6 +148,15 @@ each! {
     a_gid_of_v1: GidV1 Warning "take index 3 (::ffff:10.0.0.1, RoCE v2)", named, |_, wants| wants.gid_index = Some(2);
     a_link_local_gid: GidLinkLocal Warning "unset NCCL_IB_GID_INDEX", anything,
         |_, wants| set(wants, "NCCL_IB_GID_INDEX", "1");
+    a_gid_index_of_an_argument: GidLinkLocal Warning "same, in args or command", named, |_, wants| wants.gid_index = Some(1);
+    a_link_local_gid_that_is_chosen: GidLinkLocal Warning "ip address add 10.0.0.1/24 dev eth0", named, |tree, _| {
+        tree.edit(ADDRESSES, "|-- 10.0.0.1\n", "|-- 172.16.0.9\n");
+        for index in [2, 3] {
+            tree.file(&format!("{PORT}/gids/{index}"), "0000:0000:0000:0000:0000:0000:0000:0000\n");
+        }
+    };
+    a_link_local_gid_that_a_variable_chooses: GidLinkLocal Warning "ip address add", named,
+        |_, wants| set(wants, "NCCL_IB_ADDR_FAMILY", "AF_INET6");
     a_gid_of_another_namespace: GidElsewhere Error "another network namespace (eth7)", named, |tree, wants| {
         tree.edit(&format!("{PORT}/gid_attrs/ndevs/3"), "eth0", "eth7");
         wants.gid_index = Some(3);
@@ -254,7 +263,7 @@ each! {
     descriptors_that_cannot_be_counted: Descriptors NotVisible "enough descriptors", |wants| wants.descriptors = 1,
         |tree, _| tree.remove("proc/thread-self/fd");
     too_little_shared_memory: ShmTooSmall Error "emptyDir", anything, |_, wants| wants.shm_bytes = (8 << 30) + 1;
-    the_default_of_shared_memory: ShmTooSmall Warning "the default of containers", anything,
+    the_default_of_shared_memory: ShmTooSmall Warning "the default of containers", gpu,
         |tree, _| tree.edit("proc/thread-self/mountinfo", "size=8388608k", "size=65536k");
     no_shared_memory: ShmTooSmall NotVisible "nothing is mounted at /dev/shm", anything,
         |tree, _| tree.edit("proc/thread-self/mountinfo", "/dev/shm", "/dev/no");

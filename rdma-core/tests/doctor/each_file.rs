@@ -102,7 +102,9 @@ const ROWS: &[Row] = &[
 const HALVES: &[(&str, FindingId)] = &[
     ("/ibdev", FindingId::NodeMissing),
     ("/ndevs/3", FindingId::GidElsewhere),
+    ("/ndevs/3", FindingId::GidLinkLocal),
     ("/net/fib_trie", FindingId::GidElsewhere),
+    ("/net/fib_trie", FindingId::GidLinkLocal),
 ];
 
 fn row(file: &Path) -> usize {

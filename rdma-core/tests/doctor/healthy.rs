@@ -199,3 +199,66 @@ fn two_releases_of_libibverbs_with_the_provider_of_one() {
     tree.file("usr/lib64/libibverbs.so.1", "\x7fELF");
     only(&tree.findings(&Wants::default()), &[], Severity::Error);
 }
+
+/// The provider of the NIC for storage is not in the image; the other NIC serves.
+#[test]
+fn an_image_without_the_provider_of_another_nic() {
+    let tree = Tree::healthy();
+    tree.remove("sys/class/infiniband/mlx5_0/device/driver");
+    tree.link("sys/class/infiniband/mlx5_0/device/driver", "../../../../../../bus/pci/drivers/ice");
+    only(&tree.findings(&Wants::default()), &[FindingId::NoProvider], Severity::Warning);
+    only(&tree.findings(&named("mlx5_0")), &[FindingId::NoProvider], Severity::Error);
+    only(&tree.findings(&named("mlx5_1")), &[], Severity::Error);
+}
+
+/// libibverbs reads every file of its folder, and takes a tab for a blank.
+#[test]
+fn a_provider_that_a_file_of_another_name_names() {
+    let tree = Tree::healthy();
+    tree.remove("etc/libibverbs.d/mlx5.driver");
+    tree.file("etc/libibverbs.d/nics", "# of this machine\ndriver\tmlx5\n");
+    tree.file("etc/libibverbs.d/old/mlx4", "");
+    only(&tree.findings(&Wants::default()), &[], Severity::Error);
+}
+
+/// A pod sees all devices of its node, and registers with its own alone.
+#[test]
+fn a_memlock_limit_that_fits_the_only_device_of_a_pod() {
+    let tree = Tree::healthy();
+    tree.edit("proc/thread-self/limits", "unlimited            unlimited", "1610612736 1610612736");
+    tree.edit("proc/thread-self/status", "a80465fb", "a80425fb");
+    let mut wants = Wants::default();
+    wants.pin_bytes = 1 << 30;
+    let ids = |wants: &Wants| tree.findings(wants).iter().map(|finding| finding.id).collect::<Vec<_>>();
+    assert_eq!(ids(&wants), [FindingId::MemlockTooSmall, FindingId::NoIpcLock], "both devices");
+    tree.remove("dev/infiniband/uverbs1");
+    assert_eq!(ids(&wants), [FindingId::NodeMissing]);
+    wants.device = Some("mlx5_0".to_owned());
+    assert_eq!(ids(&wants), []);
+}
+
+/// A card for storage at half the rate of those for computing, of the same type of adapter.
+#[test]
+fn a_slower_port_of_another_board() {
+    let tree = Tree::healthy();
+    tree.edit(&format!("{PORT}/rate"), "400 Gb/sec (4X NDR)", "200 Gb/sec (4X HDR)");
+    assert_eq!(of(&tree.findings(&Wants::default()), FindingId::SlowPort).len(), 1, "one board");
+    tree.file("sys/class/infiniband/mlx5_0/board_id", "MT_0000000834\n");
+    only(&tree.findings(&Wants::default()), &[], Severity::Warning);
+}
+
+/// The second device has no second port, or none at all; the first one serves.
+#[test]
+fn a_port_that_one_of_two_devices_has() {
+    let tree = Tree::healthy();
+    tree.remove("sys/class/infiniband/mlx5_1/ports");
+    only(&tree.findings(&Wants::default()), &[FindingId::NoPorts], Severity::Warning);
+}
+
+/// This library puts nothing into /dev/shm.
+#[test]
+fn a_pod_with_the_usual_shared_memory() {
+    let tree = Tree::healthy();
+    tree.edit("proc/thread-self/mountinfo", "size=8388608k", "size=65536k");
+    only(&tree.findings(&Wants::default()), &[FindingId::ShmTooSmall], Severity::Note);
+}

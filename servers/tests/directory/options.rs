@@ -21,6 +21,16 @@ async fn a_port_that_is_taken_is_an_error_that_names_it() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_listens_on_every_address_must_name_one_if_others_ask_it() {
+    let every = |name: &str| Options { listen: "0.0.0.0:0".parse().unwrap(), ..options(name, "own") };
+    let error = refused(Role::Decode, every("decode")).await;
+    assert!(error.contains("give theirs with --address HOST:PORT"), "{error}");
+    let named = Options { address: Some("10.0.0.2:8000".to_owned()), ..every("decode") };
+    assert_eq!(Server::new(Role::Decode, &named).await.unwrap().entry.http, "10.0.0.2:8000");
+    Server::new(Role::Single, &every("single")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_directory_that_cannot_be_is_an_error_that_names_what_can() {
     let named = async |directory: &str| refused(Role::Router, options("router", directory)).await;
     assert!(

@@ -59,6 +59,11 @@ impl<'a> Head<'a> {
             ports: device.ports.as_ref().map_or(0, Vec::len),
         }
     }
+
+    /// Returns whether the C tools call its transport InfiniBand, as they do that of RoCE.
+    pub fn is_infiniband(&self) -> bool {
+        matches!(self.node_type, Some(1..=3))
+    }
 }
 
 /// Parses `0`, or `0x0`.

@@ -41,13 +41,14 @@ fn of_folder(flags: &Devinfo, device: &RdmaDevice, unseen: &mut Unseen) -> anyho
         bail!("{} has no port {wanted}; it has {}", device.name, ports.len());
     }
     let mut sheet = Sheet::default();
-    device::head(&mut sheet, &device::Head::in_sysfs(device));
+    let head = device::Head::in_sysfs(device);
+    device::head(&mut sheet, &head);
     let ports = ports.into_iter().filter(|port| flags.port.is_none_or(|wanted| port.number.0 == wanted));
-    sheet.sheets("ports", ports.map(|port| of_port(flags, port, unseen)).collect());
+    sheet.sheets("ports", ports.map(|port| of_port(flags, port, head.is_infiniband(), unseen)).collect());
     Ok(sheet)
 }
 
-fn of_port(flags: &Devinfo, port: &Port, unseen: &mut Unseen) -> Sheet {
+fn of_port(flags: &Devinfo, port: &Port, is_infiniband: bool, unseen: &mut Unseen) -> Sheet {
     let numbers = [&port.lid, &port.lmc, &port.sm_lid].into_iter().filter_map(|number| number.as_ref().err());
     let others = iter::empty().chain(port.state.as_ref().err()).chain(port.link_layer.as_ref().err());
     numbers.chain(others).for_each(|unknown| unseen.note(unknown));
@@ -60,7 +61,7 @@ fn of_port(flags: &Devinfo, port: &Port, unseen: &mut Unseen) -> Sheet {
         if let Some(level) = unseen.take(&port.sm_sl) {
             of_a_port(&mut sheet, "sm_sl", *level, &level.to_string());
         }
-        if let Some(state) = unseen.take(&port.phys_state) {
+        if let Some(state) = unseen.take(&port.phys_state).filter(|_| is_infiniband) {
             port::physical_state(&mut sheet, u8::try_from(state.code).unwrap_or(u8::MAX));
         }
         if let Some(table) = unseen.take(&port.gids) {

@@ -81,23 +81,24 @@ fn of_device(flags: &Devinfo, device: &Device, machine: &Machine) -> anyhow::Res
     }
     let in_sysfs = machine.device(device.name());
     let mut sheet = Sheet::default();
-    device::head(&mut sheet, &device::Head::of(&details, device.name(), in_sysfs));
+    let head = device::Head::of(&details, device.name(), in_sysfs);
+    device::head(&mut sheet, &head);
     if flags.verbose {
         device::limits(&mut sheet, &details);
         device::offloads(&mut sheet, &details);
     }
     let wanted = (1..=ports).filter(|port| flags.port.is_none_or(|wanted| wanted == *port));
-    let ports = wanted.map(|port| of_port(flags, &context, PortNum(port)));
+    let ports = wanted.map(|port| of_port(flags, &context, PortNum(port), head.is_infiniband()));
     sheet.sheets("ports", ports.collect::<anyhow::Result<_>>()?);
     Ok(sheet)
 }
 
-fn of_port(flags: &Devinfo, context: &Context, port: PortNum) -> anyhow::Result<Sheet> {
+fn of_port(flags: &Devinfo, context: &Context, port: PortNum, is_infiniband: bool) -> anyhow::Result<Sheet> {
     let details = context.port_details(port)?;
     let mut sheet = Sheet::default();
     port::head(&mut sheet, &port::Head::of(&details));
     if flags.verbose {
-        port::more(&mut sheet, &details);
+        port::more(&mut sheet, &details, is_infiniband);
         let gids = context.gids(port)?;
         port::gids(&mut sheet, gids.iter().map(|row| (row.index, row.gid, row.kind)));
     }

@@ -76,14 +76,15 @@ pub fn head(sheet: &mut Sheet, head: &Head) {
     if let Some(layer) = head.link_layer {
         let word = match layer {
             LinkLayer::INFINIBAND | LinkLayer::ETHERNET => layer.to_string(),
+            LinkLayer(0) => "Unspecified".to_owned(), // EFA
             LinkLayer(_) => "Unknown".to_owned(),
         };
         of_a_port(sheet, "link_layer", word.as_str(), &word);
     }
 }
 
-/// Lines of `-v` above the GIDs.
-pub fn more(sheet: &mut Sheet, all: &PortDetails) {
+/// Lines of `-v` above the GIDs. Only a node of InfiniBand's verbs tells its physical state.
+pub fn more(sheet: &mut Sheet, all: &PortDetails, is_infiniband: bool) {
     let plain = &all.attributes;
     of_a_port(sheet, "max_msg_sz", plain.max_msg_size, &format!("0x{:x}", plain.max_msg_size));
     of_a_port(sheet, "port_cap_flags", all.cap_flags, &format!("0x{:08x}", all.cap_flags));
@@ -105,7 +106,9 @@ pub fn more(sheet: &mut Sheet, all: &PortDetails) {
     of_a_port(sheet, "active_width", width, &format!("{width}X ({})", all.active_width));
     let speed = codes::word(codes::SPEEDS, all.active_speed, "invalid speed");
     of_a_port(sheet, "active_speed", speed, &format!("{speed} ({})", all.active_speed));
-    physical_state(sheet, all.phys_state);
+    if is_infiniband {
+        physical_state(sheet, all.phys_state);
+    }
 }
 
 pub fn physical_state(sheet: &mut Sheet, state: u8) {

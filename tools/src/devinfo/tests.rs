@@ -1,6 +1,6 @@
 //! Columns, and each line that only some devices have.
 
-use rdma_core::{DeviceDetails, Gid, GidType, PortDetails, SoftOptions};
+use rdma_core::{DeviceDetails, Gid, GidType, LinkLayer, PortDetails, SoftOptions};
 
 use super::*;
 
@@ -147,7 +147,7 @@ fn codes_of_a_port_have_their_words() {
     let (_, mut all) = details();
     (all.active_width, all.active_speed, all.phys_state, all.max_vl_num) = (2, 128, 4, 3);
     let mut sheet = Sheet::default();
-    port::more(&mut sheet, &all);
+    port::more(&mut sheet, &all, true);
     has(
         sheet.as_text(),
         &[
@@ -157,4 +157,16 @@ fn codes_of_a_port_have_their_words() {
         ],
     );
     has(sheet.as_text(), &["\t\t\tmax_vl_num:\t\t4 (3)"]);
+    let mut of_efa = Sheet::default();
+    port::more(&mut of_efa, &all, false);
+    assert!(!of_efa.as_text().contains("phys_state"), "{}", of_efa.as_text());
+}
+
+#[test]
+fn a_port_of_efa_has_no_link_layer() {
+    let (_, mut all) = details();
+    all.attributes.link_layer = LinkLayer(0);
+    let mut sheet = Sheet::default();
+    port::head(&mut sheet, &port::Head::of(&all));
+    has(sheet.as_text(), &["\t\t\tlink_layer:\t\tUnspecified"]);
 }

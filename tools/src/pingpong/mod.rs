@@ -11,8 +11,10 @@ use std::time::Duration;
 
 use anyhow::{bail, ensure};
 use meeting::Meeting;
+use rdma_core::PortNum;
+use rdma_core::doctor::{Finding, Machine, Refusal, Wants};
 use serde::Serialize;
-use side::Side;
+use side::{NoDevice, Side};
 use text::Address;
 
 use crate::cli::Pingpong;
@@ -80,6 +82,19 @@ pub fn run(flags: &Pingpong) -> anyhow::Result<()> {
         report.invalid_pages.len()
     );
     Ok(())
+}
+
+/// Returns the doctor's findings that bear on an error of [`run`]; most errors are no refusal, and have none.
+pub fn findings(flags: &Pingpong, error: &anyhow::Error) -> Vec<Finding> {
+    if flags.soft.address.is_some() {
+        return Vec::new();
+    }
+    let of_none = || error.is::<NoDevice>().then_some(Refusal::Device { name: None });
+    let Some(refusal) = Refusal::of(error.as_ref()).or_else(of_none) else { return Vec::new() };
+    let mut wants = Wants::default();
+    (wants.device, wants.gid_index) = (flags.device.clone(), flags.gid_index);
+    wants.port = Some(PortNum(flags.ib_port));
+    Machine::read("/").bearing_on(&refusal, &wants)
 }
 
 impl Report {

@@ -12,6 +12,7 @@ use rdma_core::{
 };
 use rustix::event::{PollFd, PollFlags};
 use rustix::param::page_size;
+use thiserror::Error;
 
 use super::bytes;
 use super::meeting::await_readable;
@@ -239,6 +240,13 @@ impl Connected {
     }
 }
 
+/// The machine has no RDMA device.
+#[derive(Debug, Error)]
+#[error("no RDMA device ({reason}); --soft takes the software device")]
+pub struct NoDevice {
+    reason: String,
+}
+
 /// Opens the device that the flags name.
 fn open(flags: &Pingpong) -> anyhow::Result<Context> {
     if let Some(address) = flags.soft.address {
@@ -247,9 +255,8 @@ fn open(flags: &Pingpong) -> anyhow::Result<Context> {
     let list = DeviceList::probe();
     let device = match &flags.device {
         Some(name) => list.find(name)?,
-        None => list.devices().first().with_context(|| {
-            let reason = list.unavailable().unwrap_or("the list is empty");
-            format!("no RDMA device ({reason}); --soft takes the software device")
+        None => list.devices().first().ok_or_else(|| NoDevice {
+            reason: list.unavailable().unwrap_or("the list is empty").to_owned(),
         })?,
     };
     Ok(device.open()?)

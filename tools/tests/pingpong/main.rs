@@ -2,6 +2,8 @@
 //! `ibv_rc_pingpong`.
 
 mod flags;
+#[path = "../common/free_port.rs"]
+mod free_port;
 mod on_device;
 mod peer;
 mod run;

@@ -2,7 +2,8 @@
 
 use std::env;
 
-use super::run::{Ended, Running, await_listening, free_port, pingpong, start};
+use super::free_port::free_port;
+use super::run::{Ended, Running, await_listening, pingpong, start};
 
 const NOT_HERE: &str = "needs a device of libibverbs (its name is in ROCE_DEVICE), and ibv_rc_pingpong";
 

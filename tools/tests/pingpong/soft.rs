@@ -1,7 +1,8 @@
 //! Two sides on the software device.
 
+use super::free_port::free_port;
 use super::peer::Peer;
-use super::run::{Ended, await_listening, free_port, pingpong};
+use super::run::{Ended, await_listening, pingpong};
 
 /// Runs both sides with the same flags.
 fn both(flags: &str) -> [Ended; 2] {

@@ -5,8 +5,9 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
+use super::free_port::free_port;
 use super::peer::Peer;
-use super::run::{Ended, Running, await_listening, free_port, pingpong};
+use super::run::{Ended, Running, await_listening, pingpong};
 
 /// A server that listens, and its port.
 fn server(flags: &str) -> (Running, u16) {

@@ -4,14 +4,11 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::thread;
 
+use super::free_port::free_port;
 use super::run::{Ended, rdma_tools};
 
 /// Bytes of an address on the wire, the zero at its end included.
 const ADDRESS: usize = 52;
-
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
-}
 
 fn peer(port: u16, flags: &str) -> Ended {
     rdma_tools(&format!("doctor --soft --peer 127.0.0.1:{port} {flags}"))

@@ -4,6 +4,8 @@
 mod bad;
 mod doctor;
 mod failures;
+#[path = "../common/free_port.rs"]
+mod free_port;
 mod mlx5;
 mod on_device;
 mod real;

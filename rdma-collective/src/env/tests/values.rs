@@ -1,5 +1,7 @@
 //! Values: those that cannot be read, the secret one, NCCL's, and the page that lists all.
 
+use rdma_core::doctor::{FindingId, Machine, Wants};
+
 use super::*;
 
 #[test]
@@ -202,4 +204,29 @@ fn the_page_has_the_table_of_the_code() {
     }
     let mend = "run `BLESS=1 cargo test -p rdma-collective the_page_has_the_table_of_the_code`";
     assert!(found == variables_table(), "docs/environment.md is behind the code: {mend}");
+}
+
+/// The doctor names each value that ends a program, and no other one.
+#[test]
+fn the_doctor_refuses_what_the_reader_refuses() {
+    let machine = Machine::read("/not/there");
+    let names =
+        table::VARIABLES.iter().map(|variable| variable.name).filter(|name| name.starts_with("NCCL_IB_"));
+    let values = [
+        "-1", "0", "1", "2", "3", "7", "8", "15", "16", "31", "32", "128", "129", "255", "256", "0x3", "0xg",
+        "-2", "+1", "one", "AF_INET", "AF_INET6", "ipv4",
+    ];
+    let mut compared = 0;
+    for (name, value) in names.flat_map(|name| values.map(|value| (name, value))) {
+        if name == "NCCL_IB_HCA" {
+            continue; // a list of names, which both read by `NameFilter`
+        }
+        let read = NcclOptions::read(&Variables::from_iter([(name, value)]));
+        let mut wants = Wants::default();
+        wants.variables.insert(name.to_owned(), value.to_owned());
+        let told = machine.findings(&wants).iter().any(|finding| finding.id == FindingId::NcclInvalid);
+        assert_eq!(told, read.is_err(), "{name}={value}: {read:?}");
+        compared += 1;
+    }
+    assert_eq!(compared, 9 * values.len());
 }

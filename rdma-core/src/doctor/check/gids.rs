@@ -3,8 +3,9 @@
 use super::Scope;
 use crate::doctor::finding::{Finding, Mend, Severity};
 use crate::doctor::finding_id::FindingId;
+use crate::doctor::wants::GID_INDEX;
 use crate::doctor::{GidTable, Port, RdmaDevice};
-use crate::gid::{self, Preference};
+use crate::gid;
 use crate::memory::pinning::NotKnown;
 use crate::{GidEntry, GidType, LinkLayer};
 
@@ -31,13 +32,16 @@ fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Findin
     if let (Err(unknown), LinkLayer::ETHERNET) = (&scope.machine.netdevs, link_layer) {
         return not_visible(FindingId::GidElsewhere, unknown);
     }
-    let chosen = gid::choose(port.number, &scope.machine.gid_entries(port), &Preference::new(link_layer));
+    let preference = scope.wants.gid_preference(link_layer);
+    let chosen = gid::choose(port.number, &scope.machine.gid_entries(port), &preference);
     let Some((index, by)) = scope.wants.gid() else {
         let unread = table.unread.first().or(table.in_doubt.first());
         return match (chosen, unread) {
             (Ok(chosen), _) if link_layer == LinkLayer::ETHERNET => {
-                let (id, unknown) = in_doubt(scope, table, &chosen.entry)?;
-                not_visible(id, &unknown)
+                match in_doubt(scope, table, &chosen.entry) {
+                    Some((id, unknown)) => not_visible(id, &unknown),
+                    None => link_local(scope, device, port, &chosen.entry),
+                }
             }
             (Ok(_), _) => None,
             (Err(_), Some((_, unknown))) => not_visible(FindingId::NoUsableGid, unknown),
@@ -53,7 +57,7 @@ fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Findin
         Ok(chosen) => {
             let take =
                 format!("take index {} ({}, {})", chosen.entry.index, chosen.entry.gid, chosen.entry.kind);
-            let mend = take_another(&take);
+            let mend = take_another(&take, by);
             (take, mend)
         }
         Err(_) => {
@@ -74,8 +78,15 @@ fn of_port(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Findin
     })
 }
 
-/// Returns the mend where another entry can be used.
-fn take_another(take: &str) -> Mend {
+/// Returns the mend where another entry than the one `by` an argument or variable can be used.
+fn take_another(take: &str, by: &str) -> Mend {
+    if by != GID_INDEX {
+        return Mend::new(
+            format!("{take} (`-x`, `-g`), or leave the index out"),
+            "the same, in ExecStart=",
+            "the same, in args or command: the index differs from node to node, and is found without the argument",
+        );
+    }
     Mend::new(
         format!("unset NCCL_IB_GID_INDEX, or {take} (`-x`)"),
         "[Service] UnsetEnvironment=NCCL_IB_GID_INDEX",
@@ -106,7 +117,7 @@ pub(super) fn can_be_used(scope: &Scope<'_>, port: &Port) -> bool {
         },
         None => {
             let entries = scope.machine.gid_entries(port);
-            gid::choose(port.number, &entries, &Preference::new(*link_layer)).is_ok()
+            gid::choose(port.number, &entries, &scope.wants.gid_preference(*link_layer)).is_ok()
         }
     }
 }
@@ -165,6 +176,22 @@ fn in_doubt(scope: &Scope<'_>, table: &GidTable, chosen: &GidEntry) -> Option<(F
     }
     let (_, unread) = table.unread.first().or(table.in_doubt.first())?;
     chosen.gid.is_link_local().then(|| (FindingId::NoUsableGid, unread.clone()))
+}
+
+/// Returns a finding where the entry that is chosen by itself is link-local.
+fn link_local(scope: &Scope<'_>, device: &RdmaDevice, port: &Port, chosen: &GidEntry) -> Option<Finding> {
+    chosen.gid.is_link_local().then(|| Finding {
+        id: FindingId::GidLinkLocal,
+        severity: Severity::Warning,
+        text: format!(
+            "the best GID of port {} of {} is link-local (index {}), as no other is of an address here; it reaches peers of \
+             the same subnet alone",
+            port.number, device.name, chosen.index
+        ),
+        source: port.folder.join(format!("gids/{}", chosen.index)).display().to_string(),
+        value: chosen.gid.to_string(),
+        mend: give_address(scope, device, port),
+    })
 }
 
 fn none_usable(scope: &Scope<'_>, device: &RdmaDevice, port: &Port, why: String) -> Finding {

@@ -6,8 +6,9 @@ use crate::doctor::finding_id::FindingId;
 use crate::doctor::{Libraries, RdmaDevice};
 
 /// Drivers of the kernel, or beginnings of the names of devices without one, and the provider of libibverbs for each.
-const PROVIDERS: [(&str, &str); 14] = [
+const PROVIDERS: [(&str, &str); 15] = [
     ("mlx5_core", "mlx5"),
+    ("mlx5_core.sf", "mlx5"), // a scalable function
     ("mlx4_core", "mlx4"),
     ("bnxt_en", "bnxt_re"),
     ("ice", "irdma"),
@@ -47,7 +48,15 @@ pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     let mut names: Vec<_> = scope.devices.iter().filter_map(|device| provider(device)).collect();
     names.sort_unstable();
     names.dedup();
-    names.into_iter().filter_map(|name| of_provider(libraries, name)).collect()
+    let serves = scope.devices.iter().filter(|device| scope.can_serve(device));
+    let is_served =
+        serves.filter_map(|device| provider(device)).any(|name| of_provider(libraries, name).is_none());
+    let mut findings: Vec<_> = names.into_iter().filter_map(|name| of_provider(libraries, name)).collect();
+    if is_served {
+        // `max` makes an error a warning, and nothing worse.
+        findings.iter_mut().for_each(|finding| finding.severity = finding.severity.max(Severity::Warning));
+    }
+    findings
 }
 
 /// Returns the provider that a device needs; `None` for a driver that is not listed here.

@@ -109,10 +109,9 @@ fn shm(scope: &Scope<'_>) -> Option<Finding> {
     let (severity, text) = if shm.size_bytes < need {
         (Severity::Error, format!("/dev/shm is too small: it has {size}, {} are needed", Bytes(need)))
     } else if need == 0 && shm.size_bytes <= SHM_DEFAULT_BYTES {
-        (
-            Severity::Warning,
-            format!("/dev/shm has {size}, the default of containers, which is too small for NCCL"),
-        )
+        // This library puts nothing there.
+        let severity = if scope.wants.gpu_memory { Severity::Warning } else { Severity::Note };
+        (severity, format!("/dev/shm has {size}, the default of containers, which is too small for NCCL"))
     } else {
         return None;
     };

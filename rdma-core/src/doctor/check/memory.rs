@@ -10,7 +10,8 @@ const IPC_LOCK: &str =
     "securityContext.capabilities.add: [\"IPC_LOCK\"], in a container of root and with hostUsers: true";
 
 pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
-    let devices = scope.devices.len().max(1) as u64;
+    // A process registers with the devices that it can use, and a pod sees those of others, too.
+    let devices = scope.devices.iter().filter(|device| scope.can_serve(device)).count().max(1) as u64;
     // Every registration pins its pages again; the memory cgroup is charged once.
     let need = PinningNeed::length(scope.wants.pin_bytes).registrations(devices);
     let mut findings = Vec::new();
@@ -62,7 +63,8 @@ fn memlock(scope: &Scope<'_>, need: PinningNeed) -> Option<Finding> {
     })
 }
 
-/// Does a limit hold at all, and does the capability that lifts it count. A limit that what is wanted fits needs none.
+/// Checks whether RLIMIT_MEMLOCK applies, and whether CAP_IPC_LOCK lifts it; no finding where the bytes that are wanted
+/// fit.
 fn capability(scope: &Scope<'_>, need: PinningNeed) -> Option<Finding> {
     let pinning = &scope.machine.pinning;
     let Ok(Limit::AtMost(limit)) = pinning.memlock.soft else { return None };

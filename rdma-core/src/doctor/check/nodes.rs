@@ -74,11 +74,31 @@ fn denied(scope: &Scope<'_>, device: &str, node: &DeviceNode) -> Option<Finding>
         text: format!("this process may not open the node of {device}: {}", unknown.why),
         source: node.file.display().to_string(),
         value: unknown.why.clone(),
-        mend: Mend::new(
-            format!("chmod 0666 {} (the mode that udev gives)", node.file.display()),
-            format!("[Service] DeviceAllow={} rw", node.file.display()),
-            "resources.limits: the RDMA resource of the device plugin (`rdma/…: 1`); a hostPath alone does not let the \
-             container use the node",
-        ),
+        mend: if unknown.why.contains("not permitted") { allow(node) } else { change_mode(node) },
     })
+}
+
+/// Returns the mend where the cgroup of devices, or a security module, refuses (EPERM).
+fn allow(node: &DeviceNode) -> Mend {
+    let file = node.file.display();
+    Mend::new(
+        format!(
+            "in a container: `--device={file}`; a mount of the folder does not let the container use the node"
+        ),
+        format!("[Service] DeviceAllow={file} rw"),
+        "resources.limits: the RDMA resource of the device plugin (`rdma/…: 1`); a hostPath alone does not let the \
+         container use the node",
+    )
+}
+
+/// Returns the mend where the mode of the file refuses (EACCES).
+fn change_mode(node: &DeviceNode) -> Mend {
+    let file = node.file.display();
+    Mend::new(
+        format!("chmod 0666 {file} (the mode that udev gives), or run as its user"),
+        format!(
+            "[Service] User= or SupplementaryGroups= that may open {file}; for good, a rule of udev with MODE=\"0666\""
+        ),
+        "securityContext.runAsUser: 0, or the mode 0666 on the node, which udev gives there",
+    )
 }

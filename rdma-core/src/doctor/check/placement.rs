@@ -15,8 +15,8 @@ pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Do all NICs in question stand on NUMA nodes that the process is kept off. One near it suffices: the NICs of the
-/// other socket are there for other processes.
+/// Checks whether the process is kept off the NUMA nodes of all NICs in question. One near it suffices, because the
+/// NICs of the other socket are there for other processes.
 fn numa(scope: &Scope<'_>) -> Vec<Finding> {
     let serving = scope.devices.iter().filter(|device| scope.can_serve(device));
     let nodes: Vec<_> = serving.map(|device| (device, far_node(scope.machine, device))).collect();

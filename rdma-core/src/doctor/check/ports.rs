@@ -36,7 +36,7 @@ fn number(scope: &Scope<'_>, device: &RdmaDevice) -> Option<Finding> {
     };
     Some(Finding {
         id,
-        severity: Severity::Error,
+        severity: scope.of_one,
         text,
         source: device.folder.join("ports").display().to_string(),
         mend: Mend::new(
@@ -134,7 +134,7 @@ fn subnet_manager() -> Mend {
     )
 }
 
-/// Does the port run at the rate of its sisters: ports that are up, of the same type of adapter and kind of network.
+/// Does the port run at the rate of its sisters: ports that are up, of the same board and kind of network.
 /// A port that is down reports a rate that means nothing (mlx5: 40 Gbit/s).
 fn rate(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding> {
     if port.is_active() != Some(true) {
@@ -148,7 +148,12 @@ fn rate(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding> 
     let own = port.gbits()?;
     let kind = device.hca_type.as_ref().ok()?.as_deref()?;
     let all = scope.machine.devices.as_ref().ok()?.iter();
-    let sisters = all.filter(|other| matches!(&other.hca_type, Ok(Some(other)) if other == kind));
+    let alike = |other: &&RdmaDevice| match (&other.board_id, &device.board_id) {
+        (Ok(other), Ok(own)) => other == own,
+        _ => true,
+    };
+    let sisters =
+        all.filter(|other| matches!(&other.hca_type, Ok(Some(other)) if other == kind)).filter(alike);
     let ports = sisters.flat_map(|other| other.ports.as_ref().map_or(&[][..], Vec::as_slice));
     let alike = ports.filter(|other| other.is_active() == Some(true) && other.link_layer == port.link_layer);
     let best = alike.filter_map(Port::gbits).fold(own, f64::max);

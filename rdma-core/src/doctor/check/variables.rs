@@ -4,14 +4,28 @@ use super::{Scope, list};
 use crate::NameFilter;
 use crate::doctor::finding::{Finding, Mend, Severity};
 use crate::doctor::finding_id::FindingId;
+use crate::doctor::wants::number;
+
+/// Variables of NCCL that are numbers, with the smallest and the largest that the library takes.
+const NUMBERS: [(&str, u32, u32); 8] = [
+    ("NCCL_IB_DISABLE", 0, 1),
+    ("NCCL_IB_GID_INDEX", 0, 255),
+    ("NCCL_IB_QPS_PER_CONNECTION", 1, 128),
+    ("NCCL_IB_RETRY_CNT", 0, 7),
+    ("NCCL_IB_ROCE_VERSION_NUM", 1, 2),
+    ("NCCL_IB_SL", 0, 15),
+    ("NCCL_IB_TC", 0, 255),
+    ("NCCL_IB_TIMEOUT", 1, 31),
+];
 
 pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     findings.extend(empty(scope));
     findings.extend(hca(scope));
     findings.extend(socket_ifname(scope));
-    findings.extend(gid_index(scope));
-    if let Some(value) = scope.wants.variable("NCCL_IB_DISABLE").filter(|value| *value != "0") {
+    findings.extend(NUMBERS.iter().filter_map(|(name, from, to)| out_of_range(scope, name, *from, *to)));
+    findings.extend(address_family(scope));
+    if let Some(value) = scope.wants.variable("NCCL_IB_DISABLE").filter(|value| number(value) == Some(1)) {
         let text = "NCCL_IB_DISABLE keeps the process off the RDMA devices, so it uses sockets".to_owned();
         findings.push(finding(FindingId::NcclIbDisabled, Severity::Warning, "NCCL_IB_DISABLE", value, text));
     }
@@ -84,9 +98,16 @@ fn socket_ifname(scope: &Scope<'_>) -> Option<Finding> {
     (!takes).then(|| finding(FindingId::NcclSocketIfname, Severity::Error, NAME, value, text()))
 }
 
-fn gid_index(scope: &Scope<'_>) -> Option<Finding> {
-    const NAME: &str = "NCCL_IB_GID_INDEX";
+/// A number that the library would refuse; -1 means unset.
+fn out_of_range(scope: &Scope<'_>, name: &str, from: u32, to: u32) -> Option<Finding> {
+    let value = scope.wants.variable(name)?;
+    let readable = value == "-1" || number(value).is_some_and(|number| (from..=to).contains(&number));
+    (!readable)
+        .then(|| invalid(name, value, &format!("a number from {from} to {to}, nor -1 for the default")))
+}
+
+fn address_family(scope: &Scope<'_>) -> Option<Finding> {
+    const NAME: &str = "NCCL_IB_ADDR_FAMILY";
     let value = scope.wants.variable(NAME)?;
-    let readable = value == "-1" || value.parse::<u8>().is_ok();
-    (!readable).then(|| invalid(NAME, value, "an index from 0 to 255, nor -1 for the best one"))
+    (!["AF_INET", "AF_INET6"].contains(&value)).then(|| invalid(NAME, value, "AF_INET or AF_INET6"))
 }

@@ -12,7 +12,7 @@ use tracing::Instrument;
 
 use crate::api::{Backend, LONGER, Prompt, Refused};
 use crate::batch::{Event, Finish};
-use crate::client::client;
+use crate::client::{SILENCE, client};
 use crate::directory::{Entry, Role};
 use crate::generate::{self, Answer, Generate};
 use crate::members::Members;
@@ -42,6 +42,8 @@ pub struct Router {
     client: reqwest::Client,
     load: Load,
     stats: Arc<Stats>,
+    again_within: Duration,
+    begins_within: Duration,
 }
 
 /// A request that a decode goes on with.
@@ -63,7 +65,15 @@ impl Router {
     ///
     /// There is no client.
     pub fn new(config: Config, members: Members, stats: Arc<Stats>) -> Result<Self> {
-        Ok(Self { config, members, client: client(None)?, load: Arc::default(), stats })
+        Ok(Self {
+            config,
+            members,
+            client: client(None)?,
+            load: Arc::default(),
+            stats,
+            again_within: AGAIN_WITHIN,
+            begins_within: BEGINS_WITHIN,
+        })
     }
 
     /// The decodes, the one with the fewest requests first.
@@ -78,16 +88,17 @@ impl Router {
         self.members.all(Role::Decode).is_empty().then(|| NO_DECODE.to_owned())
     }
 
-    /// Has any decode go on with a text. When all have too many, a request that `waits` is tried again.
+    /// Has any decode go on with a text. When all have too many, a request that `waits` is tried again. Each decode is
+    /// asked once, however long the others are silent, as long as the client is not left longer than [`SILENCE`].
     async fn ask(&self, ask: &Generate, headers: &HeaderMap, waits: bool) -> Result<UnderWay, Refused> {
-        let until = Instant::now() + AGAIN_WITHIN;
+        let started = Instant::now();
         let mut reason = NO_DECODE.to_owned();
         loop {
             let mut full = None;
             for decode in self.decodes() {
                 let counted = Counted::new(decode.name, &self.load);
                 let asked = generate::ask(&self.client, &decode.http, ask, headers.clone());
-                let asked = timeout(BEGINS_WITHIN, asked).await.context("it does not begin in time");
+                let asked = timeout(self.begins_within, asked).await.context("it does not begin in time");
                 match asked.flatten() {
                     Ok(Ok(answer)) => return Ok(UnderWay { answer, counted }),
                     // A decode with a larger cache may take the text, and one that is full may take it later.
@@ -100,11 +111,11 @@ impl Router {
                 }
                 tracing::warn!(id = ask.id, reason, "a decode does not go on, and another one is asked");
                 self.members.doubt(&counted.decode);
-                if Instant::now() >= until {
+                if started.elapsed() + self.begins_within > SILENCE {
                     break;
                 }
             }
-            let late = Instant::now() >= until;
+            let late = started.elapsed() >= self.again_within;
             if let Some(refused) = full.filter(|_| late || !waits) {
                 return Err(refused);
             }

@@ -176,6 +176,22 @@ async fn a_text_that_is_too_long_for_one_decode_is_taken_by_another_one() {
 }
 
 #[tokio::test]
+async fn a_decode_that_is_silent_for_longer_than_requests_are_tried_again_costs_none() {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&asked);
+    let silent = answers(move |_| {
+        counted.fetch_add(1, Ordering::Relaxed);
+        pending()
+    });
+    let mut router = router(&[silent, says("{\"ended\":\"length\"}\n")]).await;
+    (router.again_within, router.begins_within) = (Duration::from_millis(1), Duration::from_secs(2));
+    for _ in 0..4 {
+        assert_eq!(heard(&router, 1).await, [ENDED]);
+    }
+    assert!(asked.load(Ordering::Relaxed) > 0, "each in its turn");
+}
+
+#[tokio::test]
 async fn a_client_that_goes_while_another_decode_is_asked_ends_that_request() {
     let running = Arc::new(());
     let held = Arc::downgrade(&running);
