@@ -6,7 +6,7 @@ mod pair;
 use std::collections::BTreeMap;
 use std::thread;
 
-use common::{assert_books, books, long};
+use common::{assert_books, long, settled_books};
 use pair::{CANARY, SHAPE, TOKEN, engine, link, pool, source_byte, transfer};
 use rdma_collective::engine::Engine;
 use rdma_collective::kv::{Decode, LinkOptions, Pool, PoolUse, Prefill};
@@ -35,7 +35,7 @@ fn rounds(wire: Wire, count: u64) {
     let warm = 20;
     for round in 0..warm + count {
         if round == warm {
-            before = books();
+            before = settled_books();
         }
         if round % 10 == 9 {
             let fresh = (engine(wire, None), engine(wire, None));

@@ -101,11 +101,6 @@ pub struct Server {
     bodies: Bodies,
 }
 
-/// Whether other servers send requests to a server of this role.
-fn is_asked(role: Role) -> bool {
-    matches!(role, Role::Prefill | Role::Decode)
-}
-
 impl Server {
     /// Makes a server of a role. It listens, and answers once it [runs](Self::run).
     ///
@@ -123,8 +118,9 @@ impl Server {
         let Part { routes, node, cannot } = Part::new(role, &name, config, &members, options, &stats)?;
         let probe = Arc::new(Probe { name: name.clone(), role, config, stats: Arc::clone(&stats), cannot });
         let http = options.address.clone().unwrap_or_else(|| address.to_string());
+        // Other servers send requests to those that have a node.
         ensure!(
-            options.address.is_some() || !is_asked(role) || !address.ip().is_unspecified(),
+            options.address.is_some() || node.is_none() || !address.ip().is_unspecified(),
             "--listen {address} is no address that others can reach; give theirs with --address HOST:PORT"
         );
         let blob = node.as_ref().map(|(node, _)| hex(&node.export())).unwrap_or_default();

@@ -68,16 +68,25 @@ pub fn books() -> BTreeMap<&'static str, usize> {
     ])
 }
 
-/// Asserts that no count is above the one `before`. Sockets of the software device are closed by its thread, a little
-/// later: so it waits, and so `before` may have one too many.
+/// The counts once nothing changes any more: threads of the software device end a little later.
+pub fn settled_books() -> BTreeMap<&'static str, usize> {
+    loop {
+        let before = books();
+        thread::sleep(Duration::from_millis(50));
+        if books() == before {
+            return before;
+        }
+    }
+}
+
+/// Asserts that the counts are those of `before`. Sockets of the software device are closed by its thread, a
+/// little later.
 pub fn assert_books(before: &BTreeMap<&'static str, usize>, when: &str) {
-    let keeps = |now: &BTreeMap<_, _>| now.iter().any(|(what, count)| *count > before[what]);
     let patience = Instant::now() + Duration::from_secs(30);
-    while keeps(&books()) && Instant::now() < patience {
+    while books() != *before && Instant::now() < patience {
         thread::sleep(Duration::from_millis(1));
     }
-    let after = books();
-    assert!(!keeps(&after), "{when}: {before:?} before, {after:?} now");
+    assert_eq!(books(), *before, "{when}");
 }
 
 /// The bytes with which a rank on the software device with default options introduces itself, learnt from such a rank.

@@ -1,7 +1,6 @@
 //! Rank of a job: a process that meets the others, makes a communicator, reduces 8 bytes, closes, and says at each
 //! point where it is.
 
-use std::collections::BTreeMap;
 use std::error::Error;
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -17,7 +16,7 @@ use rdma_collective::env::{self, JoinError};
 use rdma_core::{Deadline, Device, SoftOptions, Wire};
 use rustix::process::Signal;
 
-use crate::common::{books, long};
+use crate::common::{books, long, settled_books};
 
 /// The variables of a rank, beside those of a launcher: its wire, the point at which it stays, and the milliseconds in
 /// which the ranks must have met.
@@ -151,17 +150,6 @@ fn children() -> String {
     let tasks = fs::read_dir("/proc/self/task").unwrap();
     let of = |task: fs::DirEntry| fs::read_to_string(task.path().join("children")).unwrap_or_default();
     tasks.flatten().map(of).collect()
-}
-
-/// The books once nothing changes any more: threads of the software device end a little later.
-fn settled_books() -> BTreeMap<&'static str, usize> {
-    loop {
-        let before = books();
-        thread::sleep(Duration::from_millis(50));
-        if books() == before {
-            return before;
-        }
-    }
 }
 
 #[test]

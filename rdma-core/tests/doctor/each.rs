@@ -19,7 +19,7 @@ fn set(wants: &mut Wants, name: &str, value: &str) {
 }
 
 /// Puts RLIMIT_MEMLOCK in force.
-fn memlock(tree: &Tree, bytes: &str) {
+pub fn memlock(tree: &Tree, bytes: &str) {
     tree.edit(LIMITS, "unlimited            unlimited", &format!("{bytes} {bytes}"));
     tree.edit(STATUS, "a80465fb", "a80425fb");
 }

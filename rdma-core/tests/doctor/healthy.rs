@@ -2,7 +2,7 @@
 
 use rdma_core::doctor::{Finding, FindingId, Severity, Wants};
 
-use crate::each::efa;
+use crate::each::{efa, memlock};
 use crate::tree::{LIBIBVERBS, PORT, Tree, config, of};
 
 const OTHER: &str = "sys/class/infiniband/mlx5_1/ports/1";
@@ -100,8 +100,7 @@ fn a_process_of_one_socket_with_a_nic_on_each() {
 #[test]
 fn a_memlock_limit_that_the_memory_to_register_fits() {
     let tree = Tree::healthy();
-    tree.edit("proc/thread-self/limits", "unlimited            unlimited", "2147483648 2147483648");
-    tree.edit("proc/thread-self/status", "a80465fb", "a80425fb");
+    memlock(&tree, "2147483648");
     let mut wants = named("mlx5_0");
     wants.pin_bytes = 2 << 30;
     only(&tree.findings(&wants), &[], Severity::Warning);
@@ -225,8 +224,7 @@ fn a_provider_that_a_file_of_another_name_names() {
 #[test]
 fn a_memlock_limit_that_fits_the_only_device_of_a_pod() {
     let tree = Tree::healthy();
-    tree.edit("proc/thread-self/limits", "unlimited            unlimited", "1610612736 1610612736");
-    tree.edit("proc/thread-self/status", "a80465fb", "a80425fb");
+    memlock(&tree, "1610612736");
     let mut wants = Wants::default();
     wants.pin_bytes = 1 << 30;
     let ids = |wants: &Wants| tree.findings(wants).iter().map(|finding| finding.id).collect::<Vec<_>>();
@@ -247,9 +245,9 @@ fn a_slower_port_of_another_board() {
     only(&tree.findings(&Wants::default()), &[], Severity::Warning);
 }
 
-/// The second device has no second port, or none at all; the first one serves.
+/// The second device is a function without a port; the first one serves.
 #[test]
-fn a_port_that_one_of_two_devices_has() {
+fn a_device_without_ports_beside_one_that_serves() {
     let tree = Tree::healthy();
     tree.remove("sys/class/infiniband/mlx5_1/ports");
     only(&tree.findings(&Wants::default()), &[FindingId::NoPorts], Severity::Warning);

@@ -60,21 +60,17 @@ impl Meeting {
         let patience = Deadline::after(PATIENCE.min(within));
         loop {
             let mut error = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-            let mut refused = false;
             for address in &addresses {
                 // A timeout of zero is an error.
                 let left = deadline.remaining().max(Duration::from_millis(1));
                 match TcpStream::connect_timeout(address, left) {
                     Ok(stream) => return Self::over(stream, format!("the server {host}"), within),
-                    Err(failed) if failed.kind() == io::ErrorKind::ConnectionRefused => {
-                        (error, refused) = (failed, true);
-                    }
+                    Err(failed) if error.kind() != io::ErrorKind::ConnectionRefused => error = failed,
                     // A host without IPv6 has no route to one of the addresses, which says nothing about the server.
-                    Err(failed) if !refused => error = failed,
                     Err(_) => {}
                 }
             }
-            if !refused || patience.expired() {
+            if error.kind() != io::ErrorKind::ConnectionRefused || patience.expired() {
                 let mend = "start the server first, with the same -p";
                 return Err(anyhow!(error)).with_context(|| format!("{} ({mend})", name()));
             }

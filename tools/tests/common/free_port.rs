@@ -12,9 +12,7 @@ const PORTS: [u32; 2] = [10_000, 20_000];
 pub fn free_port() -> u16 {
     static CALLS: AtomicU32 = AtomicU32::new(0);
     let own = process::id().wrapping_mul(64);
-    let ports = (0..PORTS[1]).map(|_| {
-        let call = CALLS.fetch_add(1, Ordering::Relaxed);
-        (PORTS[0] + own.wrapping_add(call) % PORTS[1]) as u16
-    });
-    ports.into_iter().find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
+    let port = |call: u32| (PORTS[0] + own.wrapping_add(call) % PORTS[1]) as u16;
+    let mut ports = (0..PORTS[1]).map(|_| port(CALLS.fetch_add(1, Ordering::Relaxed)));
+    ports.find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("a free port")
 }

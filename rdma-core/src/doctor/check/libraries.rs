@@ -48,9 +48,8 @@ pub(super) fn check(scope: &Scope<'_>) -> Vec<Finding> {
     let mut names: Vec<_> = scope.devices.iter().filter_map(|device| provider(device)).collect();
     names.sort_unstable();
     names.dedup();
-    let serves = scope.devices.iter().filter(|device| scope.can_serve(device));
-    let is_served =
-        serves.filter_map(|device| provider(device)).any(|name| of_provider(libraries, name).is_none());
+    let is_loaded = |device| provider(device).is_some_and(|name| of_provider(libraries, name).is_none());
+    let is_served = scope.devices.iter().any(|device| scope.can_serve(device) && is_loaded(device));
     let mut findings: Vec<_> = names.into_iter().filter_map(|name| of_provider(libraries, name)).collect();
     if is_served {
         // `max` makes an error a warning, and nothing worse.

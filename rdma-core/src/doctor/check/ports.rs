@@ -148,12 +148,12 @@ fn rate(scope: &Scope<'_>, device: &RdmaDevice, port: &Port) -> Option<Finding> 
     let own = port.gbits()?;
     let kind = device.hca_type.as_ref().ok()?.as_deref()?;
     let all = scope.machine.devices.as_ref().ok()?.iter();
-    let alike = |other: &&RdmaDevice| match (&other.board_id, &device.board_id) {
+    let of_board = |other: &RdmaDevice| match (&other.board_id, &device.board_id) {
         (Ok(other), Ok(own)) => other == own,
         _ => true,
     };
-    let sisters =
-        all.filter(|other| matches!(&other.hca_type, Ok(Some(other)) if other == kind)).filter(alike);
+    let of_kind = |other: &RdmaDevice| matches!(&other.hca_type, Ok(Some(other)) if other == kind);
+    let sisters = all.filter(|other| of_kind(other) && of_board(other));
     let ports = sisters.flat_map(|other| other.ports.as_ref().map_or(&[][..], Vec::as_slice));
     let alike = ports.filter(|other| other.is_active() == Some(true) && other.link_layer == port.link_layer);
     let best = alike.filter_map(Port::gbits).fold(own, f64::max);

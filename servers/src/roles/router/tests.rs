@@ -70,6 +70,15 @@ fn says(text: &'static str) -> Answers {
     answers(move |_| async move { text.into_response() })
 }
 
+/// A decode that never answers, and counts the requests.
+fn silent(asked: &Arc<AtomicUsize>) -> Answers {
+    let asked = Arc::clone(asked);
+    answers(move |_| {
+        asked.fetch_add(1, Ordering::Relaxed);
+        pending()
+    })
+}
+
 fn prompt(tokens_max: usize) -> Prompt {
     let (id, headers) = ("a".to_owned(), HeaderMap::new());
     Prompt { id, text: vec![97], sampling: Sampling::default(), tokens_max, ignores_end: true, headers }
@@ -92,14 +101,7 @@ const ENDED: Event = Event::Ended(Finish::Length);
 #[tokio::test]
 async fn a_request_counts_for_its_decode_before_the_decode_answers() {
     let asked = Arc::new(AtomicUsize::new(0));
-    let silent = |_| {
-        let asked = Arc::clone(&asked);
-        answers(move |_| {
-            asked.fetch_add(1, Ordering::Relaxed);
-            pending()
-        })
-    };
-    let router = router(&[0, 1].map(silent)).await;
+    let router = router(&[silent(&asked), silent(&asked)]).await;
     let of = router.clone();
     let request = tokio::spawn(async move { of.begin(prompt(1)).await.map(drop) });
     while asked.load(Ordering::Relaxed) == 0 {
@@ -178,12 +180,7 @@ async fn a_text_that_is_too_long_for_one_decode_is_taken_by_another_one() {
 #[tokio::test]
 async fn a_decode_that_is_silent_for_longer_than_requests_are_tried_again_costs_none() {
     let asked = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&asked);
-    let silent = answers(move |_| {
-        counted.fetch_add(1, Ordering::Relaxed);
-        pending()
-    });
-    let mut router = router(&[silent, says("{\"ended\":\"length\"}\n")]).await;
+    let mut router = router(&[silent(&asked), says("{\"ended\":\"length\"}\n")]).await;
     (router.again_within, router.begins_within) = (Duration::from_millis(1), Duration::from_secs(2));
     for _ in 0..4 {
         assert_eq!(heard(&router, 1).await, [ENDED]);
